@@ -55,14 +55,15 @@ UNFINISHED = Statement(
         or_(
             inode.c.kind == int(Kind.DIRECTORY),
             inode.c.content_version > inode.c.drained_version,
-            inode.c.write_open > 0,
             rekey.c.ino.is_not(None),
         )
     )
 )
 """Selects the directories in a directory, and the files that the bucket may lack."""
 NAMED = Statement(_ROWS.where(dirent.c.parent == b("parent"), dirent.c.name == b("name")))
-DATA = Statement(_CHILDREN.where(IS_REGULAR, dirent.c.name > b("first"), dirent.c.name < b("end")))
+DATA = Statement(
+    _CHILDREN.where(IS_REGULAR, dirent.c.name > b("first_name"), dirent.c.name < b("end_name"))
+)
 """Selects the files of an index."""
 
 
@@ -128,7 +129,7 @@ class Lacking:
         """Yield the files of an index that the bucket lacks. Parameters: above, the path of the
         directory; data, what their names begin with."""
         moves = self._moves(directory)
-        given = {"parent": directory, "cookie": 0, "first": data, "end": data + b"\xff"}
+        given = {"parent": directory, "cookie": 0, "first_name": data, "end_name": data + b"\xff"}
         for row in map(_row, self._session.all(DATA, **given, most=COUNTED)):
             if (one := self._judge(row, (*above, row.name), asker, moves)) is not None:
                 yield one
@@ -177,7 +178,7 @@ class Lacking:
         if rank is not None and asker.place is not None and place_of(path, rank) > asker.place:
             return None
         is_dirty = row.content_version > row.drained_version
-        if not is_dirty and not row.write_open:
+        if not is_dirty:
             if row.key is None or not (moves or row.renamed is not None):
                 return None
             key = self._paths.key_of(row.ino)

@@ -35,7 +35,9 @@ _STEPS = (
     .limit(1)
 )
 STEP_IN = Statement(_STEPS.where(checkpoint.c.parent == b("parent")))
-STEP_BELOW = Statement(_STEPS.where(checkpoint.c.run >= b("first"), checkpoint.c.run < b("end")))
+STEP_BELOW = Statement(
+    _STEPS.where(checkpoint.c.run >= b("first_name"), checkpoint.c.run < b("end_name"))
+)
 """Selects a checkpoint of a run below a directory."""
 
 
@@ -133,7 +135,7 @@ class Paths:
             path = b"/".join((*above, name))
             self.temporary[ino] = naming.is_half_save(name) or not (
                 self._session.one(STEP_IN, parent=ino)
-                or self._session.one(STEP_BELOW, first=path + b"/", end=path + b"0")
+                or self._session.one(STEP_BELOW, first_name=path + b"/", end_name=path + b"0")
             )
         return self.temporary[ino]
 

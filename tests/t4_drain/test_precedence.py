@@ -11,6 +11,7 @@ from gateway.control.queue import opened
 from gateway.drain import precedence, queue
 from gateway.drain.job import Outcome
 from gateway.drain.plan.behind import COMPARED, LOOKED_AT, Behind
+from gateway.drain.plan.survey import Survey
 from gateway.drain.queue import State
 from gateway.drain.send import upload
 from gateway.types import ROOT_CRED, SetAttr
@@ -210,3 +211,18 @@ def test_a_hundred_thousand_files_that_wait_cost_little(rclone_site: Site) -> No
             assert any(1 in behind.due(view.session) for _ in range(100_000 // COMPARED + 2))
         behind.discard(range(10**6, 10**6 + 100_000))
         assert (len(behind), behind.of((10**6 + 10**6,))) == (1, set())
+
+
+def test_no_upload_is_planned_of_a_file_that_waits(rclone_site: Site) -> None:
+    """It would be read, be found to wait, and be planned again at once."""
+    site = rclone_site
+    waits = site.write("run/step-10/.metadata", b"{}")
+    shard = site.write("run/step-10/__0_0.distcp", b"x")
+    with opened(site.settings) as context:
+        survey = Survey(lambda _ino: False, 60.0)
+        assert [job.id.ino for job in survey.plan(context, None).jobs] == [shard]
+        assert (len(survey), survey.plan(context, None).jobs) == (0, [])
+    site.drain()
+    with opened(site.settings) as context:
+        assert len(survey.plan(context, None).jobs) == 0
+    assert waits not in dict(site.rows("SELECT ino, 1 FROM inode WHERE drained_version = 0"))

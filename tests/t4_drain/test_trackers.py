@@ -11,6 +11,7 @@ from tests.support.s3proxy import Act, Request
 from tests.support.waiting import until
 from tests.t4_drain.naming import catalogue, drain, files, save, sent, waiting, watched
 from tests.t4_drain.site import Site
+from tests.t9_checkpoints.layouts import safetensors
 
 
 @pytest.mark.parametrize("how", ["rewrite", "rename", "bump"])
@@ -139,3 +140,22 @@ def test_a_tracker_that_is_moved_by_a_rename_waits_too(rclone_site: Site) -> Non
 
 def held_requests(site: Site) -> list[Request]:
     return [one for one in site.proxy.operations("PUT") if "step-20" in one.key]
+
+
+def test_a_tracker_of_half_a_checkpoint_waits_for_the_rest(rclone_site: Site) -> None:
+    """The bucket has all that was written, and the catalogue says that something is missing."""
+    site = rclone_site
+    site.write("out/checkpoint-5/model.safetensors", safetensors())
+    site.write("out/latest", b"checkpoint-5")
+    with catalogue(site), site.draining():
+        until(lambda: len(site.objects()) == 1, "what there is")
+        until(lambda: waits_for(site) == "it names checkpoint-5, which is writing", "the reason")
+        assert not waiting(site)["out/latest"].is_waited_for
+        site.write("out/checkpoint-5/trainer_state.json", b"{}")
+        until(lambda: len(site.objects()) == 3, "the rest")
+    assert sent(site)[-1] == "out/latest"
+
+
+def waits_for(site: Site) -> str | None:
+    found = waiting(site).get("out/latest")
+    return None if found is None else found.waits_for

@@ -126,6 +126,22 @@ def test_a_healthy_gateway(site: Site, bucket: RcloneServer) -> None:
     assert line(lines, "failing") == r"upload x\x1b[2J, 7 tries: no\nway"
 
 
+def test_a_name_that_is_held_for_long(site: Site, bucket: RcloneServer) -> None:
+    with closing(Namespace(site.settings)) as namespace:
+        attr = namespace.create(ROOT_CRED, ROOT_INO, b"a.tmp", MODE)
+    since_ns = clock.now_ns() - 2 * HOUR_NS
+    first = [{"ino": attr.ino, "sealed_ns": since_ns, "bytes": 3}]
+    held = {"files": 1, "bytes": 3, "first": first}
+    pretend_running(site.settings, {"bucket": {"state": "reachable"}, "held": held})
+    code, facts, lines = status(site)
+    assert (code, facts["healthy"]) == (1, False)
+    assert line(lines, "held") == (
+        "1 file, 3 B HELD by drain.hold_patterns for over an hour, as /checkpoints/a.tmp (2.0 h)"
+    )
+    pretend_running(site.settings, {"bucket": {"state": "reachable"}})
+    assert status(site)[0] == 0
+
+
 @pytest.mark.parametrize(
     ("level", "code", "text"),
     [
