@@ -50,7 +50,7 @@ def facts(
 
 def named(settings: Settings, session: Session) -> list[dict[str, Any]]:
     """Return the facts about each checkpoint in the trash for which no inode is read."""
-    entries = (one for one in rows.entries(session) if one.state != State.PUTTING)
+    entries = (one for one in rows.entries(session) if one.is_there)
     return [_named(settings.nfs.export, one, printable) for one in entries]
 
 

@@ -171,7 +171,7 @@ class Trash(Base):
     deleted_by: Mapped[str] = mapped_column(String)
     reason: Mapped[str] = mapped_column(String)
     state: Mapped[str] = mapped_column(String)
-    """``putting``, ``kept`` or ``expiring``."""
+    """``putting``, ``kept``, ``expiring`` or ``returning``: see gateway.trash.rows."""
     complete_ns: Mapped[int | None]
     """``checkpoint.complete_ns`` then. NULL: not known."""
     stays: Mapped[str | None] = mapped_column(String)

@@ -104,13 +104,6 @@ RESERVE = Statement(
 GET = Statement(select(*ATTR).where(inode.c.ino == b("ino")))
 PARENT = Statement(select(inode.c.parent).where(inode.c.ino == b("ino"), IS_DIRECTORY))
 TARGET = Statement(select(inode.c.target, inode.c.kind).where(inode.c.ino == b("ino")))
-RESERVE_TREE = Statement(
-    update(inode)
-    .where(inode.c.ino.in_(select(TREE.c.ino)), or_(IS_DIRECTORY, inode.c.nlink == 1))
-    .values(reserved=b("wanted"))
-)
-"""Has only the gateway change an inode and what is below it, or clients too. A file with another
-name, which may be elsewhere, stays as it is."""
 VERIFIER = Statement(select(inode.c.verifier).where(inode.c.ino == b("ino")))
 INODE_INSERT = Statement(insert(inode))
 INODE_DELETE = Statement(delete(inode).where(inode.c.ino == b("the_ino"), inode.c.nlink == 0))

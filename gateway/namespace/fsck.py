@@ -150,6 +150,10 @@ CHECKS = (
             "SELECT i.ino, d.parent FROM inode i JOIN dirent d ON d.ino = i.ino"
             " JOIN inode p ON p.ino = d.parent"
             f" WHERE i.reserved = 1 AND p.reserved = 0 AND i.ino <> {RESERVED_INO}"
+            # These are on their way into the trash or out of it: the gateway gives them back.
+            " AND i.ino NOT IN (WITH RECURSIVE below(ino) AS (SELECT ino FROM trash"
+            " WHERE state IN ('putting', 'returning') UNION SELECT e.ino FROM dirent e"
+            " JOIN below ON e.parent = below.ino) SELECT ino FROM below)"
         ),
         "inode {0} is reserved for the gateway and has a name in {1}, which is not",
     ),

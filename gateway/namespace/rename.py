@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from sqlalchemy import literal_column, select, update
+
 from gateway.db import statements as sql
+from gateway.db.compiled import Statement, b
 from gateway.db.models import TRASH_INO
 from gateway.db.named import Link
 from gateway.db.writer import Tx
@@ -30,11 +33,31 @@ from gateway.namespace.lookup import (
     check_new_name,
     find,
     get_directory,
-    is_trashed,
     readlink,
+    way_up,
 )
 from gateway.namespace.rotation import Gone
 from gateway.types import Attr, Cred, Kind, Removed
+
+_PASSAGE = Statement(
+    select(sql.trash.c.ino).where(
+        sql.trash.c.ino == b("ino"),
+        sql.trash.c.state == b("state"),
+        sql.trash.c.since_ns == b("since_ns"),
+    )
+)
+"""Selects the row that lets a checkpoint into the trash, or out of it (gateway.trash)."""
+
+
+_HELD = Statement(
+    select(sql.trash.c.ino).where(sql.trash.c.ino == b("ino"), sql.trash.c.rotated.is_not(None))
+)
+"""Selects an entry of the trash if it is what clients removed of a checkpoint."""
+_UNRESERVE = Statement(
+    update(sql.inode)
+    .where(sql.inode.c.ino == b("the_ino"))
+    .values(reserved=literal_column("0"))
+)
 
 
 def rename(
@@ -50,29 +73,42 @@ def rename(
     """Move a name, and replace an inode that has the new name (RFC 8881 section 18.26, POSIX).
 
     Returns the moved inode and what was replaced. If both names are of one inode, nothing happens.
-    Data files are named by inode number, so no byte moves. What the gateway puts into the trash is
-    reserved until it takes it back: clients may have its handle.
+    Data files are named by inode number, so no byte moves. What is in a reserved directory is
+    reserved, and what is in another one is not, except for what was just taken out of the trash.
 
-    Parameters: seen, the number of the imprint of what moves, or 0. With it nothing is replaced:
-    Busy is raised if the imprint is another one by now, and Exists if the new name is taken. For a
-    reserved link it is the imprint of what the link leads to, and the link replaces what has its
-    name (gateway.namespace.naming). only, the inode to move, or 0 for any: if the old name is
-    another inode's by now, TryAgain is raised. Raises also NotFound, the type errors, NotEmpty,
-    CrossesItself, AccessDenied, NotPermitted, ReadOnly, StillNamed, Stale.
+    Parameters: seen, 0, or a number for what the gateway moves. Into the trash and out of it, it is
+    1 more than ``trash.since_ns``: Busy is raised if no row lets the checkpoint pass, and Exists if
+    the new name is taken, because nothing is replaced. For what a client removed of a checkpoint,
+    and is taken back by itself, it is the number of its imprint. Otherwise a link moves, and it is that of
+    the imprint of what the link leads to (gateway.namespace.naming). only, the inode to move, or 0
+    for any: if the old name is another inode's by now, TryAgain is raised. Raises also NotFound,
+    the type errors, NotEmpty, CrossesItself, AccessDenied, NotPermitted, ReadOnly, StillNamed,
+    Stale.
     """
     moved = find(tx, old_parent, old_name) if seen else None
-    if moved is not None and moved.reserved and moved.kind == Kind.SYMLINK:
+    is_taken_back = False
+    if moved is not None and TRASH_INO in (old_parent, new_parent):
+        if find(tx, new_parent, new_name) is not None:
+            raise Exists
+        is_taken_back = old_parent == TRASH_INO
+        state = "returning" if is_taken_back else "putting"
+        if tx.one(_PASSAGE, ino=moved.ino, state=state, since_ns=seen - 1) is None:
+            raise Busy
+    elif moved is not None and _is_held(tx, moved, old_parent):
+        if find(tx, new_parent, new_name) is not None:
+            raise Exists
+        if imprint.of(tx, moved.ino).number != seen:
+            raise Busy
+        done = _rename(tx, cred, old_parent, old_name, new_parent, new_name, 0, True)
+        tx.run(_UNRESERVE, the_ino=moved.ino)
+        return done
+    elif moved is not None:
         link = Link(new_parent, new_name)
         naming.place(tx, link, readlink(tx, moved.ino), seen)
         done = _rename(tx, cred, old_parent, old_name, new_parent, new_name)
         naming.placed(tx, link)
         return done
-    if seen:
-        if find(tx, new_parent, new_name) is not None:
-            raise Exists
-        if moved is not None and imprint.of(tx, moved.ino).number != seen:
-            raise Busy
-    return _rename(tx, cred, old_parent, old_name, new_parent, new_name, only)
+    return _rename(tx, cred, old_parent, old_name, new_parent, new_name, only, is_taken_back)
 
 
 def _rename(
@@ -83,6 +119,7 @@ def _rename(
     new_parent: int,
     new_name: bytes,
     only: int = 0,
+    is_taken_back: bool = False,
 ) -> tuple[Attr, Removed | None]:
     check_name(old_name)
     check_new_name(new_parent, new_name)
@@ -93,8 +130,8 @@ def _rename(
         raise NotFound
     if only not in (0, moved.ino):
         raise TryAgain
-    if moved.reserved and not (cred.is_gateway and _is_in_trash(tx, old_parent)):
-        _require_reserved(tx, new_parent)
+    if (moved.reserved or cred.is_gateway) and not is_taken_back:
+        _require_alike(tx, moved, new_parent)
     replaced = find(tx, new_parent, new_name)
     if replaced is not None or moved.kind == Kind.DIRECTORY:
         # These checks refuse often, and a refusal is cheap only before the first change.
@@ -132,8 +169,6 @@ def _rename(
         tx.run(sql.DIRENT_REPLACE, the_parent=new_parent, the_name=new_name, new_ino=moved.ino)
         removed = lose_name(tx, replaced, Gone(new_parent, new_name, cred.uid, is_replaced=True))
     note_renamed(tx, moved)
-    if target_dir.reserved != moved.reserved:
-        tx.run(sql.RESERVE_TREE, top=moved.ino, wanted=target_dir.reserved)
     return count_name(tx, moved.ino, 0), removed
 
 
@@ -148,18 +183,26 @@ def _require_unnamed(
         tx.named.moved(replaced.ino)
 
 
+def _is_held(tx: Tx, moved: Attr, directory: int) -> bool:
+    """Return whether an inode is what a client removed of a checkpoint: it is taken back by itself,
+    because the rest of the checkpoint may still be at its path."""
+    if moved.kind == Kind.DIRECTORY:
+        return False
+    for ino, parent, _name in way_up(tx, directory):
+        if parent == TRASH_INO:
+            return tx.one(_HELD, ino=ino) is not None
+    return False
+
+
 def _directories(tx: Tx, old_parent: int, new_parent: int) -> tuple[Attr, Attr]:
     source_dir = get_directory(tx, old_parent)
     return source_dir, source_dir if new_parent == old_parent else get_directory(tx, new_parent)
 
 
-def _is_in_trash(tx: Tx, directory: int) -> bool:
-    return directory == TRASH_INO or is_trashed(tx, directory)
-
-
-def _require_reserved(tx: Tx, directory: int) -> None:
-    """Require that a directory is reserved. Raises ReadOnly, NotADirectory, Stale."""
-    if not get_directory(tx, directory).reserved:
+def _require_alike(tx: Tx, moved: Attr, directory: int) -> None:
+    """Require that an inode and a directory are both reserved, or none. Raises ReadOnly,
+    NotADirectory, Stale."""
+    if get_directory(tx, directory).reserved != moved.reserved:
         raise ReadOnly
 
 

@@ -50,6 +50,8 @@ class State(StrEnum):
     """It can be taken back."""
     EXPIRING = "expiring"
     """It is being removed."""
+    RETURNING = "returning"
+    """It comes back, or did not get there: it is given back to clients bit by bit."""
 
 
 class Entry(NamedTuple):
@@ -76,6 +78,11 @@ class Entry(NamedTuple):
     completion: int | None = None
     run_ino: int | None = None
     released_by: str | None = None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it is in the trash, neither on its way there nor back."""
+        return self.state in (State.KEPT, State.EXPIRING)
 
 
 class Totals(NamedTuple):

@@ -1,12 +1,15 @@
 """Puts checkpoints into the trash and takes them back, each with one rename through the door.
 
 A checkpoint goes with its directory, so its files keep their inodes, their bytes and their objects.
-The row is written before the rename and completed after it. What a kill leaves in between is put
-right by ``reconcile``: the directory of the trash says what is in it, and rows say what that was.
+First all of it is reserved (gateway.namespace.marks), and then it is looked at once more: nothing
+goes that differs in anything from what was looked at before (gateway.namespace.imprint), and
+nothing can change any more. What comes back is given back to clients after its rename. So the
+transaction of a rename is short, whatever the size of the tree. Nothing is replaced by it.
 
-Nothing is renamed that differs in anything from what was looked at: the request has the imprint of
-the tree (gateway.namespace.imprint), which is compared in the transaction of the rename. Neither is
-anything replaced.
+The row is written before all this and completed after it. A rename needs it, with the state that is
+meant and the number of this put, so a request that is carried out late does nothing. What a kill
+leaves is put right by ``reconcile``: the directory of the trash says what is in it, and rows say
+what that was and what is not given back yet.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 
@@ -30,30 +33,28 @@ from gateway.door.frames import Answer, Op, Request
 from gateway.door.removal import Removal
 from gateway.errors import RESTART, DoorClosed, TrashRefused, UserError
 from gateway.failpoints import TRASH_STEP
-from gateway.namespace import imprint
+from gateway.namespace import imprint, marks
 from gateway.namespace.browse import Browser
 from gateway.namespace.imprint import Imprint
 from gateway.retention import store
 from gateway.settings import Settings
 from gateway.text import printable
-from gateway.trash import actions, places, rotated, rows
+from gateway.trash import actions, looks, places, rotated, rows
 from gateway.trash.rows import Entry, State, Totals
 from gateway.types import GATEWAY_CRED, Extent
 
 LOCK = "trash.lock"
-LATE_SECONDS = 120.0
-"""A request whose answer was lost may still be carried out within this time."""
 LOOK_SECONDS = 60.0
 """Actions that were cut off are looked for so often: it reads all actions."""
 UNKNOWN = "it was found in the trash without a record"
 _REASONS = {
-    errno.EBUSY: "it changed a moment ago",
+    errno.EBUSY: looks.CHANGED,
     errno.EEXIST: "the name is taken",
     errno.ENOENT: "it was moved or deleted a moment ago",
 }
 """Refusals of a rename, in words."""
-_NOT_KNOWN = (0, errno.EIO, errno.EAGAIN)
-"""After these the rename was or may still be done: no answer came, or the database was away."""
+_FAILED = (0, errno.EIO, errno.EAGAIN)
+"""No refusals: no answer came, or the database was away."""
 
 Parts = tuple[bytes, ...]
 
@@ -74,8 +75,6 @@ class Trash:
         self._database = database
         self._open_door = open_door or partial(door.opened, settings)
         self._catalogue = catalogue_of(settings, database)
-        self._seen: dict[str, float] = {}
-        """Monotonic seconds since which rows were seen without an entry in the trash, by id."""
         self._look_at = 0.0
         """Monotonic seconds at which actions that were cut off are looked for next."""
 
@@ -86,27 +85,29 @@ class Trash:
 
         Parameters: ino, path below the export's root and evidence, as the catalogue has them; by,
         the policy or person; reason, for people. Raises TrashRefused if the checkpoint is not what
-        the caller saw, or has a file that is open for writing; UserError, DoorClosed,
-        NamespaceError, OSError.
+        the caller saw, or has a file that is open for writing or has another name outside of it;
+        UserError, DoorClosed, NamespaceError, OSError.
         """
         parts = tuple(path.split(b"/"))
         with self._alone():
             row, seen, parent = self._seen_as(ino, parts, evidence)
             entry = self._begin(row, seen, by, reason)
             self._hit("put")
-            request = Request(
-                Op.RENAME, parent, parts[-1], TRASH_INO, entry.id.encode(), seen.number
-            )
-            answer = self._ask(request._replace(cred=GATEWAY_CRED))
-            self._hit("put")
-            if self._settled(entry):
+            try:
+                marks.reserve(self._database, ino, partial(self._hit, "mark"))
+                with self._database.reading() as session:
+                    looks.require_same(session, ino, (parent, parts[-1]), seen)
+                self._hit("put")
+                answer = self._ask(entry, parent, parts[-1], TRASH_INO, entry.id.encode())
+                self._hit("put")
+            except BaseException:
+                self._settle(entry)
+                raise
+            if self._settle(entry):
                 self._hit("put")
                 return entry.id
-            if answer.errno in _NOT_KNOWN:
-                # Its row stays for a while.
+            if answer.errno in _FAILED:
                 raise TrashRefused(f"the NFS server failed: {os.strerror(answer.errno)}")
-            with self._database.writing() as session:
-                session.run(rows.DELETE, the_id=entry.id)
             raise TrashRefused(_REASONS.get(answer.errno) or os.strerror(answer.errno))
 
     def undelete(self, trash_id: str, to: Sequence[bytes] | None = None, *, by: str) -> bytes:
@@ -115,9 +116,10 @@ class Trash:
         Parameters: to, the names of another path than the one that it had; by, the person. Raises
         TrashRefused; UserError, DoorClosed, NamespaceError, OSError.
         """
+        self.reconcile()
         with self._alone():
             entry = self.entry(trash_id)
-            if entry is None or entry.state == State.PUTTING:
+            if entry is None or not entry.is_there:
                 raise TrashRefused(f"{trash_id} is not in the trash: see spillway trash list")
             if entry.state == State.EXPIRING:
                 raise TrashRefused(f"{trash_id} is being removed: it is too late")
@@ -126,26 +128,23 @@ class Trash:
                 return self._merge(entry, parts, by)
             with self._database.reading() as session:
                 parent = places.free_name(self.settings, session, parts)
-                seen = imprint.of(session, entry.ino)
-            request = Request(
-                Op.RENAME, TRASH_INO, trash_id.encode(), parent, parts[-1], seen.number
-            )
             with self._database.writing() as session:
+                rows.move_on(session, entry, State.RETURNING)
                 action = store.begin(session, actions.UNDELETE, entry, by, "a person took it back")
+            entry = entry._replace(state=State.RETURNING)
             self._hit("undelete")
             try:
-                answer = self._ask(request._replace(cred=GATEWAY_CRED))
+                answer = self._ask(entry, TRASH_INO, trash_id.encode(), parent, parts[-1])
+                self._hit("undelete")
+                stays = self._settle(entry)
             except (UserError, OSError) as exc:
+                self._settle(entry)
                 with self._database.writing() as session:
                     store.end(session, action, f"failed: {exc}")
                 raise
-            self._hit("undelete")
             why = _REASONS.get(answer.errno) or os.strerror(answer.errno)
+            place = f"{self.settings.nfs.export}/{_shown(parts)}"
             with self._database.writing() as session:
-                stays = (rows.in_trash(session) or {}).get(trash_id) == entry.ino
-                if not stays:
-                    session.run(rows.DELETE, the_id=trash_id)
-                place = f"{self.settings.nfs.export}/{_shown(parts)}"
                 store.end(
                     session, action, f"not taken back: {why}" if stays else f"back at {place}"
                 )
@@ -205,7 +204,7 @@ class Trash:
         return [
             one if one.rotated is None else one._replace(expires_ns=one.since_ns + hours_ns)
             for one in found
-            if one.state != State.PUTTING
+            if one.is_there
         ]
 
     def totals(self, entries: Sequence[Entry]) -> dict[str, Totals]:
@@ -246,23 +245,22 @@ class Trash:
             is_cut_off = is_due and any(actions.cut_off(session, there or {}, known))
         if is_due and not is_cut_off:
             self._look_at = now + LOOK_SECONDS
-        if there is None or not (self._differ(there, known) or is_cut_off):
+        if there is None or not (_differ(there, known) or is_cut_off):
             return
-        with self._alone(), self._database.writing() as session:
-            # The rename of another process may have come in between.
-            there, known = rows.in_trash(session) or {}, rows.entries(session)
+        with self._alone():
+            # No other process is on its way with a checkpoint now.
+            with self._database.reading() as session:
+                there, known = rows.in_trash(session) or {}, rows.entries(session)
             for entry in known:
-                if there.get(entry.id) == entry.ino:
-                    if entry.state == State.PUTTING:
-                        rows.move_on(session, entry, State.KEPT)
-                elif entry.state != State.PUTTING or self._is_late(entry):
-                    session.run(rows.DELETE, the_id=entry.id)
-            ids = {entry.id for entry in known}
-            for name in there.keys() - ids:
-                self._add(session, _found(name, there[name]))
-            if is_cut_off:
-                for action, result in actions.cut_off(session, there, known):
-                    store.end(session, action.id, result)
+                if not _fits(there, entry):
+                    self._settle(entry)
+            with self._database.writing() as session:
+                there, known = rows.in_trash(session) or {}, rows.entries(session)
+                for name in there.keys() - {entry.id for entry in known}:
+                    self._add(session, _found(name, there[name]))
+                if is_cut_off:
+                    for action, result in actions.cut_off(session, there, known):
+                        store.end(session, action.id, result)
 
     def now_ns(self) -> int:
         """Return the time that has passed for certain, as ``Entry.expires_ns`` counts. Raises
@@ -289,21 +287,6 @@ class Trash:
         with self._database.writing() as session:
             session.run(rows.STAYS, the_id=entry.id, since_ns=entry.since_ns, why=why)
 
-    def _differ(self, there: dict[str, int], known: Sequence[Entry]) -> bool:
-        """Return whether a row must be changed, and note which rows have no entry."""
-        missing = [one for one in known if there.get(one.id) != one.ino]
-        now = clock.monotonic_seconds()
-        self._seen = {one.id: self._seen.get(one.id, now) for one in missing}
-        is_new = there.keys() - {one.id for one in known}
-        return bool(is_new) or any(
-            (one.state == State.PUTTING) == (there.get(one.id) == one.ino) or self._is_late(one)
-            for one in known
-        )
-
-    def _is_late(self, entry: Entry) -> bool:
-        since = self._seen.get(entry.id)
-        return since is not None and clock.monotonic_seconds() - since > LATE_SECONDS
-
     # Steps.
 
     def _seen_as(self, ino: int, parts: Parts, evidence: str) -> tuple[Row, Imprint, int]:
@@ -318,11 +301,9 @@ class Trash:
                 raise TrashRefused("it is not as it was when that was decided: look, and try again")
             if now.found.extent is Extent.FILES and rows.has_directories(view.session, ino):
                 raise TrashRefused("it has directories that are no part of it")
-            seen = imprint.of(view.session, ino)
             if rows.in_trash(view.session) is None:
                 raise TrashRefused(f"there is no trash yet: {RESTART}")
-        if seen.open_files:
-            raise TrashRefused(f"{seen.open_files} of its files are open for writing")
+            seen = looks.look(view.session, ino, (now.node.parent, parts[-1]))
         return row, seen, now.node.parent
 
     def _begin(self, row: Row, seen: Imprint, by: str, reason: str) -> Entry:
@@ -355,13 +336,18 @@ class Trash:
         session.run(rows.INSERT, **made._asdict())
         return made
 
-    def _settled(self, entry: Entry) -> bool:
-        """Complete the row of what is in the trash by now. Returns False if it is not there."""
+    def _settle(self, entry: Entry) -> bool:
+        """Complete the row of what is in the trash by now, and return True. What is not there is
+        given back to clients, and its row goes. Raises TryAgain."""
         with self._database.writing() as session:
-            if (rows.in_trash(session) or {}).get(entry.id) != entry.ino:
-                return False
-            rows.move_on(session, entry, State.KEPT)
-        return True
+            is_there = (rows.in_trash(session) or {}).get(entry.id) == entry.ino
+            # From here on no request for a rename that came late is carried out.
+            rows.move_on(session, entry, State.KEPT if is_there else State.RETURNING)
+        if not is_there:
+            marks.give_back(self._database, entry.ino, partial(self._hit, "mark"))
+            with self._database.writing() as session:
+                session.run(rows.DELETE, the_id=entry.id)
+        return is_there
 
     def _merge(self, entry: Entry, parts: Parts, by: str) -> bytes:
         with self._database.reading() as session:
@@ -370,9 +356,11 @@ class Trash:
             rotated.merge(self._database, browser, opened.run, entry, parts, parent, by)
         return b"/".join(parts)
 
-    def _ask(self, request: Request) -> Answer:
+    def _ask(self, entry: Entry, parent: int, name: bytes, to: int, new_name: bytes) -> Answer:
+        """Have a checkpoint moved that its row lets pass."""
+        request = Request(Op.RENAME, parent, name, to, new_name, entry.since_ns + 1)
         with self._open_door() as opened, suppress(DoorClosed):
-            return opened.run([request])[0]
+            return opened.run([request._replace(cred=GATEWAY_CRED)])[0]
         # It is not known whether the request was carried out, or will be.
         return Answer(errno.EIO, None)
 
@@ -388,6 +376,17 @@ class Trash:
 
     def _hit(self, what: str) -> None:
         failpoints.hit_counted(TRASH_STEP.format(what=what))
+
+
+def _fits(there: Mapping[str, int], entry: Entry) -> bool:
+    """Return whether a row needs no change. Parameters: there, inodes in the trash, by name."""
+    return entry.is_there and there.get(entry.id) == entry.ino
+
+
+def _differ(there: Mapping[str, int], known: Sequence[Entry]) -> bool:
+    """Return whether a row must be changed, made or deleted. Parameters: there, as above."""
+    is_new = there.keys() - {one.id for one in known}
+    return bool(is_new) or any(not _fits(there, one) for one in known)
 
 
 def _found(name: str, ino: int) -> Entry:

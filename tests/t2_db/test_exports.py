@@ -9,12 +9,13 @@ import pytest
 
 from gateway.cli import ganesha_conf, up
 from gateway.db.engine import Database
-from gateway.db.models import ROOT_INO, TRASH_INO
+from gateway.db.models import ROOT_INO
 from gateway.errors import ExportChanged, ExportRefused
 from gateway.exports import blocks
 from gateway.exports.keeper import Exports, Wanted, at_start
 from gateway.settings import Settings
-from gateway.types import GATEWAY_CRED, ROOT_CRED, SetAttr
+from gateway.types import ROOT_CRED, SetAttr
+from tests.support import trash
 from tests.support.namespace import Namespace
 
 HOSTS = ("10.0.0.0/8 rw",)
@@ -127,11 +128,11 @@ def test_an_export_follows_its_directory(
     namespace.rename(ROOT_CRED, ROOT_INO, b"a", ROOT_INO, b"moved")
     namespace.mkdir(ROOT_CRED, ROOT_INO, b"a", SetAttr(mode=0o755))
     assert [one.path for one in exports.listed()] == [b"moved/below", b"b"]
-    namespace.rename(GATEWAY_CRED, ROOT_INO, b"moved", TRASH_INO, b"1")
+    trash.discard(settings, namespace, ROOT_INO, b"moved", b"1")
     namespace.remove(ROOT_CRED, ROOT_INO, b"b")
     assert [(one.path, one.is_served) for one in exports.listed()] == [(None, None)] * 2
     assert [one.name for one in at_start(settings)[1]] == ["/one", "/two"]
     warning, _ = up.further_exports(settings)
     assert warning.startswith("warning: /one is not exported: its directory was removed")
-    namespace.rename(GATEWAY_CRED, TRASH_INO, b"1", ROOT_INO, b"back")
+    trash.take_back(settings, namespace, b"1", ROOT_INO, b"back")
     assert [one.name for one in at_start(settings)[0]] == ["/one"]

@@ -25,6 +25,7 @@ from gateway.holds import Holds
 from gateway.namespace import fsck, reserved
 from gateway.settings import Settings
 from gateway.types import GATEWAY_CRED, ROOT_CRED, Attr, Kind, SetAttr
+from tests.support import trash
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
 from tests.support.waiting import until
@@ -132,6 +133,8 @@ def test_every_change_by_a_client_is_refused(namespace: Namespace, settings: Set
         # Neither may the gateway: a reserved inode in a client's directory would break the law.
         lambda: namespace.rename(GATEWAY_CRED, ours, b"file", theirs, b"x"),
         lambda: namespace.link(GATEWAY_CRED, receipt, theirs, b"x"),
+        # And one of a client, in a reserved directory, would be changed by clients there.
+        lambda: namespace.rename(GATEWAY_CRED, theirs, b"f", ours, b"x"),
         lambda: namespace.remove(GATEWAY_CRED, RESERVED_INO, b"promoted"),
         lambda: namespace.rename(GATEWAY_CRED, RESERVED_INO, b"trash", runs, b"trash"),
         lambda: namespace.install(ROOT_CRED, ours, b"new", b"made", SetAttr()),
@@ -162,10 +165,10 @@ def test_the_gateway_changes_it(namespace: Namespace, settings: Settings) -> Non
     # A checkpoint goes into the trash and back, and stays a client's.
     top = namespace.mkdir(ROOT_CRED, ROOT, b"step-1", THEIRS).ino
     namespace.create(ROOT_CRED, top, b"shard", SetAttr())
-    namespace.rename(GATEWAY_CRED, ROOT, b"step-1", TRASH_INO, b"1")
+    trash.discard(settings, namespace, ROOT, b"step-1", b"1")
     assert namespace.getattr(ROOT).nlink == 2
     assert namespace.getattr(TRASH_INO).nlink == 3
-    namespace.rename(GATEWAY_CRED, TRASH_INO, b"1", ROOT, b"step-1")
+    trash.take_back(settings, namespace, b"1", ROOT, b"step-1")
     assert namespace.lookup(top, b"shard").reserved == 0
     namespace.remove(ROOT_CRED, top, b"shard")
     namespace.remove(GATEWAY_CRED, made.ino, b"latest")
@@ -287,6 +290,7 @@ def test_files_in_it_have_keys_that_no_client_reaches(
 ) -> None:
     file = namespace.create(ROOT_CRED, ROOT, b"f", SetAttr()).ino
     promoted = namespace.mkdir(GATEWAY_CRED, PROMOTED_INO, b"best", THEIRS).ino
+    trash.reserve(settings, file)
     namespace.rename(GATEWAY_CRED, ROOT, b"f", promoted, b"x")
     assert key_of(settings, file) == "p/.spillway/promoted/best/x"
     deep = namespace.mkdir(ROOT_CRED, ROOT, b"d", THEIRS).ino

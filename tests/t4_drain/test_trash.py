@@ -10,6 +10,7 @@ from gateway.drain import queue
 from gateway.drain.context import Context
 from gateway.objectstore.s3 import S3Store
 from gateway.types import GATEWAY_CRED
+from tests.support import trash
 from tests.t4_drain.site import PREFIX, Site
 from tests.t4_drain.test_rename import watch
 
@@ -17,11 +18,11 @@ CHANGES = ("PUT", "COPY", "DELETE")
 
 
 def discard(site: Site, path: str, name: bytes) -> None:
-    site.namespace.rename(GATEWAY_CRED, *site.split(path), TRASH_INO, name)
+    trash.discard(site.settings, site.namespace, *site.split(path), name)
 
 
 def take_back(site: Site, name: bytes, path: str) -> None:
-    site.namespace.rename(GATEWAY_CRED, TRASH_INO, name, *site.split(path))
+    trash.take_back(site.settings, site.namespace, name, *site.split(path))
 
 
 def changes(site: Site) -> list[str]:

@@ -98,26 +98,15 @@ def test_what_is_pinned_or_being_copied_stays_in_the_trash(world: World) -> None
     assert trash.entries() == []
 
 
-@pytest.mark.parametrize(
-    ("code", "is_left"),
-    [
-        (errno.ESTALE, False),
-        (errno.EACCES, False),
-        (errno.EBUSY, False),
-        (errno.EIO, True),
-        (errno.EAGAIN, True),
-    ],
-)
-def test_a_refusal_leaves_a_record_only_if_the_rename_may_still_be_done(
-    world: World, monkeypatch: pytest.MonkeyPatch, code: int, is_left: bool
-) -> None:
+@pytest.mark.parametrize("code", [errno.ESTALE, errno.EACCES, errno.EBUSY, errno.EIO, errno.EAGAIN])
+def test_a_refusal_leaves_nothing(world: World, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     trash: Trash = trash_of(world)
     save(world, PATH)
     monkeypatch.setattr(Door, "run", lambda self, requests: [Answer(code, None)])
     with pytest.raises(TrashRefused):
         put(world, trash, PATH)
-    left = query(world.settings, "SELECT state FROM trash")
-    assert left == ([("putting",)] if is_left else [])
+    assert query(world.settings, "SELECT state FROM trash") == []
+    assert query(world.settings, "SELECT count(*) FROM inode WHERE reserved = 1") == [(5,)]
 
 
 def age(settings: Settings) -> None:

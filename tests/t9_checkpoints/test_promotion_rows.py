@@ -24,6 +24,7 @@ from gateway.promotion.copier import OBJECTS, SOURCES, Source
 from gateway.promotion.store import Promotion, Protected, State
 from gateway.settings import Settings
 from gateway.types import GATEWAY_CRED, ROOT_CRED, Kind, SetAttr
+from tests.support import trash
 from tests.support.volumes import query, status_of
 from tests.t9_checkpoints.layouts import safetensors
 from tests.t9_checkpoints.world import World, follow
@@ -274,7 +275,7 @@ def test_the_commands_do_not_wait_for_what_cannot_come(
     monkeypatch.setattr(promote, "DEAD_SECONDS", 9.0)
     assert "best is done, and is not removed" in run(2, "demote", "best", "--yes")
     job = configured.directory("job")
-    configured.namespace.rename(GATEWAY_CRED, job, b"step-5", TRASH_INO, b"t9")
+    trash.discard(configured.settings, configured.namespace, job, b"step-5", b"t9")
     trashed = run(1, "promote", ".spillway/trash/t9", "--as", "more", "--no-wait")
     assert "spillway undelete" in trashed
 
@@ -333,6 +334,6 @@ def test_a_wait_looks_again_when_its_file_is_gone(
     configured.write("job/step-5/a", b"1")
     job = configured.directory("job")
     steps = iter(
-        [lambda: configured.namespace.rename(GATEWAY_CRED, job, b"step-5", TRASH_INO, b"t9")]
+        [lambda: trash.discard(configured.settings, configured.namespace, job, b"step-5", b"t9")]
     )
     assert "spillway undelete" in run(1, "wait", "--durable", "job/step-5")

@@ -12,14 +12,14 @@ import pytest
 
 from gateway.checkpoints.facts import State
 from gateway.db.compiled import Session
-from gateway.db.models import CHECKPOINTS_INO, ROOT_INO, RUNS_INO, TRASH_INO
+from gateway.db.models import CHECKPOINTS_INO, ROOT_INO, RUNS_INO
 from gateway.receipts import keeper as keeper_module
 from gateway.receipts import status, wanted
 from gateway.receipts.keeper import Receipts
 from gateway.receipts.status import Status
 from gateway.receipts.wanted import Fact, Link
 from gateway.types import GATEWAY_CRED, ROOT_CRED, SetAttr
-from tests.support import nfs4
+from tests.support import nfs4, trash
 from tests.support.nfs4 import op, putfh
 from tests.support.site import Site, running
 from tests.support.waiting import until
@@ -110,6 +110,7 @@ def test_receipts_follow_the_catalogue(world: World, keeper: Receipts) -> None:
     assert told
     assert turn() == {"runs/run/latest-complete", "checkpoints/run/1.json"}
     # What is kept in the gateway's own directory is no checkpoint of a run.
+    trash.reserve(world.settings, world.directory("run"))
     world.namespace.rename(GATEWAY_CRED, *world.split("run"), RUNS_INO, b"kept")
     follow(follower)
     assert world.row("run/step-1") is None
@@ -188,7 +189,7 @@ def test_an_idle_gateway_writes_no_status(world: World) -> None:
     world.open("gone/deep/open")
     linked = world.attr("gone/deep/two").ino
     world.namespace.link(ROOT_CRED, linked, ROOT_INO, b"linked")
-    world.namespace.rename(GATEWAY_CRED, ROOT_INO, b"gone", TRASH_INO, b"t1")
+    trash.discard(world.settings, world.namespace, ROOT_INO, b"gone", b"t1")
     now = made._facts()
     assert (now["files_at_risk"], now["bytes_at_risk"]) == (2, 8)
     assert now["oldest_unsaved"] == facts["oldest_unsaved"]

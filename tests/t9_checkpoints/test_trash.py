@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -18,9 +19,11 @@ from gateway.cli.main import main
 from gateway.data.layout import DataFiles
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO, TRASH_INO
-from gateway.errors import NotFound, TrashRefused
+from gateway.door.direct import Direct
+from gateway.door.frames import Answer, Request
+from gateway.errors import NotFound, ReadOnly, TrashRefused
 from gateway.failpoints import TRASH_STEP
-from gateway.namespace import fsck
+from gateway.namespace import fsck, marks
 from gateway.settings import Settings
 from gateway.trash import expiry
 from gateway.trash.expiry import Expiry
@@ -52,6 +55,12 @@ def with_values(world: World, **sections: dict[str, object]) -> None:
 def names(world: World, parent: int) -> list[bytes]:
     rows = query(world.settings, "SELECT name FROM dirent WHERE parent = :parent", parent=parent)
     return sorted(bytes(name) for (name,) in rows)
+
+
+def reserved(world: World) -> int:
+    """Return the number of inodes that only the gateway changes. It has five directories."""
+    [(count,)] = query(world.settings, "SELECT count(*) FROM inode WHERE reserved = 1")
+    return int(count)
 
 
 def test_a_checkpoint_goes_comes_back_and_is_removed(world: World) -> None:
@@ -113,10 +122,17 @@ CHANGED: dict[str, Callable[[World, str], object]] = {
 }
 
 
-def test_what_is_not_as_it_was_seen_stays(world: World) -> None:
-    """Changed before the trash looks, and between its look and the rename."""
+def test_what_is_not_as_it_was_seen_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changed before the trash looks, and between its look and the last inode that is reserved."""
     waiting: list[Callable[[], object]] = []
-    trash = trash_of(world, lambda: [waiting.pop()() for _ in waiting[:1]])
+    trash = trash_of(world)
+    reserve = marks.reserve
+
+    def reserve_late(database: Database, top: int, on_page: Callable[[], None]) -> None:
+        waiting.pop()()
+        reserve(database, top, on_page)
+
+    monkeypatch.setattr(marks, "reserve", reserve_late)
     for number, (change, is_between) in enumerate(product(CHANGED, (True, False))):
         path = f"run-{number}/step-1"
         save(world, path)
@@ -130,11 +146,64 @@ def test_what_is_not_as_it_was_seen_stays(world: World) -> None:
             trash.put(row.ino, row.path, row.evidence, "policy", "why")
         assert names(world, TRASH_INO) == [], change
         assert query(world.settings, "SELECT count(*) FROM trash") == [(0,)], change
+        assert reserved(world) == 5, change
     # As the catalogue saw it, and yet: a job works on it.
     save(world, PATH)
     world.open(f"{PATH}/a.distcp")
     with pytest.raises(TrashRefused, match="1 of its files are open"):
         put(world, trash, PATH)
+
+
+def test_nothing_changes_between_the_last_look_and_the_rename(world: World) -> None:
+    refused: list[str] = []
+
+    def change() -> None:
+        for name, one in CHANGED.items():
+            with pytest.raises(ReadOnly):
+                one(world, PATH)
+            refused.append(name)
+
+    trash = trash_of(world, change)
+    save(world, PATH, "deep/new.distcp")
+    put(world, trash, PATH)
+    assert refused == list(CHANGED) and names(world, TRASH_INO) != []
+
+
+def test_a_request_that_comes_late_moves_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The NFS server may carry a request out after its process was told of a failure, or ended."""
+    late: list[Request] = []
+
+    def lose(self: Door, requests: Sequence[Request]) -> list[Answer]:
+        late.extend(requests)
+        return [Answer(errno.EIO, None)]
+
+    def arrive() -> None:
+        [answer] = Direct.run(Door(world.namespace, lambda: None), [late.pop()])
+        assert answer.errno == errno.EBUSY
+
+    trash = trash_of(world)
+    save(world, PATH)
+    with monkeypatch.context() as patch:
+        patch.setattr(Door, "run", lose)
+        with pytest.raises(TrashRefused, match="the NFS server failed"):
+            put(world, trash, PATH)
+        # Nor while another process is on its way with the same checkpoint.
+        with pytest.raises(TrashRefused, match="the NFS server failed"):
+            put(world, trash_of(world, lambda: None), PATH)
+    first, second = late
+    late[:] = [second]
+    arrive()
+    late[:] = [first]
+    trashed = put(world, trash_of(world, lambda: late and arrive()), PATH)
+    assert late == [] and reserved(world) == 8
+    with monkeypatch.context() as patch:
+        patch.setattr(Door, "run", lose)
+        with pytest.raises(TrashRefused, match="stays in the trash"):
+            trash.undelete(trashed, by="me")
+    arrive()
+    assert [one.state for one in trash.entries()] == ["kept"]
 
 
 def test_what_is_no_checkpoint_or_has_more_in_it_stays(world: World) -> None:
@@ -214,8 +283,10 @@ def test_without_grace_it_goes_in_the_next_turn(world: World) -> None:
     with_values(world, retention={"trash_seconds": 0.0})
     save(world, PATH)
     ino = world.attr(f"{PATH}/a.distcp").ino
-    world.namespace.link(ROOT_CRED, ino, ROOT_INO, b"another name")
     put(world, trash_of(world), PATH)
+    # Earlier versions left a file with another name to clients.
+    query(world.settings, "UPDATE inode SET reserved = 0 WHERE ino = :ino", ino=ino)
+    world.namespace.link(ROOT_CRED, ino, ROOT_INO, b"another name")
     # A client that has a file open for writing, by its other name, keeps it.
     attr = world.namespace.open_write(ino)
     duty = expiry_of(world)
@@ -272,7 +343,7 @@ def test_rows_say_what_is_in_the_trash(world: World, monkeypatch: pytest.MonkeyP
     with pytest.raises(TrashRefused, match="not known"):
         trash.undelete(trashed, by="me")
     assert trash.undelete(trashed, PATH.encode().split(b"/"), by="me")
-    # The request of a put that was killed may still be carried out. Later its row goes.
+    # What a put that failed leaves is given back at once, and what one that was killed leaves is.
     follow(world.follower())
     row = world.row(PATH)
     assert row is not None
@@ -281,29 +352,31 @@ def test_rows_say_what_is_in_the_trash(world: World, monkeypatch: pytest.MonkeyP
     with pytest.raises(KeyError):
         later.put(row.ino, row.path, row.evidence, "policy", "why")
     monkeypatch.undo()
-    for _ in range(2):
-        trash.reconcile()
-        assert query(world.settings, "SELECT state FROM trash") == [("putting",)]
-        assert trash.entries() == []
-    # Also when another row must be changed.
+    assert query(world.settings, "SELECT state FROM trash") == []
+    assert reserved(world) == 6, "the five and what a promotion builds"
     save(world, "run/step-2")
     put(world, trash, "run/step-2")
-    query(world.settings, "DELETE FROM trash WHERE state = 'kept'")
+    query(world.settings, "UPDATE trash SET state = 'putting'")
+    assert trash.entries() == []
     trash.reconcile()
-    states = query(world.settings, "SELECT state FROM trash ORDER BY state")
-    assert states == [("kept",), ("putting",)]
-    honest = clock.monotonic_seconds
-    monkeypatch.setattr(clock, "monotonic_seconds", lambda: honest() + 1000)
-    trash.reconcile()
-    assert query(world.settings, "SELECT state FROM trash") == [("kept",)]
+    assert [one.state for one in trash.entries()] == ["kept"]
+    world.namespace.remove(GATEWAY_CRED, TRASH_INO, b"promotion-5")
 
 
-STEPS = [*(("put", n) for n in (1, 2, 3)), *(("undelete", n) for n in (1, 2, 3)), ("remove", 1)]
-BACK = [("put", 1), ("undelete", 2), ("undelete", 3)]
+# What is done, the step of it, and after how many steps of that kind it is killed.
+STEPS = [
+    *(("put", "put", n) for n in (1, 2, 3, 4)),
+    *(("put", "mark", n) for n in (1, 2, 3)),
+    *(("undelete", "undelete", n) for n in (1, 2, 3)),
+    *(("undelete", "mark", n) for n in (1, 2, 3, 4)),
+    ("remove", "remove", 1),
+]
+AWAY = [("put", "put", 3), ("put", "put", 4), ("undelete", "undelete", 1)]
 
 
 def killed(settings: Settings, what: str, armed: str) -> None:
     """Do something with the checkpoint in this process, which a failpoint kills."""
+    marks.AT_ONCE = 2
     namespace = Namespace(settings)
     trash = Trash(settings, Database(settings.database_url), opener(namespace))
     failpoints.arm(armed)
@@ -320,22 +393,23 @@ def killed(settings: Settings, what: str, armed: str) -> None:
 def test_kills_at_each_step(tmp_path: Path) -> None:
     settings = make_settings(tmp_path / "data")
     make_volume(settings)
-    for what, number in STEPS:
+    for what, step, number in STEPS:
         world = World(settings, Namespace(settings))
         trash = trash_of(world)
         if not names(world, ROOT_INO).count(b"run"):
-            save(world, PATH)
+            save(world, PATH, "deep/b.distcp")
         elif what == "put" and trash.entries():
             trash.undelete(trash.entries()[0].id, by="me")
         if what != "put" and not trash.entries():
             put(world, trash, PATH)
         follow(world.follower())
         world.namespace.close()
-        armed = f"{TRASH_STEP.format(what=what)}.{number}"
+        armed = f"{TRASH_STEP.format(what=step)}.{number}"
         process = context.Process(target=killed, args=(settings, what, armed))
         process.start()
         process.join(60)
         assert process.exitcode == -signal.SIGKILL, armed
+        assert fsck.check(Database(settings.database_url), DataFiles(settings.files_dir)) == []
         world.namespace = Namespace(settings)
         trash = trash_of(world)
         trash.reconcile()
@@ -351,7 +425,8 @@ def test_kills_at_each_step(tmp_path: Path) -> None:
             assert names(world, TRASH_INO) == [] == trash.entries()
         else:
             assert is_back == (not inside) == (states != ["kept"]), armed
-            assert is_back == ((what, number) in BACK)
+            assert is_back == ((what, step, number) not in AWAY), armed
+            assert reserved(world) == (5 if is_back else 10), armed
         world.end()
         world.namespace.close()
     assert fsck.check(Database(settings.database_url), DataFiles(settings.files_dir)) == []

@@ -1,0 +1,46 @@
+"""Moves things into the trash and out of it, as gateway.trash does, without a look at them."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from gateway.db.engine import Database
+from gateway.db.models import TRASH_INO
+from gateway.namespace import marks, rename
+from gateway.settings import Settings
+from gateway.types import GATEWAY_CRED
+from tests.support.namespace import Namespace
+from tests.support.volumes import query
+
+
+def reserve(settings: Settings, ino: int) -> None:
+    """Have only the gateway change an inode and what is below it."""
+    with closing(Database(settings.database_url)) as database:
+        marks.reserve(database, ino)
+
+
+def discard(
+    settings: Settings, namespace: Namespace, parent: int, name: bytes, new_name: bytes
+) -> None:
+    """Put an entry of a directory into the trash."""
+    reserve(settings, namespace.lookup(parent, name).ino)
+    namespace.rename(GATEWAY_CRED, parent, name, TRASH_INO, new_name)
+
+
+def take_back(
+    settings: Settings, namespace: Namespace, name: bytes, parent: int, new_name: bytes
+) -> None:
+    """Give an entry of the trash back to clients."""
+    ino = namespace.lookup(TRASH_INO, name, is_gateway=True).ino
+    query(
+        settings,
+        "INSERT INTO trash (id, ino, path, run, files, size, dirty_used, deleted_ns, since_ns,"
+        " expires_ns, deleted_by, reason, state)"
+        " VALUES ('x', :ino, :none, :none, 0, 0, 0, 0, 1, 0, '-', '-', 'returning')",
+        ino=ino,
+        none=b"",
+    )
+    namespace.run(rename.rename, GATEWAY_CRED, TRASH_INO, name, parent, new_name, 2)
+    with closing(Database(settings.database_url)) as database:
+        marks.give_back(database, ino)
+    query(settings, "DELETE FROM trash WHERE id = 'x'")
