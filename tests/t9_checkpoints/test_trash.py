@@ -196,7 +196,7 @@ def test_a_request_that_comes_late_moves_nothing(
     late[:] = [second]
     arrive()
     late[:] = [first]
-    trashed = put(world, trash_of(world, lambda: late and arrive()), PATH)
+    trashed = put(world, trash_of(world, arrive), PATH)
     assert late == [] and reserved(world) == 8
     with monkeypatch.context() as patch:
         patch.setattr(Door, "run", lose)
