@@ -42,7 +42,7 @@ enum spw_op {
 	SPW_SYMLINK_OP,    /* ino, name, name2 = target, set   -> attr, parent */
 	SPW_MKNOD,         /* ino, name, kind, rdev, set       -> attr, parent */
 	SPW_LINK,          /* ino2 = inode, ino, name          -> attr, parent */
-	SPW_RENAME,        /* ino, name, ino2, name2, cookie = 0 or imprint; ino3: the only inode to
+	SPW_RENAME,        /* ino, name, ino2, name2, cookie = 0 or number; ino3: the only inode to
 			    * move, 0: any                     -> attr, removed, parent, parent2 */
 	SPW_REMOVE,        /* ino, name; ino2, cookie: the only inode and change to remove
 			    *                                  -> removed, parent */

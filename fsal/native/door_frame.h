@@ -33,9 +33,10 @@ enum spw_door_op {
 	SPW_DOOR_MKDIR,       /* ino, name, set            -> attr */
 	SPW_DOOR_SYMLINK,     /* ino, name, name2 = target, set -> attr */
 	SPW_DOOR_LINK,        /* ino2 = inode, ino, name   -> attr */
-	SPW_DOOR_RENAME,      /* ino, name, ino2, name2; change: 0, or only with this imprint, and
-			       *   nothing is replaced (EBUSY, EEXIST); of a reserved link: only
-			       *   while what it leads to has this imprint (EBUSY) -> attr */
+	SPW_DOOR_RENAME,      /* ino, name, ino2, name2; change: 0, or the number without which it does
+			       *   not move (EBUSY): into the trash or out of it, that of its row, and
+			       *   nothing is replaced (EEXIST); of a reserved link, the imprint of what
+			       *   it leads to -> attr */
 	SPW_DOOR_REMOVE,      /* ino, name; ino2, change: only this inode, with this change or 0 */
 	SPW_DOOR_SETATTR,     /* ino, set; uid 0           -> attr */
 	SPW_DOOR_INVALIDATE,  /* ino: its row was changed beside the server */

@@ -32,6 +32,13 @@ def take_back(
 ) -> None:
     """Give an entry of the trash back to clients."""
     ino = namespace.lookup(TRASH_INO, name, is_gateway=True).ino
+    number = let_out(settings, ino)
+    namespace.run(rename.rename, GATEWAY_CRED, TRASH_INO, name, parent, new_name, number)
+    give_back(settings, ino)
+
+
+def let_out(settings: Settings, ino: int) -> int:
+    """Let the next rename take an inode out of the trash. Returns the number that it needs."""
     query(
         settings,
         "INSERT INTO trash (id, ino, path, run, files, size, dirty_used, deleted_ns, since_ns,"
@@ -40,7 +47,11 @@ def take_back(
         ino=ino,
         none=b"",
     )
-    namespace.run(rename.rename, GATEWAY_CRED, TRASH_INO, name, parent, new_name, 2)
+    return 2
+
+
+def give_back(settings: Settings, ino: int) -> None:
+    """Let clients change what was taken out of the trash."""
     with closing(Database(settings.database_url)) as database:
         marks.give_back(database, ino)
-    query(settings, "DELETE FROM trash WHERE id = 'x'")
+    query(settings, "DELETE FROM trash WHERE ino = :ino", ino=ino)

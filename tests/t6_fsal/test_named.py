@@ -19,7 +19,7 @@ from gateway.door.frames import Op, Request
 from gateway.namespace import imprint, naming
 from gateway.types import GATEWAY_CRED
 from tests.conformance.server import Server
-from tests.support import nfs4
+from tests.support import nfs4, trash
 from tests.support.nfs4 import op, opaque, putfh
 from tests.support.waiting import until
 from tests.t6_fsal.serving import serving
@@ -154,6 +154,8 @@ def truncate(site: Site, at: bytes) -> None:
 
 def put_into_the_trash(site: Site, at: bytes) -> None:
     run = site.client.lookup(site.client.handle("export"), "put_into_the_trash").fileid
+    step = site.client.lookup(site.client.handle("export", "put_into_the_trash"), "step").fileid
+    trash.reserve(site.server.settings, step)
     assert site.ask(Op.RENAME, run, b"step", TRASH_INO, b"t1") == 0
 
 

@@ -22,7 +22,7 @@ from gateway.door.door import Door
 from gateway.door.frames import Op, Request
 from gateway.types import GATEWAY_CRED, Attr, SetAttr
 from tests.conformance.server import Server
-from tests.support import nfs4
+from tests.support import nfs4, trash
 from tests.support.nfs4 import op, opaque, putfh
 from tests.support.volumes import query
 from tests.support.waiting import until
@@ -199,8 +199,12 @@ def test_a_checkpoint_goes_into_the_trash_and_back(site: Site) -> None:
     made = site.ask(Op.MKDIR, ROOT_INO, b"step-1", wanted=SetAttr(mode=0o755))
     assert made is not None
     site.client.lookup(root, "step-1")
+    settings = site.server.settings
+    trash.reserve(settings, made.ino)
     site.ask(Op.RENAME, ROOT_INO, b"step-1", ino2=TRASH_INO, name2=b"1")
     with pytest.raises(nfs4.Status):
         site.client.lookup(root, "step-1")
-    site.ask(Op.RENAME, TRASH_INO, b"1", ino2=ROOT_INO, name2=b"step-1")
+    number = trash.let_out(settings, made.ino)
+    site.ask(Op.RENAME, TRASH_INO, b"1", ino2=ROOT_INO, name2=b"step-1", change=number)
+    trash.give_back(settings, made.ino)
     assert site.client.lookup(root, "step-1").fileid == made.ino

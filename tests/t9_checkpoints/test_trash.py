@@ -169,6 +169,21 @@ def test_nothing_changes_between_the_last_look_and_the_rename(world: World) -> N
     assert refused == list(CHANGED) and names(world, TRASH_INO) != []
 
 
+def test_what_clients_may_still_change_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    reserve = marks.reserve
+
+    def all_but_one(database: Database, top: int, on_page: Callable[[], None]) -> None:
+        reserve(database, top, on_page)
+        query(world.settings, "UPDATE inode SET reserved = 0 WHERE ino = :ino", ino=file)
+
+    trash = trash_of(world)
+    save(world, PATH)
+    file = world.attr(f"{PATH}/a.distcp").ino
+    monkeypatch.setattr(marks, "reserve", all_but_one)
+    with pytest.raises(TrashRefused, match="it changed a moment ago"):
+        put(world, trash, PATH)
+
+
 def test_a_request_that_comes_late_moves_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,8 +200,16 @@ def test_a_request_that_comes_late_moves_nothing(
 
     trash = trash_of(world)
     save(world, PATH)
+    give_back = marks.give_back
+
+    def give_back_late(database: Database, top: int, on_page: Callable[[], None]) -> None:
+        late.append(late[-1])
+        arrive()
+        give_back(database, top, on_page)
+
     with monkeypatch.context() as patch:
         patch.setattr(Door, "run", lose)
+        patch.setattr(marks, "give_back", give_back_late)
         with pytest.raises(TrashRefused, match="the NFS server failed"):
             put(world, trash, PATH)
         # Nor while another process is on its way with the same checkpoint.

@@ -14,6 +14,7 @@ from tests.support.volumes import query
 from tests.t9_checkpoints.trashing import put, trash_of
 from tests.t9_checkpoints.world import World
 
+# `make slow` takes a million.
 FILES = int(os.environ.get("SPILLWAY_TRASHED_FILES", "3000"))
 PATH = "run/step-1"
 
@@ -81,19 +82,23 @@ def test_clients_work_while_a_large_directory_goes_and_comes_back(world: World) 
     world.write(f"{PATH}/a.distcp", b"1")
     copied(world, f"{PATH}/a.distcp", FILES)
     world.write(f"{PATH}/.metadata", b"1")
-    longest: list[float] = []
-
-    began = time.monotonic()
-    trashed = put(world, trash, PATH)
-    print(f"put {time.monotonic() - began:.1f} s")
-    trash.undelete(trashed, by="me")
+    with waits(world) as alone:
+        time.sleep(1)
+    print(f"\nalone: the longest wait is {max(alone):.3f} s")
+    trashed = ""
     for what in ("put", "undelete"):
         began = time.monotonic()
         with waits(world) as found:
             if what == "put":
-                put(world, trash, PATH)
+                trashed = put(world, trash, PATH)
             else:
                 trash.undelete(trashed, by="me")
-        longest.append(max(found))
-        print(f"{what} of {FILES:,}: {time.monotonic() - began:.1f} s, waits {max(found):.3f} s")
+        seconds = time.monotonic() - began
+        found.sort()
+        print(
+            f"{what} of {FILES:,} files: {seconds:.1f} s; of {len(found):,} changes meanwhile the"
+            f" median waits {found[len(found) // 2]:.3f} s, the longest {found[-1]:.3f} s"
+        )
+        # As one transaction it is 4 s for a million on SQLite, and never done on PostgreSQL.
+        assert found[-1] < 1.0
     assert query(world.settings, "SELECT count(*) FROM inode WHERE reserved = 1") == [(5,)]
