@@ -91,9 +91,8 @@ def test_clients_find_it_and_do_not_list_it(namespace: Namespace) -> None:
 
 
 def test_every_change_by_a_client_is_refused(namespace: Namespace, settings: Settings) -> None:
-    theirs = namespace.mkdir(ROOT_CRED, ROOT, b"d", THEIRS).ino
+    theirs, runs, cred = namespace.mkdir(ROOT_CRED, ROOT, b"d", THEIRS).ino, RUNS_INO, ROOT_CRED
     file = namespace.create(ROOT_CRED, theirs, b"f", SetAttr()).ino
-    runs, cred = RUNS_INO, ROOT_CRED
     ours = namespace.mkdir(GATEWAY_CRED, runs, b"run", SetAttr(mode=0o777)).ino
     target = namespace.symlink(GATEWAY_CRED, ours, b"link", b"../x", SetAttr()).ino
     receipt = install(namespace, b"file", b"bytes", ours).attr.ino
@@ -133,7 +132,7 @@ def test_every_change_by_a_client_is_refused(namespace: Namespace, settings: Set
         # Neither may the gateway: a reserved inode in a client's directory would break the law.
         lambda: namespace.rename(GATEWAY_CRED, ours, b"file", theirs, b"x"),
         lambda: namespace.link(GATEWAY_CRED, receipt, theirs, b"x"),
-        # And one of a client, in a reserved directory, would be changed by clients there.
+        # And one of clients would be changed by them in a reserved one.
         lambda: namespace.rename(GATEWAY_CRED, theirs, b"f", ours, b"x"),
         lambda: namespace.remove(GATEWAY_CRED, RESERVED_INO, b"promoted"),
         lambda: namespace.rename(GATEWAY_CRED, RESERVED_INO, b"trash", runs, b"trash"),
