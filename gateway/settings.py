@@ -76,7 +76,6 @@ class SpaceSettings:
 
 
 LATE_FACTOR = 3
-_ANY, _UPPER = "[0-9A-Za-z]", "[0-9A-Z]"
 HOLD_PATTERNS = (
     *("*.tmp", "*.tmp.*[0-9]*", ".tmp*", "*.partial", "*.incomplete"),
     # Checkpoints that get another name when they are whole: Trainer, NeMo, Orbax, flax.
@@ -86,8 +85,6 @@ HOLD_PATTERNS = (
     # Files of TensorFlow and TensorStore.
     *("*.tempstate*", "checkpoint.tmp*", "*_temp/part-*", "*_temp_*/part-*", "*.__lock"),
     *(".nfs*", ".~tmp~", ".rsync-partial"),
-    # rsync's temporary of a name: .name.XXXXXX. A name that ends in a lower-case word is another.
-    *(f".?*.{_ANY * at}{_UPPER}{_ANY * (5 - at)}" for at in range(6)),
     *("*.swp", ".*.sw[a-o]"),
 )
 """The names that frameworks and tools use until a file or directory is whole. None matches the

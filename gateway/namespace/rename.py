@@ -54,9 +54,7 @@ _HELD = Statement(
 )
 """Selects an entry of the trash if it is what clients removed of a checkpoint."""
 _UNRESERVE = Statement(
-    update(sql.inode)
-    .where(sql.inode.c.ino == b("the_ino"))
-    .values(reserved=literal_column("0"))
+    update(sql.inode).where(sql.inode.c.ino == b("the_ino")).values(reserved=literal_column("0"))
 )
 
 

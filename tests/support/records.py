@@ -37,15 +37,21 @@ def record(
     ):
         state = "durable" if is_durable else "complete"
         query(settings, ROW, **given, run=run, path=path, extent=int(extent), state=state)
-    query(settings, "DELETE FROM checkpoint_record WHERE ino = :ino", ino=ino)
-    durable_ns = clock.now_ns() if is_durable else None
+    given |= {"run": run, "completion": completion}
+    given["durable_ns"] = clock.now_ns() if is_durable else None
+    if query(
+        settings,
+        "UPDATE checkpoint_record SET run = :run, grade = :grade, completion = :completion,"
+        " durable_ns = :durable_ns WHERE ino = :ino RETURNING 1",
+        **given,
+    ):
+        return  # the catalogue has made it
     query(
         settings,
-        "INSERT INTO checkpoint_record (ino, run, grade, completion, complete_ns, durable_ns,"
-        " files, size, contents, shape)"
-        " VALUES (:ino, :run, :grade, :completion, 1, :durable_ns, 1, 1, 'c', 's')",
+        "INSERT INTO checkpoint_record (ino, run, rule, step, extent, grade, completion,"
+        " complete_ns, durable_ns, files, size, contents, shape)"
+        " VALUES (:ino, :run, 'test', 1, :extent, :grade, :completion, 1, :durable_ns, 1, 1, 'c',"
+        " 's')",
         **given,
-        run=run,
-        completion=completion,
-        durable_ns=durable_ns,
+        extent=int(extent),
     )
