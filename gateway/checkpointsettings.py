@@ -45,9 +45,15 @@ class CheckpointsSettings:
 @dataclass(frozen=True)
 class RetentionSettings:
     ask_share: float = _key(
-        "A plan of retention that deletes more than this share of the checkpoints, or of their\n"
-        "bytes, under its policies waits until a person approves it (spillway policy approve). Up\n"
-        "to four deletions are not asked about.",
+        "What policies delete of a run waits until a person approves it (spillway policy approve),\n"
+        "if it is more than this share of the run's checkpoints, or of their bytes. Up to four\n"
+        "deletions are not asked about if the run keeps as many. The same counts for a policy.",
+        0.5,
+        checks.between(0, 1),
+    )
+    least_share: float = _key(
+        "A checkpoint is deleted only if a newer one of its run, for which it goes, has at least\n"
+        "this share of its bytes: what was cut off, or is another thing, replaces none.",
         0.5,
         checks.between(0, 1),
     )

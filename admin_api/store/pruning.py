@@ -15,7 +15,7 @@ from gateway import clock
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
 from gateway.retention import knowntime
-from gateway.retention.knowntime import Known
+from gateway.retention.knowntime import Completions, Known
 from gateway.settings import Settings
 
 DAY_NS = 86_400 * clock.NS
@@ -72,7 +72,9 @@ def _known_ns(session: Session) -> int:
     row = session.one(_KNOWN)
     newest = session.one(_NEWEST)
     found = knowntime.judge(
-        knowntime.reading(), None if row is None else Known(*row), newest[0] if newest else None
+        knowntime.reading(),
+        None if row is None else Known(*row),
+        Completions(last_ns=newest[0] if newest else None),
     )
     known = found.row
     session.run(

@@ -19,6 +19,7 @@ from gateway.promotion.duty import Promoter
 from gateway.receipts.keeper import Receipts
 from gateway.receipts.status import Status
 from gateway.retention.applier import Applier
+from gateway.retention.heads import BucketHeads
 from gateway.retention.law import Law
 from gateway.settings import Settings
 from gateway.trash.expiry import Expiry
@@ -67,16 +68,20 @@ def main() -> int:
 def _duties(settings: Settings, stop: threading.Event) -> Sequence[Duty]:
     url = settings.database_url
     opened = partial(door.opened, settings, door.BACKGROUND_SECONDS)
+    trash, heads = Trash(settings, Database(url), opened), BucketHeads(settings, stop)
+    law = Law(settings, Database(url), heads)
     return (
         Status(settings, stop),
-        Applier(settings, Database(url), stop, Trash(settings, Database(url), opened)),
-        Expiry(settings, Database(url), stop, partial(_law, Law(settings, Database(url)))),
+        Applier(settings, Database(url), stop, trash, heads),
+        Expiry(settings, Database(url), stop, partial(_law, law)),
         Promoter(settings, Database(url), opened, stop),
     )
 
 
 def _law(law: Law, entry: Entry) -> str | None:
-    return law.why_not(entry.ino, entry.path, entry.run, entry.step, entry.complete_ns)
+    return law.why_not(
+        entry.ino, entry.path, entry.run, entry.step, entry.complete_ns, entry.size
+    )
 
 
 if __name__ == "__main__":

@@ -10,60 +10,92 @@ from sqlalchemy import and_, func, literal_column, select
 
 from gateway import clock
 from gateway.checkpoints.facts import State
-from gateway.db.compiled import Session, Statement
-from gateway.db.statements import checkpoint
+from gateway.db.compiled import Session, Statement, b
+from gateway.db.statements import checkpoint, checkpoint_record
 
+_WHOLE = (State.COMPLETE, State.DRAINING, State.DURABLE)
 _newest: Any = (
     select(
         checkpoint.c.run,
         checkpoint.c.state,
         func.count().label("count"),
         func.max(checkpoint.c.complete_ns).label("complete_ns"),
+        func.max(checkpoint_record.c.completion).label("completion"),
+    )
+    .select_from(
+        checkpoint.outerjoin(checkpoint_record, checkpoint_record.c.ino == checkpoint.c.ino)
     )
     .group_by(checkpoint.c.run, checkpoint.c.state)
     .subquery("newest")
 )
-# The index of run, state and complete_ns has all that is grouped, in that order.
+# The index of run, state and complete_ns has all that is grouped of a checkpoint, in that order.
 NEWEST = Statement(
     select(
         _newest.c.run,
         _newest.c.state,
         _newest.c.count,
+        _newest.c.completion,
+        _newest.c.complete_ns,
         checkpoint.c.step,
         checkpoint.c.path,
-        _newest.c.complete_ns,
-    )
-    .select_from(
+        checkpoint.c.complete_ns,
+    ).select_from(
         _newest.outerjoin(
+            checkpoint_record,
+            and_(
+                checkpoint_record.c.run == _newest.c.run,
+                checkpoint_record.c.completion == _newest.c.completion,
+            ),
+        ).outerjoin(
             checkpoint,
             and_(
-                checkpoint.c.run == _newest.c.run,
-                checkpoint.c.state == _newest.c.state,
-                checkpoint.c.complete_ns == _newest.c.complete_ns,
+                checkpoint.c.ino == checkpoint_record.c.ino, checkpoint.c.state == _newest.c.state
             ),
         )
     )
-    .order_by(checkpoint.c.complete_ns, checkpoint.c.ino)
 )
-"""Selects of each run and state the number of checkpoints, and the newest that is complete. Of
-several with the same time, which all have the number, the last row counts."""
+"""Selects of each run and state the number of checkpoints, and the newest that was complete."""
+LAST = Statement(
+    select(checkpoint.c.step, checkpoint.c.path)
+    .where(
+        checkpoint.c.run == b("run"),
+        checkpoint.c.state == b("state"),
+        checkpoint.c.complete_ns == b("complete_ns"),
+    )
+    .order_by(checkpoint.c.ino.desc())
+    .limit(1)
+)
+"""Selects the newest by time, where none has its place in the order of its run yet."""
 DIRTY = Statement(
     select(
         checkpoint.c.run,
+        checkpoint.c.state,
         checkpoint.c.dirty_size,
         checkpoint.c.dirty_since_ns,
         checkpoint.c.complete_ns,
-    ).where(checkpoint.c.dirty_files > literal_column("0"))
+        checkpoint_record.c.completion,
+    )
+    .select_from(
+        checkpoint.outerjoin(checkpoint_record, checkpoint_record.c.ino == checkpoint.c.ino)
+    )
+    .where(checkpoint.c.dirty_files > literal_column("0"))
 )
 """Selects the checkpoints of which the bucket lacks files."""
 
 
 class Newest(NamedTuple):
-    """The newest checkpoint of a kind, by the time at which it was complete."""
+    """The newest checkpoint of a kind: the one that was complete last."""
 
     path: bytes
     step: int | None
     complete_ns: int
+    completion: int | None
+    """Its place in the order of its run. None: it has none yet, so any other one counts as
+    newer."""
+
+    @property
+    def place(self) -> tuple[int, int]:
+        return (-1 if self.completion is None else self.completion, self.complete_ns)
 
 
 class Risk(NamedTuple):
@@ -105,17 +137,23 @@ def summarize(session: Session) -> Summary:
     """Return the risks, in the order of the names of the runs, and the counts."""
     newest: dict[tuple[bytes, bool], Newest] = {}
     counts: dict[tuple[bytes, str], int] = {}
-    for run, state, count, step, path, complete_ns in session.all(NEWEST):
+    for run, state, count, completion, last_ns, step, path, complete_ns in session.all(NEWEST):
         counts[bytes(run), state] = count
-        if complete_ns is not None:
-            newest[bytes(run), state == State.DURABLE] = Newest(bytes(path), step, complete_ns)
+        if state not in _WHOLE or last_ns is None:
+            continue
+        if path is None:
+            one = _last(session, run, state, last_ns)
+        else:
+            one = Newest(bytes(path), step, complete_ns, completion)
+        where = bytes(run), state == State.DURABLE
+        newest[where] = max(newest.get(where, one), one, key=lambda each: each.place)
     now_ns = clock.now_ns()
     at_risk = _at_risk(session, newest, now_ns)
     risks = []
     for run in sorted({*at_risk, *(run for run, _is_durable in newest)}):
         durable, other = newest.get((run, True)), newest.get((run, False))
         both = [one for one in (durable, other) if one is not None]
-        complete = max(both, key=lambda one: one.complete_ns, default=None)
+        complete = max(both, key=lambda one: one.place, default=None)
         size, since_ns = at_risk.get(run, (0, now_ns))
         # The clock may have gone back since.
         seconds = max(0, now_ns - since_ns) / clock.NS
@@ -126,16 +164,27 @@ def summarize(session: Session) -> Summary:
     return Summary(risks, len({run for run, _state in counts}), states)
 
 
+def _last(session: Session, run: bytes, state: str, complete_ns: int) -> Newest:
+    row = session.one(LAST, run=run, state=state, complete_ns=complete_ns)
+    assert row is not None, "the transaction sees the checkpoint"
+    return Newest(bytes(row[1]), row[0], complete_ns, None)
+
+
 def _at_risk(
     session: Session, newest: Mapping[tuple[bytes, bool], Newest], now_ns: int
 ) -> dict[bytes, tuple[int, int]]:
     """Return of each run the bytes that the bucket lacks of checkpoints that are newer than its
     newest durable one, if there are any, and the time since which its work is only here."""
     found: dict[bytes, tuple[int, int]] = {}
-    for run, size, since_ns, complete_ns in session.all(DIRTY):
+    for run, state, size, since_ns, complete_ns, completion in session.all(DIRTY):
         durable = newest.get((bytes(run), True))
         if durable is not None:
-            if (complete_ns or since_ns or 0) <= durable.complete_ns:
+            if state not in _WHOLE or completion is None or durable.completion is None:
+                # What is being written has no place in the order.
+                is_older = (complete_ns or since_ns or 0) <= durable.complete_ns
+            else:
+                is_older = completion <= durable.completion
+            if is_older:
                 continue
             since_ns = durable.complete_ns
         if since_ns is None:

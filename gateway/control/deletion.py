@@ -1,32 +1,36 @@
 """Puts a checkpoint into the trash because a person says so.
 
-The laws of retention hold here too (gateway.retention.planner), except that a person may insist:
-then the newest complete checkpoint of a run can be deleted, one that is not complete, and one that
-no newer durable one replaces. What is pinned or being copied stays in any case, and nothing is
-deleted while the catalogue may lack checkpoints. Each deletion is recorded as one of a policy is.
+The laws of retention hold here too (gateway.retention.planner, gateway.retention.law), except that
+a person may insist: then the newest complete checkpoint of a run can be deleted, one that is not
+complete, one that a link or tracker names, and one for which no newer one stands. What is pinned or
+being copied stays in any case, and nothing is deleted while the catalogue may lack checkpoints.
+Each deletion is recorded as one of a policy is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import threading
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 
 from sqlalchemy import select
 
-from gateway.checkpoints.catalogue import Catalogue, catalogue_of
-from gateway.db.compiled import Session, Statement
+from gateway.checkpoints.catalogue import catalogue_of
+from gateway.checkpoints.tree import View
+from gateway.db.compiled import Statement
 from gateway.db.engine import Database
 from gateway.db.statements import checkpoint_record
 from gateway.door.door import Door
-from gateway.errors import Changed, DoorClosed, GatewayError, NotPossible, NotThere
+from gateway.errors import BucketError, Changed, DoorClosed, GatewayError, NotPossible, NotThere
 from gateway.namespace import identity
 from gateway.promotion.store import paths_of, protected
+from gateway.retention import order, planner, store
 from gateway.retention import statements as own
-from gateway.retention import store
 from gateway.retention.facts import Checkpoint, Pinned
-from gateway.retention.law import is_still
-from gateway.retention.order import Order
+from gateway.retention.heads import BucketHeads
+from gateway.retention.law import Law, cannot_ask
 from gateway.retention.planning import checkpoint_of
+from gateway.retention.references import References
 from gateway.settings import Settings
 from gateway.text import printable
 from gateway.trash.trash import Trash
@@ -58,7 +62,9 @@ def delete(
     later is not deleted; open_door, which opens the door. Raises NotThere, Changed, NotPossible,
     TrashRefused; UserError, DoorClosed, NamespaceError, OSError.
     """
-    one = check(settings, database, ino, insists=insists, seen=seen)
+    one, newer = _checked(settings, database, ino, insists, seen)
+    if newer is not None:
+        _require_fit(settings, database, one, newer)
     with database.writing() as session:
         action = store.begin(session, "trash", one, author, reason, one.evidence)
     result = "failed: it is not known whether it is in the trash: spillway trash list"
@@ -85,14 +91,43 @@ def check(
     insists: bool,
     seen: Collection[str] | None = None,
 ) -> Checkpoint:
-    """Return the checkpoint if ``delete`` may be asked for it now. Nothing is changed.
+    """Return the checkpoint if ``delete`` may be asked for it now. Nothing is changed, and the
+    bucket is not asked: ``delete`` does that.
 
     Parameters and errors are those of ``delete``.
     """
+    return _checked(settings, database, ino, insists, seen)[0]
+
+
+def _checked(
+    settings: Settings,
+    database: Database,
+    ino: int,
+    insists: bool,
+    seen: Collection[str] | None,
+) -> tuple[Checkpoint, Checkpoint | None]:
+    """Return a checkpoint that may be deleted, and the newer one that stands for it, which is None
+    if the person insists. Raises NotThere, Changed, NotPossible; UserError, OSError."""
     identity.require_surroundings(settings)
-    catalogue = catalogue_of(settings, database)
-    with database.reading() as session:
-        return _allowed(session, catalogue, ino, insists, seen)
+    with catalogue_of(settings, database).viewing() as view:
+        row = view.session.one(own.OF_INO, ino=ino)
+        if row is None:
+            raise NotThere(f"{ino} is no checkpoint: look with spillway checkpoints")
+        one = checkpoint_of(row)
+        path = printable(one.path)
+        if seen is not None and one.evidence not in seen:
+            raise Changed(f"{path} has changed meanwhile: look at it, and delete it again")
+        if view.session.one(own.IS_MADE) is None:
+            raise NotPossible(f"{path} stays: {NOT_MADE}")
+        said = protected(view.session)
+        if Pinned(said.paths).holds(one.path):
+            raise NotPossible(f"{path} stays: {PINNED}")
+        if insists:
+            return one, None
+        why, newer = _law(settings, view, one, one.ino in said.inos)
+    if why is not None:
+        raise NotPossible(_stays(path, why))
+    return one, newer
 
 
 def check_tree(
@@ -104,27 +139,26 @@ def check_tree(
     Parameters: path below the export's root; insists, as of ``delete``. Raises NotPossible if
     something in the tree is pinned or being promoted, or a law keeps one of them.
     """
-    catalogue = catalogue_of(settings, database)
-    with database.reading() as session:
+    with catalogue_of(settings, database).viewing() as view:
+        session = view.session
         said = protected(session)
         if Pinned(said.paths).holds(path):
             raise NotPossible(f"{printable(path)} stays: {PINNED}")
         is_made = session.one(own.IS_MADE) is not None
         if not is_made and not insists and session.one(ANY_RECORD) is not None:
             raise NotPossible(f"{printable(path)} stays: {NOT_MADE}")
-        checkpoints = [checkpoint_of(row) for row in session.all(own.CHECKPOINTS)]
         found = [
             one
-            for one in checkpoints
+            for one in (checkpoint_of(row) for row in session.all(own.CHECKPOINTS))
             # The catalogue may be behind the namespace: it may be in the trash by now.
             if one.is_complete
             and is_below(one.path, path)
             and one.path in paths_of(session, one.ino)
         ]
         for one in found if not insists else ():
-            if why := _kept(catalogue, one, checkpoints, one.ino in said.inos):
-                shown = printable(one.path)
-                raise NotPossible(f"{shown} stays: {why}: force deletes it nevertheless")
+            why, _newer = _law(settings, view, one, one.ino in said.inos)
+            if why is not None:
+                raise NotPossible(_stays(printable(one.path), why))
     return sorted(found, key=lambda one: (-one.path.count(b"/"), one.ready_ns))
 
 
@@ -133,44 +167,41 @@ def is_below(path: bytes, top: bytes) -> bool:
     return not top or path == top or path.startswith(top + b"/")
 
 
-def _allowed(
-    session: Session, catalogue: Catalogue, ino: int, insists: bool, seen: Collection[str] | None
-) -> Checkpoint:
-    """Return the checkpoint if it may be deleted. Raises NotThere, Changed, NotPossible."""
-    checkpoints = [checkpoint_of(row) for row in session.all(own.CHECKPOINTS)]
-    one = next((found for found in checkpoints if found.ino == ino), None)
-    if one is None:
-        raise NotThere(f"{ino} is no checkpoint: look with spillway checkpoints")
-    path = printable(one.path)
-    if seen is not None and one.evidence not in seen:
-        raise Changed(f"{path} has changed meanwhile: look at it, and delete it again")
-    if session.one(own.IS_MADE) is None:
-        raise NotPossible(f"{path} stays: {NOT_MADE}")
-    said = protected(session)
-    if Pinned(said.paths).holds(one.path):
-        raise NotPossible(f"{path} stays: {PINNED}")
-    if not insists and (why := _kept(catalogue, one, checkpoints, one.ino in said.inos)):
-        raise NotPossible(f"{path} stays: {why}: force deletes it nevertheless")
-    return one
+def _law(
+    settings: Settings, view: View, one: Checkpoint, is_promoted: bool
+) -> tuple[str | None, Checkpoint | None]:
+    """Return which law of retention keeps a checkpoint, or None, and the newer one that stands for
+    it."""
+    run = [checkpoint_of(found) for found in view.session.all(own.OF_RUN, run=one.run)]
+    newer = order.successor(one, run, settings.retention.least_share)
+    why = _kept(one, is_promoted, References().of(view, [one]).get(one.ino))
+    if why is None and newer is None:
+        why = planner.lone(order.Order(run), one)
+    return why, newer
 
 
-def _kept(
-    catalogue: Catalogue, one: Checkpoint, checkpoints: Sequence[Checkpoint], is_promoted: bool
-) -> str | None:
-    """Return which law of retention keeps a checkpoint, or None."""
+def _kept(one: Checkpoint, is_promoted: bool, referred: str | None) -> str | None:
+    """Return which law of retention keeps a checkpoint, whatever else is in its run, or None."""
     if not one.is_complete:
         return f"it is not complete: {one.reason or 'the reason is not known'}"
     if one.extent == Extent.FILES:
         return "its directory may have more in it than this checkpoint"
-    if is_promoted:
-        return "it is promoted"
-    order = Order([found for found in checkpoints if found.run == one.run])
-    newer = order.newer(one)
-    if newer is None:
-        if order.is_newest(one):
-            return "it is the newest complete one of its run, by step or by time"
-        return "no newer one of its run is durable"
-    # The catalogue may be behind the namespace.
-    if not is_still(catalogue, newer.stays, must_be_durable=True):
-        return "the newer one of its run is not durable any more"
-    return None
+    return "it is promoted" if is_promoted else referred
+
+
+def _require_fit(
+    settings: Settings, database: Database, one: Checkpoint, newer: Checkpoint
+) -> None:
+    """Raise NotPossible unless a newer checkpoint is durable now, in the bucket too."""
+    law = Law(settings, database, BucketHeads(settings, threading.Event()))
+    try:
+        unfit = law.unfit(newer)
+        why = None if unfit is None else unfit.why
+    except BucketError as exc:
+        why = cannot_ask(exc)
+    if why is not None:
+        raise NotPossible(_stays(printable(one.path), why))
+
+
+def _stays(path: str, why: str) -> str:
+    return f"{path} stays: {why}: force deletes it nevertheless"

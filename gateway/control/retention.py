@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 
 from gateway import clock
 from gateway.checkpoints.catalogue import catalogue_of
 from gateway.checkpoints.shown import shown_state
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
-from gateway.db.statements import checkpoint
 from gateway.errors import UserError
 from gateway.promotion.store import protected
 from gateway.retention import knowntime, store
 from gateway.retention import statements as own
 from gateway.retention.facts import Current, Decision
 from gateway.retention.knowntime import Known, KnownTime
-from gateway.retention.planning import Planned, Planning
+from gateway.retention.planning import Planned, Planning, completions
 from gateway.settings import Settings
 from gateway.text import Text, printable
 
@@ -28,12 +27,6 @@ _NEWEST = own.action.c.id.desc()
 ACTIONS = Statement(_ACTIONS.order_by(_NEWEST).limit(b("most")))
 ACTIONS_OF = Statement(
     _ACTIONS.where(own.action.c.run == b("run")).order_by(_NEWEST).limit(b("most"))
-)
-NEWEST = Statement(
-    select(
-        func.max(func.coalesce(checkpoint.c.complete_ns, 0)),
-        func.max(func.coalesce(checkpoint.c.durable_ns, 0)),
-    )
 )
 
 
@@ -58,10 +51,11 @@ def revised(settings: Settings, database: Database, planned: Planned, other: Cur
 def counted_time(database: Database) -> KnownTime:
     """Return the time to which ages are counted now. Raises TryAgain."""
     with database.reading() as session:
-        newest = session.one(NEWEST)
-        known = store.known_time(session)
-    times = [time for time in newest or () if time is not None]
-    return knowntime.judge(knowntime.reading(), known, max(times, default=None))
+        return _time(session, store.known_time(session))
+
+
+def _time(session: Session, known: Known | None) -> KnownTime:
+    return knowntime.judge(knowntime.reading(), known, completions(session))
 
 
 def said(session: Session) -> tuple[object, ...]:
@@ -230,7 +224,7 @@ def gather(session: Session) -> dict[str, Any]:
     last = store.actions(session, 1)
     ahead_ns = 0
     if known is not None and policies:
-        ahead_ns = knowntime.judge(knowntime.reading(), known, None).ahead_ns
+        ahead_ns = _time(session, known).ahead_ns
     asked = waiting[0] if waiting else None
     return {
         "policies": len(policies),

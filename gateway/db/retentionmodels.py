@@ -57,8 +57,18 @@ class Action(Base):
     __table_args__ = (Index("ix_action_began_ns", "began_ns"),)
 
 
+class PolicyApproval(Base):
+    """A version of a policy of which a person has once approved deletions."""
+
+    __tablename__ = "policy_approval"
+    name: Mapped[str] = mapped_column(String, primary_key=True)
+    version: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    approved_ns: Mapped[int]
+    author: Mapped[str] = mapped_column(String)
+
+
 class Approval(Base):
-    """A plan that deletes so much that a person must approve it."""
+    """Deletions of a plan that a person must approve."""
 
     __tablename__ = "approval"
     plan: Mapped[str] = mapped_column(String, primary_key=True)
@@ -73,6 +83,9 @@ class Approval(Base):
     approved_ns: Mapped[int | None]
     """NULL: it is asked for."""
     author: Mapped[str | None] = mapped_column(String)
+    policies: Mapped[str | None] = mapped_column(String)
+    """A JSON array of the policies whose deletions these are, each with its version. NULL: an older
+    release asked."""
 
 
 class Superseded(Base):

@@ -21,14 +21,14 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import func, literal_column, select
 
 from gateway.checkpoints.catalogue import catalogue_of
 from gateway.checkpoints.facts import State
 from gateway.data.layout import DataFiles
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
-from gateway.db.statements import checkpoint
+from gateway.db.statements import checkpoint, checkpoint_record
 from gateway.door.door import Door
 from gateway.door.remote import Remote
 from gateway.errors import DoorClosed
@@ -59,8 +59,21 @@ FOR_GOOD = (errno.ENAMETOOLONG, errno.EINVAL, errno.EEXIST, errno.ENOTDIR, errno
 RUNS_AT_ONCE = 16
 """If more runs than this changed, all are read."""
 
-_IS_COMPLETE = checkpoint.c.state != b("state")
-_FACTS = select(*(checkpoint.c[name] for name in Fact._fields)).where(_IS_COMPLETE)
+_IS_COMPLETE = checkpoint.c.state.not_in(
+    [literal_column(f"'{state}'") for state in (State.WRITING, State.BROKEN)]
+)
+_FACTS = (
+    select(
+        *(
+            checkpoint.c[name] if name in checkpoint.c else checkpoint_record.c[name]
+            for name in Fact._fields
+        )
+    )
+    .select_from(
+        checkpoint.outerjoin(checkpoint_record, checkpoint_record.c.ino == checkpoint.c.ino)
+    )
+    .where(_IS_COMPLETE)
+)
 FACTS = Statement(_FACTS)
 """Selects the checkpoints that are complete."""
 FACTS_OF = Statement(_FACTS.where(checkpoint.c.run == b("run")))
@@ -165,7 +178,7 @@ class Receipts:
         """
         with self._catalogue.viewing() as view:
             row, now = self._catalogue.row(view, ino), self._catalogue.as_is(view, ino)
-            if row is None or now is None or row.state == State.WRITING:
+            if row is None or now is None or row.state in (State.WRITING, State.BROKEN):
                 return 0
             if is_durable and row.state != State.DURABLE:
                 return 0
@@ -176,18 +189,17 @@ class Receipts:
     def _read(self, changed: frozenset[bytes]) -> dict[int, Fact]:
         """Return the facts of all checkpoints. Parameters: changed, the runs that are read. Empty:
         all of them."""
-        state = str(State.WRITING)
         with self._database.reading() as session:
             runs = self._differing(session, changed) if changed else frozenset()
             if not 0 < len(runs) <= RUNS_AT_ONCE:
-                return _facts(session.all(FACTS, state=state))
+                return _facts(session.all(FACTS))
             kept = {ino: one for ino, one in self._facts.items() if one.run not in runs}
-            found = (session.all(FACTS_OF, state=state, run=run) for run in runs)
+            found = (session.all(FACTS_OF, run=run) for run in runs)
             return kept | _facts(chain.from_iterable(found))
 
     def _differing(self, session: Session, changed: frozenset[bytes]) -> frozenset[bytes]:
         """Return the runs that changed, with those that have another number of checkpoints."""
-        counts = {bytes(run): n for run, n in session.all(COUNTS, state=str(State.WRITING))}
+        counts = {bytes(run): n for run, n in session.all(COUNTS)}
         known = Counter(one.run for one in self._facts.values())
         other = (run for run in counts.keys() | known.keys() if counts.get(run, 0) != known[run])
         return changed.union(other)

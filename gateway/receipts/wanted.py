@@ -1,4 +1,4 @@
-"""Says which receipts the checkpoints of a run have. Pure.
+"""Says which receipts the whole checkpoints of a run have. Pure.
 
 The names of a run become directories below ``runs`` and ``checkpoints``, so that ``a/b`` has
 ``runs/a/b/latest-complete``. A name that a receipt could have is escaped as in object keys.
@@ -46,6 +46,8 @@ class Fact(NamedTuple):
     complete_ns: int | None
     durable_ns: int | None
     storage_class: str | None = None
+    completion: int | None = None
+    """Its place in the order in which checkpoints became complete. None: it has none yet."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ Receipt = Link | Document
 def receipts(run: bytes, facts: Collection[Fact]) -> dict[Path, Receipt]:
     """Return the receipts of a run, by path.
 
-    Parameters: facts, of its checkpoints that are complete or more.
+    Parameters: facts, of its checkpoints that are complete or more. Broken ones are not.
     """
     names = _names(run)
     found: dict[Path, Receipt] = {}
@@ -115,12 +117,14 @@ def document(fact: Fact) -> bytes:
 
 
 def _latest(facts: Iterable[Fact]) -> Fact:
-    """Return the checkpoint of the highest step. One without a step counts only among its like: it
-    is mostly the final model, from which no training continues."""
-    return max(
-        facts,
-        key=lambda one: (one.step is not None, one.step or 0, one.complete_ns or 0, one.ino),
-    )
+    """Return the newest checkpoint: the one that was complete last, whatever its step is. One that
+    has no place in the order yet counts only among its like."""
+    return max(facts, key=_place)
+
+
+def _place(one: Fact) -> tuple[int, int, int]:
+    completion = -1 if one.completion is None else one.completion
+    return completion, one.complete_ns or 0, one.ino
 
 
 def _names(run: bytes) -> Path:

@@ -1,8 +1,9 @@
 """Does what the plan says: the duty ``retention`` of the process of the catalogue.
 
-Right before a deletion the namespace itself is asked, not the catalogue: the checkpoint must be as
-the plan saw it, the newer one must be durable now, and no person must have said otherwise since.
-An action is recorded before and completed after. What a kill interrupts, the next plan finds.
+Right before a deletion the bucket and the namespace are asked, not the catalogue: the bucket must
+have the newer one as recorded, it must be durable now, the checkpoint must be as the plan saw it,
+and no person or job must have said otherwise since. An action is recorded before and completed
+after. What a kill interrupts, the next plan finds.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from gateway.cache.warming import WISH
 from gateway.checkpoints.catalogue import catalogue_of
 from gateway.db.compiled import Session, numbers_of
 from gateway.db.engine import Database
-from gateway.errors import GatewayError, NamespaceError, TrashRefused, UserError
+from gateway.errors import BucketError, GatewayError, NamespaceError, TrashRefused, UserError
 from gateway.failpoints import RETENTION_ACTION
 from gateway.namespace import identity
 from gateway.promotion.store import protected
@@ -26,8 +27,10 @@ from gateway.retention import knowntime, store
 from gateway.retention import statements as own
 from gateway.retention.evicting import UnusedFiles
 from gateway.retention.facts import Checkpoint, Decision, Pinned
-from gateway.retention.law import is_still
+from gateway.retention.heads import Heads
+from gateway.retention.law import Law, is_still
 from gateway.retention.planning import Planned, Planning
+from gateway.retention.references import References
 from gateway.retention.transitions import Transitions
 from gateway.settings import Settings
 from gateway.text import printable
@@ -58,13 +61,19 @@ class Interrupted(Exception):
 class Applier:
     """The duty.
 
-    Parameters: settings; database; stop, after which it ends between two actions; trash.
+    Parameters: settings; database; stop, after which it ends between two actions; trash; heads,
+    which may be shared.
     """
 
     name = "retention"
 
     def __init__(
-        self, settings: Settings, database: Database, stop: threading.Event, trash: Trash
+        self,
+        settings: Settings,
+        database: Database,
+        stop: threading.Event,
+        trash: Trash,
+        heads: Heads,
     ) -> None:
         self._settings = settings
         self._database = database
@@ -72,6 +81,8 @@ class Applier:
         self._trash = trash
         self._catalogue = catalogue_of(settings, database)
         self._planning = Planning(settings, self._catalogue)
+        self._law = Law(settings, database, heads)
+        self._references = References()
         self._unused = UnusedFiles(settings, database)
         self._transitions = Transitions(database, self._catalogue, stop)
         self._next_at = 0.0
@@ -79,6 +90,8 @@ class Applier:
         self._pauses: dict[tuple[str, str], float] = {}
         """Monotonic seconds until which checkpoints wait, by action and evidence."""
         self._said = ""
+        self._silent = ""
+        """Why the bucket did not say what it has, at the last turn."""
 
     def turn(self) -> float:
         """Plan, and do what the plan says. Returns the seconds until the next turn. Raises
@@ -116,10 +129,10 @@ class Applier:
         plan = planned.plan
         if planned.admitted or plan.evictions or plan.transitions:
             identity.require_surroundings(self._settings)
-        for decision in planned.admitted:
-            if self._stop.is_set():
-                return
-            self._delete(decision, planned)
+        why = self._delete_all(planned)
+        if why and why != self._silent:
+            log.warning("nothing is deleted now: %s", why)
+        self._silent = why
         for decision in plan.evictions:
             if self._stop.is_set():
                 return
@@ -140,7 +153,7 @@ class Applier:
         is_news |= any(one.approved_ns and not one.tokens & tokens for one in known)
         if asked is not None and is_news:
             log.warning("%s: see spillway policy plan", asked.why)
-        wanted = self._planning.metrics.wanted
+        wanted = self._planning.wanted
         is_due = knowntime.is_due(planned.known, planned.time)
         if not (is_news or is_due or wanted or is_other):
             return
@@ -154,16 +167,36 @@ class Applier:
             if wanted:
                 session.run(WISH, inos=numbers_of(wanted), now_ns=clock.now_ns())
 
+    def _delete_all(self, planned: Planned) -> str:
+        """Delete what may be. Returns why the bucket did not say what it has. Empty: it did. Raises
+        Interrupted, NamespaceError."""
+        for decision in planned.admitted:
+            if self._stop.is_set():
+                break
+            try:
+                self._delete(decision, planned)
+            except BucketError as exc:
+                return str(exc)
+        return ""
+
     def _delete(self, decision: Decision, planned: Planned) -> None:
-        """Delete a checkpoint. Raises Interrupted, NamespaceError."""
-        one = decision.checkpoint
-        if self._waits("trash", one):
+        """Delete a checkpoint. Raises Interrupted, NamespaceError, BucketError."""
+        one, newer = decision.checkpoint, decision.successor
+        if newer is None or self._waits("trash", one) or self._waits("stand", newer):
             return
-        why = self._not_as_planned(decision, planned)
+        author = ", ".join(decision.policies)
+        unfit = self._law.unfit(newer)
+        if unfit is not None and unfit.is_loss:
+            # The next plans would ask the bucket for it again and again.
+            self._wait("stand", newer)
+            log.error("%s stays: %s", printable(one.path), unfit.why)
+            with self._acting("trash", decision, author, decision.why) as end:
+                end(f"refused: {unfit.why}")
+            return
+        why = self._not_as_planned(one, planned) if unfit is None else unfit.why
         if why is not None:
             log.info("%s stays for now: %s", printable(one.path), why)
             return
-        author = ", ".join(decision.policies)
         with self._acting("trash", decision, author, decision.why) as end:
             try:
                 trashed = self._trash.put(one.ino, one.path, one.evidence, author, decision.why)
@@ -173,19 +206,19 @@ class Applier:
             else:
                 end(f"in the trash as {trashed}")
 
-    def _not_as_planned(self, decision: Decision, planned: Planned) -> str | None:
+    def _not_as_planned(self, one: Checkpoint, planned: Planned) -> str | None:
         """Return why a checkpoint must not be deleted now, or None. Raises Interrupted."""
-        one, successor = decision.checkpoint, decision.successor
-        with self._database.reading() as session:
-            if store.current(session) != list(planned.policies):
+        with self._catalogue.viewing() as view:
+            if store.current(view.session) != list(planned.policies):
                 raise Interrupted("a policy was changed")
-            if session.one(own.IS_MADE) is None:
+            if view.session.one(own.IS_MADE) is None:
                 raise Interrupted("the catalogue is made again")
-            said = protected(session)
+            said = protected(view.session)
+            referred = self._references.of(view, [one]).get(one.ino)
         if one.ino in said.inos or Pinned(said.paths).holds(one.path):
             return "it is promoted or pinned"
-        if successor is None or not is_still(self._catalogue, successor, must_be_durable=True):
-            return "the newer one is not durable any more"
+        if referred is not None:
+            return referred
         return None if is_still(self._catalogue, one) else "it is not as it was"
 
     def _evict(self, decision: Decision, planned: Planned) -> None:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from gateway.checkpoints.facts import State
+from gateway.checkpoints.facts import TRUSTED, State
 from gateway.retention.policy import Best, Policy
+
+FIRST_NS = 1_577_836_800 * 10**9
+"""The beginning of 2020. An earlier time is that of a clock that was not set."""
+LEAST_SHARE = 0.5
+"""The default of ``retention.least_share``."""
 
 
 class Checkpoint(NamedTuple):
-    """What a plan is told of a checkpoint: columns of its row."""
+    """What a plan is told of a checkpoint: columns of its row and of its record."""
 
     ino: int
     path: bytes
@@ -29,14 +35,27 @@ class Checkpoint(NamedTuple):
     evidence: str
     storage_class: str | None = None
     """The one that all of its objects were moved to."""
+    grade: str | None = None
+    """What shows that it is complete. None: it is not, or that is not known yet."""
+    completion: int | None = None
+    """Its place in the order in which the gateway saw checkpoints become complete. None: it has
+    none yet."""
+    parent: int = 0
+    """The directory that has its name."""
 
     @property
     def is_complete(self) -> bool:
-        return self.state != State.WRITING and self.complete_ns is not None
+        is_whole = self.state not in (State.WRITING, State.BROKEN)
+        return is_whole and self.complete_ns is not None
 
     @property
     def is_durable(self) -> bool:
         return self.state == State.DURABLE and self.is_complete and self.durable_ns is not None
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether an older one may be deleted for it."""
+        return self.is_durable and self.completion is not None and self.grade in TRUSTED
 
     @property
     def ready_ns(self) -> int:
@@ -109,6 +128,10 @@ class Situation(NamedTuple):
     """The known time (gateway.retention.knowntime), to which ages are counted."""
     is_made: bool
     """Whether the catalogue has all checkpoints."""
+    referred: Mapping[int, str] = MappingProxyType({})
+    """Why checkpoints stay that links lead to or trackers name, by inode."""
+    least_share: float = LEAST_SHARE
+    """The share of the bytes of what is deleted that the newer one must have."""
 
 
 class Fate(StrEnum):
@@ -136,7 +159,8 @@ class Decision(NamedTuple):
     policies: tuple[str, ...] = ()
     """The policies that let it be deleted, with their versions."""
     successor: Checkpoint | None = None
-    """A newer durable checkpoint of its run that stays, if this one is to be deleted."""
+    """A newer checkpoint of its run that stays, is durable and trusted and not much smaller, if
+    this one is to be deleted."""
     evict: str | None = None
     """The policies by which its bytes leave the local disk now. None: they stay."""
     transition: Transition | None = None
@@ -153,11 +177,13 @@ class Decision(NamedTuple):
 class Plan:
     """What becomes of all checkpoints.
 
-    Parameters: decisions, in the order of runs and steps; selected, the inodes of those under a
-    policy that deletes.
+    Parameters: decisions, in the order of runs and steps; selected, the policies that can delete,
+    with their versions, by the inodes of the checkpoints that they select.
     """
 
-    def __init__(self, decisions: Sequence[Decision], selected: Collection[int]) -> None:
+    def __init__(
+        self, decisions: Sequence[Decision], selected: Mapping[int, Sequence[str]]
+    ) -> None:
         self.decisions = decisions
         self.selected = selected
 

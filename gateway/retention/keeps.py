@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 from gateway.retention.facts import Checkpoint, Measuring
 from gateway.retention.order import Order
 from gateway.retention.policy import DAY_NS, HOUR_NS, Best, Policy
 
 NO_STEP = "it has no step, so only delete_after_days deletes it"
+NO_AGE = "its age is not known: the clock was not set when it was complete"
 
 
 def held(
@@ -20,14 +22,15 @@ def held(
 ) -> dict[int, str]:
     """Return why checkpoints stay, by inode.
 
-    Parameters: checkpoints, the complete ones of a run that the policy selects; now_ns.
+    Parameters: checkpoints, the complete ones of a run that the policy selects; order of the run;
+    now_ns; measure, which is asked for metrics.
     """
     found: dict[int, str] = {}
     if policy.delete_after_ns is None:
         found |= {one.ino: NO_STEP for one in checkpoints if one.step is None}
     if policy.keep_newest is not None:
         text = f"it is among the newest {policy.keep_newest}"
-        found |= dict.fromkeys(_newest(policy.keep_newest, checkpoints), text)
+        found |= dict.fromkeys(_newest(policy.keep_newest, checkpoints, order), text)
     if policy.keep_every_steps is not None:
         text = f"its step is a multiple of {policy.keep_every_steps}"
         every = policy.keep_every_steps
@@ -58,15 +61,10 @@ def lets_go(policy: Policy) -> str:
     return " and ".join([*reasons, *filter(None, [" or ".join(ages)])])
 
 
-def _newest(number: int, checkpoints: Sequence[Checkpoint]) -> set[int]:
-    """Return the newest by step and the newest by time: a run that began again has both."""
-    steps = sorted({one.step for one in checkpoints if one.step is not None})[-number:]
-    times = sorted(one.ready_ns for one in checkpoints)[-number:]
-    return {
-        one.ino
-        for one in checkpoints
-        if (one.step is not None and one.step >= steps[0]) or one.ready_ns >= times[0]
-    }
+def _newest(number: int, checkpoints: Sequence[Checkpoint], order: Order) -> set[int]:
+    """Return the newest so many of those that a policy selects."""
+    mine = {one.ino for one in checkpoints}
+    return set(islice((one.ino for one in order.newest_first if one.ino in mine), number))
 
 
 def _best(best: Best, checkpoints: Sequence[Checkpoint], measure: Measuring) -> dict[int, str]:
@@ -96,6 +94,9 @@ def _by_age(
     first: dict[tuple[int, int], tuple[int, list[int]]] = {}
     for one in checkpoints:
         born_ns = order.born_ns(one)
+        if born_ns is None:
+            found[one.ino] = NO_AGE
+            continue
         age_ns = now_ns - born_ns
         if policy.delete_after_ns is not None and age_ns >= policy.delete_after_ns:
             continue

@@ -8,7 +8,9 @@ the clock that counts from the start of the machine. Ages are counted to the kno
 - After a start of the machine it is not known how long it was off. A day is believed.
 - A clock that went back is followed at once, because that makes checkpoints younger.
 
-At the first look the newest completion of a checkpoint takes the place of the last look.
+At the first look the newest completion of a checkpoint takes the place of the last look. What was
+stored is repaired where it cannot be right: a time of a clock that was not set counts as no look,
+and one before the first completion of the catalogue moves up to that, if the clock agrees.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gateway import clock
+from gateway.retention.facts import FIRST_NS
 from gateway.retention.policy import DAY_NS
 
 BELIEVED_NS = DAY_NS
@@ -51,6 +54,18 @@ class KnownTime(NamedTuple):
     """How far ahead of it the clock is, if that is more than is believed. Otherwise 0."""
     row: Known
     """The row that is to be stored."""
+    is_repaired: bool = False
+    """Whether what was stored could not be right."""
+
+
+class Completions(NamedTuple):
+    """The times of the catalogue that a clock that was set has told. None: there are none."""
+
+    first_ns: int | None = None
+    last_ns: int | None = None
+
+
+NONE = Completions()
 
 
 def reading() -> Reading:
@@ -58,12 +73,25 @@ def reading() -> Reading:
     return Reading(clock.now_ns(), clock.boot_id(), clock.uptime_ns())
 
 
-def judge(read: Reading, known: Known | None, newest_ns: int | None) -> KnownTime:
+def judge(read: Reading, stored: Known | None, times: Completions = NONE) -> KnownTime:
     """Return how late it is.
 
-    Parameters: read; known, the row, or None at the first look; newest_ns, the newest time in the
-    catalogue, or None if it is empty.
+    Parameters: read; stored, the row, or None at the first look; times of the catalogue.
     """
+    known = _repaired(read, stored, times)
+    found = _judge(read, known, times.last_ns)
+    return found._replace(is_repaired=known != stored)
+
+
+def _repaired(read: Reading, stored: Known | None, times: Completions) -> Known | None:
+    if stored is None or stored.known_ns < FIRST_NS:
+        return None
+    # The clock may have been ahead during all of the saves.
+    least_ns = min(times.first_ns or 0, read.clock_ns)
+    return stored._replace(known_ns=max(stored.known_ns, least_ns))
+
+
+def _judge(read: Reading, known: Known | None, newest_ns: int | None) -> KnownTime:
     fresh = Known(read.clock_ns, read.boot, read.uptime_ns)
     if known is None:
         passed_ns, fast_ns = (read.clock_ns if newest_ns is None else newest_ns), BELIEVED_NS
@@ -83,6 +111,6 @@ def judge(read: Reading, known: Known | None, newest_ns: int | None) -> KnownTim
 
 def is_due(known: Known | None, found: KnownTime) -> bool:
     """Return whether the row must be stored."""
-    if known is None or known.boot != found.row.boot:
+    if known is None or found.is_repaired or known.boot != found.row.boot:
         return known != found.row
     return found.row.uptime_ns - known.uptime_ns >= SAVE_NS

@@ -4,9 +4,10 @@ A checkpoint is deleted only if a policy lets it go, no other policy that select
 none of the laws below holds it:
 
 - it is complete, and no other checkpoint can be in its directory;
-- it is neither promoted nor pinned;
-- a newer one of its run is durable and stays (gateway.retention.order). So it is neither the
-  newest complete one nor the newest durable one;
+- it is neither promoted nor pinned, no link leads to it, and no tracker names it;
+- a newer one of its run (gateway.retention.order) is durable, has a grade that is trusted, is not
+  much smaller, and stays. So it is never the newest of these;
+- if it is only ``marked``, its age alone is why it goes;
 - the catalogue has all checkpoints.
 
 The bytes of a checkpoint leave the local disk only if it stays, is durable, and is not pinned. Its
@@ -16,9 +17,10 @@ pinned.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
+from gateway.checkpoints.facts import Grade, State
 from gateway.retention.facts import (
     Checkpoint,
     Current,
@@ -27,15 +29,20 @@ from gateway.retention.facts import (
     Measuring,
     Pinned,
     Plan,
-    Protected,
     Situation,
     Transition,
 )
 from gateway.retention.keeps import held, lets_go
-from gateway.retention.order import Newer, Order
+from gateway.retention.order import Order, Successors
 from gateway.retention.policy import DAY_NS, HOUR_NS
 from gateway.text import printable
 from gateway.types import Extent
+
+NEWEST = "it is the newest complete one of its run"
+NOT_DURABLE = "no newer one of its run is durable and known to be whole"
+SMALLER = "the newer ones that stay are much smaller (retention.least_share)"
+NOT_JUDGED = "it is not known yet what shows that it is whole, or its place in its run"
+MARKED = "only its marker shows that it is whole, so a policy of delete_after_days alone deletes it"
 
 
 def plan(situation: Situation, measure: Measuring) -> Plan:
@@ -44,19 +51,18 @@ def plan(situation: Situation, measure: Measuring) -> Plan:
     Parameters: measure, which is asked for the metrics of checkpoints.
     """
     decisions: list[Decision] = []
-    selected: set[int] = set()
+    selected: dict[int, Sequence[str]] = {}
     pinned = Pinned(situation.protected.paths)
     for _run, group in groupby(sorted(situation.checkpoints, key=_key), lambda one: one.run):
         run = _Run(situation, list(group), measure)
+        selected |= run.selected()
+        is_pinned = {one.ino: pinned.holds(one.path) for one in run.checkpoints}
+        made = {one.ino: _decide(run, one, is_pinned[one.ino]) for one in run.newest_first()}
         for one in run.checkpoints:
-            under = run.under(one)
-            if any(current.policy.deletes for current in under):
-                selected.add(one.ino)
-            is_pinned = pinned.holds(one.path)
-            protected = _protected(one, situation.protected, is_pinned)
-            decision = _decide(run, one, under, protected)
-            evict = None if is_pinned else run.evicts(decision, under)
-            moves = None if protected else run.transition(decision, under)
+            decision, under = made[one.ino], run.under(one)
+            is_said = is_pinned[one.ino] or one.ino in situation.protected.inos
+            evict = None if is_pinned[one.ino] else run.evicts(decision, under)
+            moves = None if is_said else run.transition(decision, under)
             if evict is not None or moves is not None:
                 decision = decision._replace(evict=evict, transition=moves)
             decisions.append(decision)
@@ -83,9 +89,10 @@ def revised(known: Plan, situation: Situation, measure: Measuring) -> Plan:
     again = plan(situation, measure)
     runs = {one.run for one in situation.checkpoints}
     rest = [one for one in known.decisions if one.checkpoint.run not in runs]
-    selected = {one.checkpoint.ino for one in rest} & set(known.selected)
+    inos = {one.checkpoint.ino for one in rest}
+    selected = {ino: names for ino, names in known.selected.items() if ino in inos}
     decisions = sorted([*rest, *again.decisions], key=lambda one: _key(one.checkpoint))
-    return Plan(decisions, selected | set(again.selected))
+    return Plan(decisions, {**selected, **again.selected})
 
 
 def _key(one: Checkpoint) -> tuple[bytes, bool, int, bytes]:
@@ -100,6 +107,8 @@ class _Run:
     ) -> None:
         self.checkpoints = checkpoints
         self.order = Order(checkpoints)
+        self.successors = Successors(situation.least_share)
+        self.situation = situation
         self.now_ns = situation.now_ns
         self.is_made = situation.is_made
         self._under: dict[int, list[Current]] = {one.ino: [] for one in checkpoints}
@@ -112,6 +121,18 @@ class _Run:
             if policy.deletes and mine:
                 complete = [one for one in mine if one.is_complete]
                 self._held[policy.name] = held(policy, complete, self.order, self.now_ns, measure)
+
+    def newest_first(self) -> Iterator[Checkpoint]:
+        """Yield all checkpoints: those that are newer than one before it, so that it is known which
+        of them stay."""
+        yield from self.order.newest_first
+        numbered = {one.ino for one in self.order.newest_first}
+        yield from (one for one in self.checkpoints if one.ino not in numbered)
+
+    def selected(self) -> dict[int, Sequence[str]]:
+        """Return the policies that can delete, by the checkpoints that they select."""
+        found = {ino: _names(_deleting(under)) for ino, under in self._under.items()}
+        return {ino: names for ino, names in found.items() if names}
 
     def under(self, one: Checkpoint) -> Sequence[Current]:
         """Return the policies that select a checkpoint."""
@@ -128,16 +149,21 @@ class _Run:
         if not mine or decision.fate is Fate.DELETE or not one.is_durable:
             return None
         after_ns = max(current.policy.evict_after_ns or 0 for current in mine)
-        age_ns = self.now_ns - max(one.durable_ns or 0, self.order.born_ns(one))
-        return ", ".join(map(str, mine)) if age_ns >= after_ns else None
+        born_ns = self.order.born_ns(one)
+        if born_ns is None or self.now_ns - max(one.durable_ns or 0, born_ns) < after_ns:
+            return None
+        return ", ".join(map(str, mine))
 
     def transition(self, decision: Decision, under: Sequence[Current]) -> Transition | None:
         """Return the storage class to which the objects of a checkpoint move now, or None. Of
         several policies the one with the longest time decides."""
         one = decision.checkpoint
+        born_ns = self.order.born_ns(one)
         if decision.fate is Fate.DELETE or not one.is_durable or not self.is_made:
             return None
-        age_ns = self.now_ns - self.order.born_ns(one)
+        if born_ns is None:
+            return None
+        age_ns = self.now_ns - born_ns
         due = [
             (after_ns, str(current), storage_class)
             for current in under
@@ -153,63 +179,95 @@ class _Run:
         return Transition(storage_class, name, f"it is older than {after_ns / DAY_NS:g} days")
 
 
-def _decide(
-    run: _Run, one: Checkpoint, under: Sequence[Current], protected: str | None
-) -> Decision:
-    deleting = [current for current in under if current.policy.deletes]
-    why = _kept(run, one, under, deleting) or protected
-    newer = run.order.newer(one)
-    if why is None:
-        for current in deleting:
-            text = run.held_by(one, current)
-            if text is not None:
-                why = f"{text} ({current})"
-                break
-    if why is None and newer is None:
-        why = _lone(run, one)
-    if why is None and newer is not None:
-        why = _fresh(run, newer, deleting)
-    if why is not None or newer is None:
+def _deleting(under: Sequence[Current]) -> Sequence[Current]:
+    """Return the policies that can delete."""
+    return [current for current in under if current.policy.deletes]
+
+
+def _names(policies: Sequence[Current]) -> tuple[str, ...]:
+    return tuple(map(str, policies))
+
+
+def _decide(run: _Run, one: Checkpoint, is_pinned: bool) -> Decision:
+    """Decide about a checkpoint. Those of its run that are newer must have been decided about."""
+    under = run.under(one)
+    mine = _deleting(under)
+    why = (
+        _kept(run, one, under, mine)
+        or _protected(run.situation, one, is_pinned)
+        or _held(run, one, mine)
+    )
+    found = run.successors.of(one) if one.completion is not None else None
+    if why is None and (found is None or one.grade is None):
+        why = lone(run.order, one)
+    why = why or _fresh(run, one, mine)
+    if why is not None or found is None:
+        run.successors.add(one)
         return Decision(one, Fate.KEEP, why or "")
-    reasons = " and ".join(dict.fromkeys(lets_go(current.policy) for current in deleting))
-    names = tuple(str(current) for current in deleting)
-    why = f"{reasons} ({', '.join(names)}); {_named(newer.stays)} is newer and durable"
-    return Decision(one, Fate.DELETE, why, names, newer.stays)
+    names = _names(mine)
+    reasons = " and ".join(dict.fromkeys(lets_go(current.policy) for current in mine))
+    if one.grade == Grade.MARKED:
+        reasons += ", and only its marker shows that it is whole"
+    why = f"{reasons} ({', '.join(names)}); {_named(found)} is newer and durable"
+    return Decision(one, Fate.DELETE, why, names, found)
 
 
 def _kept(
-    run: _Run, one: Checkpoint, under: Sequence[Current], deleting: Sequence[Current]
+    run: _Run, one: Checkpoint, under: Sequence[Current], mine: Sequence[Current]
 ) -> str | None:
+    """Return why no policy can delete a checkpoint, or None.
+
+    Parameters: under, the policies that select it; mine, those of them that can delete.
+    """
     if not under:
         return "no policy selects it"
-    if not deleting:
+    if not mine:
         return f"{', '.join(map(str, under))} deletes nothing"
     if not run.is_made:
         return "the namespace was not looked at as a whole yet"
     if not one.is_complete:
-        return f"it is not complete: {one.reason or 'the reason is not known'}"
+        what = "broken" if one.state == State.BROKEN else "not complete"
+        return f"it is {what}: {one.reason or 'the reason is not known'}"
     if one.extent == Extent.FILES:
         return "its directory may have more in it than this checkpoint"
     return None
 
 
-def _protected(one: Checkpoint, protected: Protected, is_pinned: bool) -> str | None:
-    """Return what a person said because of which a checkpoint stays, or None."""
-    if one.ino in protected.inos:
+def _protected(situation: Situation, one: Checkpoint, is_pinned: bool) -> str | None:
+    """Return what a person or a job said because of which a checkpoint stays, or None."""
+    if one.ino in situation.protected.inos:
         return "it is promoted"
-    return "it is pinned" if is_pinned else None
+    return "it is pinned" if is_pinned else situation.referred.get(one.ino)
 
 
-def _lone(run: _Run, one: Checkpoint) -> str:
-    """Return why a checkpoint without a newer durable one stays."""
-    if run.order.is_newest(one):
-        return "it is the newest complete one of its run, by step or by time"
-    return "no newer one of its run is durable"
+def _held(run: _Run, one: Checkpoint, mine: Sequence[Current]) -> str | None:
+    """Return why a policy keeps a checkpoint, or None."""
+    for current in mine:
+        text = run.held_by(one, current)
+        if text is not None:
+            return f"{text} ({current})"
+    other = next((current for current in mine if not current.policy.is_by_age), None)
+    if other is not None and one.grade == Grade.MARKED:
+        return f"{MARKED} ({other})"
+    return None
 
 
-def _fresh(run: _Run, newer: Newer, deleting: Sequence[Current]) -> str | None:
-    wait_ns = max(current.policy.wait_ns for current in deleting)
-    if run.now_ns - newer.since_ns >= wait_ns:
+def lone(order: Order, one: Checkpoint) -> str:
+    """Return why a checkpoint stays for which no newer one stands.
+
+    Parameters: order of its run.
+    """
+    if one.completion is None or one.grade is None:
+        return NOT_JUDGED
+    if order.is_newest(one):
+        return NEWEST
+    return NOT_DURABLE if order.since_ns(one) is None else SMALLER
+
+
+def _fresh(run: _Run, one: Checkpoint, mine: Sequence[Current]) -> str | None:
+    since_ns = run.order.since_ns(one)
+    wait_ns = max(current.policy.wait_ns for current in mine)
+    if since_ns is not None and run.now_ns - since_ns >= wait_ns:
         return None
     hours = wait_ns / HOUR_NS
     return f"a newer one has been durable for less than {hours:g} hours (wait_hours)"

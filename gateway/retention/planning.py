@@ -11,9 +11,18 @@ from gateway.db.compiled import Session
 from gateway.promotion.store import protected
 from gateway.retention import knowntime, planner, store, superseded
 from gateway.retention import statements as own
-from gateway.retention.facts import Checkpoint, Current, Decision, Measuring, Plan, Situation
-from gateway.retention.knowntime import Known, KnownTime
+from gateway.retention.facts import (
+    FIRST_NS,
+    Checkpoint,
+    Current,
+    Decision,
+    Measuring,
+    Plan,
+    Situation,
+)
+from gateway.retention.knowntime import Completions, Known, KnownTime
 from gateway.retention.metrics import Metrics
+from gateway.retention.references import References
 from gateway.retention.share import Asked, split
 from gateway.settings import Settings
 
@@ -49,9 +58,16 @@ class Planning:
 
     def __init__(self, settings: Settings, catalogue: Catalogue) -> None:
         self._share = settings.retention.ask_share
+        self._least_share = settings.retention.least_share
         self._skips = settings.retention.skip_superseded
         self._catalogue = catalogue
         self.metrics = Metrics()
+        self._references = References()
+
+    @property
+    def wanted(self) -> set[int]:
+        """The evicted files that would have to be read for the last plan."""
+        return self.metrics.wanted | self._references.wanted
 
     def plan(self, others: Sequence[Current] = ()) -> Planned:
         """Plan. Raises TryAgain, PolicyError, OSError.
@@ -64,9 +80,13 @@ class Planning:
             policies = _with(store.current(session), others)
             checkpoints = [checkpoint_of(row) for row in session.all(own.CHECKPOINTS)]
             known = store.known_time(session)
-            time = knowntime.judge(knowntime.reading(), known, _newest_ns(checkpoints))
+            time = knowntime.judge(knowntime.reading(), known, completions(session))
             is_made = session.one(own.IS_MADE) is not None
-            situation = Situation(checkpoints, policies, protected(session), time.now_ns, is_made)
+            situation = Situation(
+                *(checkpoints, policies, protected(session), time.now_ns, is_made),
+                self._references.of(view, checkpoints) if policies else {},
+                self._least_share,
+            )
             self.metrics.wanted.clear()
             self.metrics.keep_only({one.evidence for one in checkpoints})
             measure = self._measuring(view)
@@ -101,11 +121,11 @@ class Planning:
         time: KnownTime,
         known: Known | None,
     ) -> Planned:
-        approved = store.approved(session)
-        admitted, asked = split(plan, approved, self._share)
+        consent = store.consent(session, situation.policies)
+        admitted, asked = split(plan, consent, self._share)
         found = frozenset[int]()
         if soon is not None:
-            found = superseded.superseded(situation, soon, approved, self._share)
+            found = superseded.superseded(situation, soon, consent, self._share)
         return Planned(situation, plan, soon, admitted, asked, found, time, known)
 
 
@@ -122,5 +142,10 @@ def checkpoint_of(row: Sequence[object]) -> Checkpoint:
     return made._replace(path=bytes(made.path), run=bytes(made.run))
 
 
-def _newest_ns(checkpoints: Sequence[Checkpoint]) -> int | None:
-    return max((max(one.ready_ns, one.durable_ns or 0) for one in checkpoints), default=None)
+def completions(session: Session) -> Completions:
+    """Return the times of the catalogue by which the known time is judged."""
+    row = session.one(own.TIMES, first_ns=FIRST_NS)
+    if row is None or row[0] is None:
+        return knowntime.NONE
+    first_ns, last_ns, durable_ns = row
+    return Completions(first_ns, max(last_ns, durable_ns or 0))

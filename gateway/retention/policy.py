@@ -20,6 +20,8 @@ from gateway.storageclasses import ARCHIVES, READ_AT_ONCE
 
 HOUR_NS = 3600 * 10**9
 DAY_NS = 24 * HOUR_NS
+FIRST, AUTOMATIC = "first", "automatic"
+"""The values of ``approve``."""
 _NAME = re.compile("[a-z][a-z0-9-]{0,31}")
 _AGES_MAX = 36_500
 
@@ -64,6 +66,8 @@ class Policy:
     evict_after_ns: int | None
     transition_after_ns: int | None
     storage_class: str | None
+    approve: str
+    """``first``: the first plan of each version waits for a person. ``automatic``: it does not."""
     document: Mapping[str, Any] = field(compare=False)
     """The policy as it was written."""
 
@@ -72,6 +76,13 @@ class Policy:
         """Whether it can delete anything: a policy without a keep or an age does not."""
         keeps = (self.keep_newest, self.keep_every_steps, self.keep_best, self.delete_after_ns)
         return bool(self.thin) or any(one is not None for one in keeps)
+
+    @cached_property
+    def is_by_age(self) -> bool:
+        """Whether it deletes a checkpoint for its age, and for no other reason."""
+        keeps = (self.keep_newest, self.keep_every_steps, self.keep_best)
+        is_only = not self.thin and all(one is None for one in keeps)
+        return self.delete_after_ns is not None and is_only
 
     def selects(self, run: bytes, path: bytes) -> bool:
         """Return whether a checkpoint is under this policy."""
@@ -126,7 +137,7 @@ def _read(name: str, table: Mapping[str, Any]) -> Policy:
         _value(table, key, kind, check)
     if "run" not in table and "path" not in table:
         raise _Wrong('must say which checkpoints: run = "jobs/llama*", path = "scratch/*" or both')
-    says = [key for key in _KEYS if key not in ("name", "run", "path", "wait_hours")]
+    says = [key for key in _KEYS if key not in ("name", "run", "path", "wait_hours", "approve")]
     if not any(key in table for key in says):
         raise _Wrong(f"says nothing to do: it needs one of {', '.join(says)}")
     thin = tuple(_tier(tier) for tier in table.get("thin", ()))
@@ -145,12 +156,14 @@ def _read(name: str, table: Mapping[str, Any]) -> Policy:
         evict_after_ns=_ns(table, "evict_after_hours", HOUR_NS),
         transition_after_ns=_ns(table, "transition_after_days", DAY_NS),
         storage_class=table.get("storage_class"),
+        approve=table.get("approve", FIRST),
         document=dict(table),
     )
     if (policy.storage_class is None) != (policy.transition_after_ns is None):
         raise _Wrong('storage_class and transition_after_days go together: "STANDARD_IA", 30')
-    if "wait_hours" in table and not policy.deletes:
-        raise _Wrong("wait_hours: deletes nothing without a keep, thin or delete_after_days")
+    for key in ("wait_hours", "approve"):
+        if key in table and not policy.deletes:
+            raise _Wrong(f"{key}: deletes nothing without a keep, thin or delete_after_days")
     return policy
 
 
@@ -243,6 +256,7 @@ _KEYS: Mapping[str, tuple[type, checks.Check]] = {
     "evict_after_hours": (float, checks.between(0, 24 * _AGES_MAX)),
     "transition_after_days": (float, checks.between(0, _AGES_MAX)),
     "storage_class": (str, _storage_class),
+    "approve": (str, checks.one_of((FIRST, AUTOMATIC))),
 }
 _BEST_KEYS: Mapping[str, tuple[type, checks.Check]] = {
     "number": (int, _COUNT),

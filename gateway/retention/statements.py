@@ -4,22 +4,73 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import bindparam, delete, func, insert, literal_column, select, update
+from sqlalchemy import and_, bindparam, delete, func, insert, literal_column, select, update
 
 from gateway.db import retentionmodels as models
 from gateway.db.compiled import Statement, b
-from gateway.db.statements import catalogue, checkpoint, superseded
+from gateway.db.statements import (
+    catalogue,
+    checkpoint,
+    checkpoint_record,
+    dirent,
+    inode,
+    object_,
+    superseded,
+)
 from gateway.retention.facts import Checkpoint
 
 policy: Any = models.Policy.__table__
 action: Any = models.Action.__table__
 approval: Any = models.Approval.__table__
+policy_approval: Any = models.PolicyApproval.__table__
 known_time: Any = models.KnownTime.__table__
 
-_CHECKPOINTS = select(*(checkpoint.c[name] for name in Checkpoint._fields))
+_CHECKPOINTS = select(
+    *(
+        checkpoint.c[name] if name in checkpoint.c else checkpoint_record.c[name]
+        for name in Checkpoint._fields
+    )
+).select_from(
+    checkpoint.outerjoin(checkpoint_record, checkpoint_record.c.ino == checkpoint.c.ino)
+)
 CHECKPOINTS = Statement(_CHECKPOINTS)
 OF_RUN = Statement(_CHECKPOINTS.where(checkpoint.c.run == b("run")))
 """Selects the checkpoints of a run, as ``CHECKPOINTS`` does."""
+OF_INO = Statement(_CHECKPOINTS.where(checkpoint.c.ino == b("ino")))
+RECORD = Statement(
+    select(
+        checkpoint_record.c.completion,
+        checkpoint_record.c.complete_ns,
+        checkpoint_record.c.size,
+    ).where(checkpoint_record.c.ino == b("ino"))
+)
+"""Selects what a checkpoint was, also if it is in the trash."""
+TIMES = Statement(
+    select(
+        func.min(checkpoint.c.complete_ns),
+        func.max(checkpoint.c.complete_ns),
+        func.max(checkpoint.c.durable_ns),
+    ).where(checkpoint.c.complete_ns >= b("first_ns"))
+)
+"""Selects the first and the last completion, and when the last one became durable. Parameters:
+first_ns, before which no clock was set."""
+_OBJECT = (object_.c.key, object_.c.size, object_.c.etag)
+_is_present = and_(
+    object_.c.ino == inode.c.ino, object_.c.content_version == inode.c.content_version
+)
+OBJECTS = Statement(
+    select(dirent.c.name, inode.c.kind, inode.c.ino, *_OBJECT)
+    .select_from(
+        dirent.join(inode, inode.c.ino == dirent.c.ino).outerjoin(object_, _is_present)
+    )
+    .where(dirent.c.parent == b("parent"), dirent.c.name > b("after"))
+    .order_by(dirent.c.name)
+    .limit(b("most"))
+)
+"""Selects what is in a directory, with the objects of the present versions."""
+OBJECT = Statement(
+    select(*_OBJECT).select_from(inode.join(object_, _is_present)).where(inode.c.ino == b("ino"))
+)
 IS_MADE = Statement(select(catalogue.c.id))
 
 _newest = (
@@ -68,6 +119,8 @@ SUPERSEDED_DELETE = Statement(delete(superseded).where(superseded.c.ino == b("th
 APPROVALS = Statement(select(approval).order_by(approval.c.asked_ns.desc()))
 APPROVAL_INSERT = Statement(insert(approval))
 APPROVAL_DELETE = Statement(delete(approval).where(approval.c.plan == b("plan")))
+APPROVED_VERSIONS = Statement(select(policy_approval.c.name, policy_approval.c.version))
+APPROVED_VERSION_INSERT = Statement(insert(policy_approval))
 
 KNOWN_TIME = Statement(
     select(known_time.c.known_ns, known_time.c.boot, known_time.c.uptime_ns).where(

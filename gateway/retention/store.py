@@ -13,8 +13,8 @@ from gateway.retention import policy as policies
 from gateway.retention import statements as own
 from gateway.retention.facts import Current
 from gateway.retention.knowntime import Known, KnownTime
-from gateway.retention.policy import Policy
-from gateway.retention.share import Asked
+from gateway.retention.policy import AUTOMATIC, Policy
+from gateway.retention.share import Asked, Consent
 
 ASKED_KEPT = 8
 """The newest plans that are asked about are kept: a person approves the one that was shown."""
@@ -76,6 +76,7 @@ class Approval(NamedTuple):
     asked_ns: int
     approved_ns: int | None
     author: str | None
+    policies: str | None = None
 
     @property
     def tokens(self) -> frozenset[str]:
@@ -220,10 +221,20 @@ def approvals(session: Session) -> list[Approval]:
     return [Approval(*row) for row in session.all(own.APPROVALS)]
 
 
-def approved(session: Session) -> frozenset[str]:
-    """Return the tokens of the deletions that a person approved."""
+def consent(session: Session, policies: Sequence[Current]) -> Consent:
+    """Return what needs no approval any more.
+
+    Parameters: policies that are in force or tried.
+    """
     found = [one.tokens for one in approvals(session) if one.approved_ns is not None]
-    return frozenset().union(*found)
+    automatic = {str(one) for one in policies if one.policy.approve == AUTOMATIC}
+    versions = frozenset(f"{name} v{number}" for name, number in approved_versions(session))
+    return Consent(frozenset().union(*found), versions | automatic)
+
+
+def approved_versions(session: Session) -> set[tuple[str, int]]:
+    """Return the versions of policies of which a person has once approved deletions."""
+    return {(name, version) for name, version in session.all(own.APPROVED_VERSIONS)}
 
 
 def ask(session: Session, asked: Asked | None, wanted: frozenset[str]) -> None:
@@ -244,20 +255,31 @@ def ask(session: Session, asked: Asked | None, wanted: frozenset[str]) -> None:
 
 
 def approve(session: Session, asked: Asked | str, author: str) -> bool:
-    """Approve a plan, inside a write transaction.
+    """Approve a plan, and the versions of the policies in it, inside a write transaction.
 
     Parameters: asked, or its id if it was recorded. Returns False if that is not known.
     """
     if isinstance(asked, Asked):
         _put_approval(session, asked, author)
+        _approve_versions(session, asked.policies, author)
         return True
     for one in approvals(session):
         if one.plan == asked:
             session.run(own.APPROVAL_DELETE, plan=one.plan)
             row = one._replace(approved_ns=clock.now_ns(), author=author)
             session.run(own.APPROVAL_INSERT, **row._asdict())
+            _approve_versions(session, json.loads(one.policies or "[]"), author)
             return True
     return False
+
+
+def _approve_versions(session: Session, names: Sequence[str], author: str) -> None:
+    """Record that a person approved deletions. Parameters: names, as ``Current`` has them."""
+    known = approved_versions(session)
+    for name, space, number in (one.partition(" v") for one in names):
+        if space and (name, int(number)) not in known:
+            row = {"name": name, "version": int(number), "approved_ns": clock.now_ns()}
+            session.run(own.APPROVED_VERSION_INSERT, **row, author=author)
 
 
 def _put_approval(session: Session, asked: Asked, author: str | None) -> None:
@@ -271,6 +293,7 @@ def _put_approval(session: Session, asked: Asked, author: str | None) -> None:
         now_ns,
         None if author is None else now_ns,
         author,
+        json.dumps(list(asked.policies)),
     )
     session.run(own.APPROVAL_DELETE, plan=asked.plan)
     session.run(own.APPROVAL_INSERT, **row._asdict())

@@ -7,11 +7,11 @@ the laws of a deletion hold for them, and a policy with ``wait_hours`` supersede
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from gateway.checkpoints.facts import State
 from gateway.retention.facts import Checkpoint, Plan, Situation
-from gateway.retention.share import split
+from gateway.retention.share import Consent, split
 
 
 def soon(situation: Situation) -> Situation:
@@ -26,16 +26,16 @@ def is_any(situation: Situation) -> bool:
 
 
 def superseded(
-    situation: Situation, then: Plan, approved: Collection[str], share: float
+    situation: Situation, then: Plan, consent: Consent, share: float
 ) -> frozenset[int]:
     """Return the inodes of checkpoints that are not durable and need not be.
 
-    Parameters: then, the plan of ``soon`` of the situation; approved and share, as of
+    Parameters: then, the plan of ``soon`` of the situation; consent and share, as of
     ``share.split``.
     """
     waiting = {one.ino for one in situation.checkpoints if _waits(one)}
     waiting -= _begun(situation.checkpoints)
-    admitted, _asked = split(then, approved, share)
+    admitted, _asked = split(then, consent, share)
     return frozenset(one.checkpoint.ino for one in admitted) & waiting
 
 
@@ -50,7 +50,7 @@ def _begun(checkpoints: Sequence[Checkpoint]) -> set[int]:
     for one in checkpoints:
         if one.state == State.DRAINING:
             known = newest.setdefault(one.run, one)
-            newest[one.run] = max(known, one, key=lambda each: each.ready_ns)
+            newest[one.run] = max(known, one, key=lambda each: each.completion or 0)
     return {one.ino for one in newest.values()}
 
 
