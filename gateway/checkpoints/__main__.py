@@ -79,9 +79,7 @@ def _duties(settings: Settings, stop: threading.Event) -> Sequence[Duty]:
 
 
 def _law(law: Law, entry: Entry) -> str | None:
-    return law.why_not(
-        entry.ino, entry.path, entry.run, entry.step, entry.complete_ns, entry.size
-    )
+    return law.why_not(entry.ino, entry.path, entry.run, entry.step, entry.complete_ns, entry.size)
 
 
 if __name__ == "__main__":

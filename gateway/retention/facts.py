@@ -40,6 +40,8 @@ class Checkpoint(NamedTuple):
     completion: int | None = None
     """Its place in the order in which the gateway saw checkpoints become complete. None: it has
     none yet."""
+    recorded_ns: int | None = None
+    """The time when it was complete first. None: it is not recorded."""
     parent: int = 0
     """The directory that has its name."""
 

@@ -59,21 +59,24 @@ class Law:
     ) -> str | None:
         """Return why a checkpoint must not leave the trash for good, or None. Raises TryAgain.
 
-        Parameters: those of the checkpoint before it was deleted. What it was when it became
-        complete is known by its record, as long as its inode lives. One that an older release
-        deleted has none: then its time, and its step if it has one, tell what is newer.
+        Parameters: those of the checkpoint before it was deleted. Its record says which ones are
+        newer, and is there as long as its inode. One that never was complete, or that an older
+        release deleted, has none: then newer is what is so by its step and by its time.
         """
-        if not path or complete_ns is None:
+        if not path:
             return NOT_KNOWN
         with self._catalogue.viewing() as view:
             if view.session.one(own.IS_MADE) is None:
                 return NOT_MADE
             rows = [checkpoint_of(row) for row in view.session.all(own.OF_RUN, run=run)]
             others = [row for row in rows if row.ino != ino]
-            completion = _completion(view.session, ino, step, complete_ns, others)
+            record = view.session.one(own.RECORD, ino=ino)
+        place = _place(step, complete_ns, others) if record is None else record[0]
+        if place is None:
+            return NOT_KNOWN
         one = Checkpoint(
             *(ino, path, run, step, 0, State.COMPLETE, None, 0, size, complete_ns, None, ""),
-            completion=completion,
+            completion=place,
         )
         newer = order.successor(one, others, self._least_share)
         if newer is None:
@@ -102,29 +105,23 @@ def cannot_ask(exc: BucketError) -> str:
     return f"the bucket cannot be asked for the newer one: {exc}"
 
 
-def _completion(
-    session: Session,
-    ino: int,
-    step: int | None,
-    complete_ns: int,
-    others: Sequence[Checkpoint],
-) -> int | None:
-    """Return the place in its run of a checkpoint in the trash. None: none is newer."""
-    record = session.one(own.RECORD, ino=ino)
-    if record is not None:
-        found: int | None = record[0]
-        return found
-    if complete_ns < FIRST_NS:
+def _place(step: int | None, complete_ns: int | None, others: Sequence[Checkpoint]) -> int | None:
+    """Return a place in its run for a checkpoint in the trash that has no record: right behind the
+    last one that may be older. None: nothing tells what is older."""
+    if complete_ns is not None and complete_ns < FIRST_NS:
+        complete_ns = None
+    if step is None and complete_ns is None:
         return None
-    # Only what is newer by all that is known counts: it is right behind the last that may be older.
-    numbered = [one for one in others if one.is_complete and one.completion is not None]
-    older = [
-        one.completion or 0
-        for one in numbered
-        if one.ready_ns <= complete_ns
-        or (step is not None and one.step is not None and one.step <= step)
-    ]
-    return max(older, default=0)
+    places = (
+        one.completion
+        for one in others
+        if one.completion is not None
+        and (
+            (complete_ns is not None and one.ready_ns <= complete_ns)
+            or (step is not None and (one.step is None or one.step <= step))
+        )
+    )
+    return max(places, default=0)
 
 
 def is_still(catalogue: Catalogue, one: Checkpoint, must_be_durable: bool = False) -> bool:

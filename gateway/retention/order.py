@@ -28,7 +28,7 @@ class Order:
         trusted = [one for one in oldest_first if one.is_trusted]
         self._trusted = [_place(one) for one in trusted]
         self._since = _leasts([one.durable_ns or 0 for one in trusted])
-        times = accumulate((one.ready_ns for one in oldest_first), max)
+        times = accumulate((one.recorded_ns or one.ready_ns for one in oldest_first), max)
         self._born = {one.ino: ns for one, ns in zip(oldest_first, times, strict=True)}
 
     def since_ns(self, one: Checkpoint) -> int | None:
@@ -47,9 +47,10 @@ class Order:
         age, because no clock that was set has seen it.
 
         It is not before the completion of an older one: a clock that was behind during a save makes
-        no old checkpoint.
+        no old checkpoint. One that is taken back from the trash is complete since then, and makes
+        no newer one younger.
         """
-        found = self._born.get(one.ino, one.ready_ns)
+        found = max(one.ready_ns, self._born.get(one.ino, 0))
         return found if found >= FIRST_NS else None
 
 

@@ -71,12 +71,13 @@ class _Group(NamedTuple):
 
 
 def split(
-    plan: Plan, consent: Consent, share: float
+    plan: Plan, consent: Consent, share: float, is_hold: bool = False
 ) -> tuple[Sequence[Decision], Asked | None]:
     """Return the deletions that may be done, and those that must be approved first.
 
     Parameters: consent, what was approved; share, of checkpoints or bytes above which deletions are
-    asked about.
+    asked about; is_hold, whether the files are only held back until the deletions are planned
+    again: then a few are, whatever the run keeps.
     """
     rest = [one for one in plan.deletions if one.token not in consent.tokens]
     asked: set[int] = set()
@@ -86,7 +87,7 @@ def split(
             asked.add(one.checkpoint.ino)
             reasons.setdefault(why)
     for group in _groups(plan, rest):
-        if (over := _over(group, share)) is not None:
+        if (over := _over(group, share, is_hold)) is not None:
             asked |= {one.checkpoint.ino for one in group.rest}
             reasons.setdefault(over)
     if not asked:
@@ -135,10 +136,10 @@ def _groups(plan: Plan, rest: Sequence[Decision]) -> Iterator[_Group]:
         yield _Group(f"under {name}", mine, among, left(among), is_run=False)
 
 
-def _over(group: _Group, share: float) -> str | None:
+def _over(group: _Group, share: float, is_hold: bool) -> str | None:
     """Return why a person must approve what a group loses, or None."""
     count = len(group.rest)
-    if count <= FEW and not (group.is_run and group.left < count):
+    if count <= FEW and (is_hold or not group.is_run or group.left >= count):
         return None
     size = sum(one.size for one in group.among)
     deleted_size = sum(one.checkpoint.size for one in group.rest)

@@ -25,12 +25,12 @@ approval: Any = models.Approval.__table__
 policy_approval: Any = models.PolicyApproval.__table__
 known_time: Any = models.KnownTime.__table__
 
-_CHECKPOINTS = select(
-    *(
-        checkpoint.c[name] if name in checkpoint.c else checkpoint_record.c[name]
-        for name in Checkpoint._fields
-    )
-).select_from(
+_COLUMNS = {
+    **{column.name: column for column in checkpoint.c},
+    "completion": checkpoint_record.c.completion,
+    "recorded_ns": checkpoint_record.c.complete_ns,
+}
+_CHECKPOINTS = select(*(_COLUMNS[name] for name in Checkpoint._fields)).select_from(
     checkpoint.outerjoin(checkpoint_record, checkpoint_record.c.ino == checkpoint.c.ino)
 )
 CHECKPOINTS = Statement(_CHECKPOINTS)
@@ -38,13 +38,9 @@ OF_RUN = Statement(_CHECKPOINTS.where(checkpoint.c.run == b("run")))
 """Selects the checkpoints of a run, as ``CHECKPOINTS`` does."""
 OF_INO = Statement(_CHECKPOINTS.where(checkpoint.c.ino == b("ino")))
 RECORD = Statement(
-    select(
-        checkpoint_record.c.completion,
-        checkpoint_record.c.complete_ns,
-        checkpoint_record.c.size,
-    ).where(checkpoint_record.c.ino == b("ino"))
+    select(checkpoint_record.c.completion).where(checkpoint_record.c.ino == b("ino"))
 )
-"""Selects what a checkpoint was, also if it is in the trash."""
+"""Selects the place of a checkpoint in its run, also if it is in the trash."""
 TIMES = Statement(
     select(
         func.min(checkpoint.c.complete_ns),
@@ -60,9 +56,7 @@ _is_present = and_(
 )
 OBJECTS = Statement(
     select(dirent.c.name, inode.c.kind, inode.c.ino, *_OBJECT)
-    .select_from(
-        dirent.join(inode, inode.c.ino == dirent.c.ino).outerjoin(object_, _is_present)
-    )
+    .select_from(dirent.join(inode, inode.c.ino == dirent.c.ino).outerjoin(object_, _is_present))
     .where(dirent.c.parent == b("parent"), dirent.c.name > b("after"))
     .order_by(dirent.c.name)
     .limit(b("most"))

@@ -25,9 +25,7 @@ def is_any(situation: Situation) -> bool:
     return any(_waits(one) for one in situation.checkpoints)
 
 
-def superseded(
-    situation: Situation, then: Plan, consent: Consent, share: float
-) -> frozenset[int]:
+def superseded(situation: Situation, then: Plan, consent: Consent, share: float) -> frozenset[int]:
     """Return the inodes of checkpoints that are not durable and need not be.
 
     Parameters: then, the plan of ``soon`` of the situation; consent and share, as of
@@ -35,7 +33,7 @@ def superseded(
     """
     waiting = {one.ino for one in situation.checkpoints if _waits(one)}
     waiting -= _begun(situation.checkpoints)
-    admitted, _asked = split(then, consent, share)
+    admitted, _asked = split(then, consent, share, is_hold=True)
     return frozenset(one.checkpoint.ino for one in admitted) & waiting
 
 

@@ -17,6 +17,7 @@ from gateway.retention.planning import Planned, Planning
 from gateway.retention.policy import DAY_NS, HOUR_NS
 from tests.support.volumes import query
 from tests.t4_drain.site import Site
+from tests.t9_checkpoints.records import record
 from tests.t9_checkpoints.world import follow
 
 RULE = {"name": "ours", "path": "{run}/c{step}", "files": ["a", "end"]}
@@ -106,6 +107,7 @@ def looked(site: Site) -> tuple[Situation, Planned]:
     """Follow, and plan. Returns the plan and what it is made of."""
     database = Database(site.settings.database_url)
     follow(Follower(site.settings, database, threading.Event()))
+    record(site.settings)
     planned = Planning(site.settings, catalogue_of(site.settings, database)).plan()
     database.close()
     return planned.situation, planned

@@ -1,4 +1,5 @@
-"""A world with policies, and a trash that moves checkpoints away."""
+"""A world with policies, a bucket that has every object, and a trash that moves checkpoints
+away."""
 
 from __future__ import annotations
 
@@ -8,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from gateway import clock
-from gateway.checkpoints.catalogue import catalogue_of
+from gateway.checkpoints.catalogue import Catalogue, catalogue_of
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.errors import TrashRefused
 from gateway.retention import policy, store
 from gateway.retention.applier import Applier
+from gateway.retention.facts import Checkpoint
 from gateway.retention.planning import Planned, Planning
 from tests.support.volumes import query
+from tests.t9_checkpoints.records import record
 from tests.t9_checkpoints.world import World, follow, rows_of
 
 FILES = ("__0_0.distcp", ".metadata")
@@ -43,12 +46,13 @@ def save(world: World, *paths: str, durable: bool = True) -> None:
 
 
 def put(world: World, *tables: dict[str, Any]) -> None:
-    """Store policies."""
+    """Store policies whose plans need no approval for being the first."""
     database = Database(world.settings.database_url)
     with database.reader() as connection, database.transaction(connection):
         session = Session(connection, database.dialect)
         for table in tables:
-            store.put(session, policy.of({"run": "*", "wait_hours": 0, **table}), "a person")
+            said = {"run": "*", "wait_hours": 0, "approve": "automatic", **table}
+            store.put(session, policy.of(said), "a person")
     database.close()
 
 
@@ -104,9 +108,16 @@ class Bin:
         return self._log.read_text().split() if self._log.exists() else []
 
 
+class Present:
+    """A bucket that has every object as recorded, where the bucket is not what a test is about."""
+
+    def differs(self, catalogue: Catalogue, one: Checkpoint) -> None:
+        return None
+
+
 def applier(world: World, trash: Bin, stop: threading.Event | None = None) -> Applier:
     database = Database(world.settings.database_url)
-    return Applier(world.settings, database, stop or threading.Event(), trash)
+    return Applier(world.settings, database, stop or threading.Event(), trash, Present())
 
 
 def actions(world: World) -> list[tuple[Any, ...]]:
@@ -116,3 +127,4 @@ def actions(world: World) -> list[tuple[Any, ...]]:
 
 def catch_up(world: World) -> None:
     follow(world.follower())
+    record(world.settings)

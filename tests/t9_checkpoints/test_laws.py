@@ -14,11 +14,11 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from gateway.checkpoints.facts import State
+from gateway.checkpoints.facts import TRUSTED, Grade, State
 from gateway.db.engine import Database
 from gateway.failpoints import RETENTION_ACTION
 from gateway.retention import knowntime, planner, policy, store
-from gateway.retention.facts import Checkpoint, Measure, Measuring, Plan, Situation
+from gateway.retention.facts import FIRST_NS, Checkpoint, Measure, Measuring, Plan, Situation
 from gateway.retention.policy import DAY_NS, HOUR_NS, Best
 from gateway.types import Extent
 from tests.support.namespace import Namespace
@@ -49,11 +49,15 @@ def situation_of(draw: random.Random, size: int) -> Situation:
     """Return a random situation. Most checkpoints have what lets them be deleted."""
     checkpoints = []
     is_ordered = draw.random() < 0.5
-    for ino in range(1, size + 1):
+    places = list(range(1, size + 1)) if is_ordered else draw.sample(range(1, size + 1), size)
+    for ino, place in enumerate(places, 1):
         run = draw.choice([b"r", b"r", b"s"])
-        state = draw.choice([*State, *4 * [State.DURABLE]])
-        ready_ns = ino * 5 * DAY_NS if is_ordered else draw.randint(0, 20) * 5 * DAY_NS
+        state = draw.choice([*State, *5 * [State.DURABLE]])
+        is_whole = state not in (State.WRITING, State.BROKEN)
+        days = place * 5 if draw.random() < 0.8 else draw.randint(-9, 20) * 5
+        ready_ns = FIRST_NS + days * DAY_NS
         durable_ns = ready_ns + draw.choice([0, 0, HOUR_NS, 40 * DAY_NS])
+        grade = draw.choice([*Grade, *4 * [Grade.LISTED], None])
         checkpoints.append(
             checkpoint(
                 ino,
@@ -65,15 +69,20 @@ def situation_of(draw: random.Random, size: int) -> Situation:
                 extent=draw.choice([*Extent, *4 * [Extent.TREE]]),
                 durable_ns=durable_ns if state is State.DURABLE else None,
                 storage_class=draw.choice([None, None, None, "STANDARD_IA"]),
+                grade=grade if is_whole else None,
+                completion=place if draw.random() < 0.9 else None,
+                size=draw.choice([3, 6, 10, 10, 10]),
             )
         )
     tables = [table_of(draw) for _ in range(draw.choice([1, 1, 1, 2, 3]))]
     inos = frozenset(draw.sample(range(1, 12), draw.choice([0, 0, 2])))
     pins = [b"r", b"s/c3", b"r/c4/below", b"r/c1", b"x"]
     paths = frozenset(draw.sample(pins, draw.choice([0, 0, 1])))
-    now_ns = draw.choice([0, 50 * DAY_NS, NOW_NS, 150 * DAY_NS])
+    now_ns = draw.choice([FIRST_NS, FIRST_NS + 50 * DAY_NS, NOW_NS, FIRST_NS + 150 * DAY_NS])
     is_made = draw.random() < 0.9
-    return Situation(checkpoints, policies(*tables), Said(inos, paths), now_ns, is_made)
+    referred = dict.fromkeys(draw.sample(range(1, 12), draw.choice([0, 0, 1])), "a link")
+    said = Said(inos, paths)
+    return Situation(checkpoints, policies(*tables), said, now_ns, is_made, referred)
 
 
 def table_of(draw: random.Random) -> dict[str, Any]:
@@ -101,32 +110,34 @@ def table_of(draw: random.Random) -> dict[str, Any]:
     return table
 
 
+def is_whole(one: Checkpoint) -> bool:
+    return one.state in ("complete", "draining", "durable")
+
+
 def newer(one: Checkpoint, two: Checkpoint) -> bool:
-    """Return whether the second is newer than the first by every order that there is."""
-    if one.run != two.run or two.ready_ns <= one.ready_ns:
+    """Return whether the second is newer than the first, and may stand for it."""
+    if one.completion is None or two.completion is None or one.run != two.run:
         return False
-    if one.step is None:
-        return (two.durable_ns or 0) > (one.durable_ns or 0)
-    return two.step is not None and two.step > one.step
+    is_trusted = two.state == "durable" and two.grade in TRUSTED
+    return two.completion > one.completion and is_trusted and 2 * two.size >= one.size
 
 
 def require_laws(situation: Situation, plan: Plan, measure: Measuring = metric) -> None:
     gone = deleted(plan)
     kept = [one for one in situation.checkpoints if one.ino not in gone]
     assert situation.is_made or not gone
+    assert not gone & set(situation.referred)
     for run in {one.run for one in situation.checkpoints}:
-        mine = [one for one in situation.checkpoints if one.run == run and one.state != "writing"]
-        for ones in (mine, [one for one in mine if one.state == "durable"]):
-            stepped = [one for one in ones if one.step is not None]
-            if stepped:
-                last = max(one.step or 0 for one in stepped)
-                assert not gone & {one.ino for one in stepped if one.step == last}
-            if ones:
-                last_ns = max(one.ready_ns for one in ones)
-                assert not gone & {one.ino for one in ones if one.ready_ns == last_ns}
+        mine = [one for one in situation.checkpoints if one.run == run and is_whole(one)]
+        durable = [one for one in mine if one.state == "durable"]
+        for ones in (mine, durable, [one for one in durable if one.grade in TRUSTED]):
+            numbered = [one.completion for one in ones if one.completion is not None]
+            last = max(numbered, default=None)
+            assert not gone & {one.ino for one in ones if one.completion == last}
     for decision in plan.deletions:
         one, successor = decision.checkpoint, decision.successor
-        assert one.state != "writing"
+        assert is_whole(one)
+        assert one.grade is not None
         assert one.extent != Extent.FILES
         assert one.ino not in situation.protected.inos
         require_unpinned(situation, one)
@@ -148,6 +159,7 @@ def require_laws(situation: Situation, plan: Plan, measure: Measuring = metric) 
         [current] = [current for current in situation.policies if str(current) == found.policy]
         assert current.policy.selects(one.run, one.path)
         assert current.policy.storage_class == found.storage_class
+        assert one.ready_ns >= FIRST_NS or one.completion is not None
         assert situation.now_ns - one.ready_ns >= (current.policy.transition_after_ns or 0)
 
 
@@ -174,10 +186,15 @@ def require_let_go(
         mine = [
             two
             for two in situation.checkpoints
-            if two.run == one.run and said.selects(two.run, two.path) and two.state != "writing"
+            if two.run == one.run and said.selects(two.run, two.path) and is_whole(two)
         ]
-        lower = [two.ready_ns for two in situation.checkpoints if is_lower(two, one)]
-        age_ns = situation.now_ns - max([one.ready_ns, *lower])
+        older = [two.ready_ns for two in situation.checkpoints if is_older(two, one)]
+        born_ns = max([one.ready_ns, *older])
+        age_ns = situation.now_ns - born_ns
+        if one.grade == Grade.MARKED:
+            assert said.is_by_age
+        if said.thin or said.delete_after_ns is not None:
+            assert born_ns >= FIRST_NS
         if one.step is None:
             assert said.delete_after_ns is not None
         if said.delete_after_ns is not None and not said.thin:
@@ -187,11 +204,7 @@ def require_let_go(
         if said.keep_every_steps is not None and one.step is not None:
             assert one.step % said.keep_every_steps
         if said.keep_newest is not None:
-            assert len({two.step for two in mine if is_higher(two, one)}) >= (
-                said.keep_newest if one.step is not None else 0
-            )
-            later = [two for two in mine if two.ready_ns > one.ready_ns]
-            assert len(later) >= said.keep_newest
+            assert sum(is_older(one, two) for two in mine) >= said.keep_newest
         if said.keep_best is not None:
             measured = measure(one, said.keep_best)
             assert not measured.is_unread
@@ -203,27 +216,23 @@ def require_let_go(
                 better = [v for v in values if v is not None and sign * (v - measured.value) > 0]
                 assert len(better) >= said.keep_best.number
         assert any(
-            two.state == "durable"
-            and newer(one, two)
+            newer(one._replace(size=0), two)
             and situation.now_ns - (two.durable_ns or 0) >= said.wait_ns
             for two in situation.checkpoints
         )
 
 
 def is_in_order(checkpoints: Sequence[Checkpoint]) -> bool:
-    stepped = [one for one in checkpoints if one.step is not None]
-    stepped.sort(key=lambda one: one.step or 0)
-    return all(one.ready_ns <= two.ready_ns for one, two in pairwise(stepped))
+    whole = [one for one in checkpoints if one.completion is not None and is_whole(one)]
+    whole.sort(key=lambda one: one.completion or 0)
+    return all(one.ready_ns <= two.ready_ns for one, two in pairwise(whole))
 
 
-def is_lower(two: Checkpoint, one: Checkpoint) -> bool:
-    if one.step is None or two.step is None or two.run != one.run or two.state == "writing":
+def is_older(two: Checkpoint, one: Checkpoint) -> bool:
+    """Return whether the first is older than the second."""
+    if two.run != one.run or not (is_whole(one) and is_whole(two)):
         return False
-    return two.step < one.step
-
-
-def is_higher(two: Checkpoint, one: Checkpoint) -> bool:
-    return one.step is not None and two.step is not None and two.step > one.step
+    return two.completion is not None and (one.completion or -1) > two.completion
 
 
 def test_the_laws_hold_for_random_runs() -> None:
@@ -244,7 +253,7 @@ def test_the_laws_hold_for_random_runs() -> None:
         again = planner.plan(situation._replace(checkpoints=shuffled), metric)
         assert again.decisions == plan.decisions
         # What is left after a plan is not planned for deletion in the same moment. Where the times
-        # contradict the steps, an age may count from an earlier step that is gone then.
+        # contradict the order, an age may count from an older one that is gone then.
         gone = deleted(plan)
         left = [one for one in situation.checkpoints if one.ino not in gone]
         again = planner.plan(situation._replace(checkpoints=left), metric)

@@ -1,83 +1,118 @@
-"""The order of the checkpoints of a run, also of one that began again and wrote lower steps."""
+"""The order of the checkpoints of a run: what was complete last is the newest, whatever steps and
+clocks say."""
 
 from __future__ import annotations
 
 import random
-from typing import ClassVar
+from typing import Any
 
-from gateway.retention.facts import Checkpoint
-from gateway.retention.order import Order
+import pytest
 
+from gateway.checkpoints.facts import Grade, State
+from gateway.retention.facts import FIRST_NS, Checkpoint
+from gateway.retention.order import Order, Successors, successor
 
-class Counted(int):
-    """A time that counts how often such times are compared."""
-
-    compared: ClassVar[int] = 0
-
-    def __lt__(self, other: int) -> bool:
-        Counted.compared += 1
-        return int(self) < int(other)
-
-    def __gt__(self, other: int) -> bool:
-        Counted.compared += 1
-        return int(self) > int(other)
-
-    def __le__(self, other: int) -> bool:
-        Counted.compared += 1
-        return int(self) <= int(other)
+HALF = 0.5
 
 
-def checkpoint(ino: int, step: int, complete_ns: int, durable_ns: int | None) -> Checkpoint:
-    state = "complete" if durable_ns is None else "durable"
-    path = b"run/step-%d" % ino
+def checkpoint(ino: int, **given: Any) -> Checkpoint:
+    """Return a durable checkpoint that was the ``ino``-th to become complete."""
+    values = {"completion": ino, "complete_ns": FIRST_NS + ino, "durable_ns": FIRST_NS + ino}
+    values |= {"grade": Grade.LISTED, "state": State.DURABLE, "step": ino, "size": 10, **given}
     return Checkpoint(
-        ino, path, b"run", step, 0, state, None, 1, 1, complete_ns, durable_ns, str(ino)
+        *(ino, b"run/step-%d" % ino, b"run", values["step"], 0, str(values["state"]), None, 1),
+        *(values["size"], values["complete_ns"], values["durable_ns"], str(ino)),
+        grade=values["grade"],
+        completion=values["completion"],
     )
 
 
-def test_newer_ones_are_those_with_a_higher_step_and_a_later_time() -> None:
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"state": State.WRITING},
+        {"state": State.COMPLETE, "durable_ns": None},
+        {"state": State.DRAINING, "durable_ns": None},
+        {"state": State.BROKEN},
+        {"grade": Grade.MARKED},
+        {"grade": None},
+        {"completion": None},
+        {"completion": 1},
+        {"size": 4},
+        {"complete_ns": None},
+        {"durable_ns": None},
+    ],
+)
+def test_one_that_is_not_newer_durable_trusted_and_as_large_stands_for_none(
+    given: dict[str, Any],
+) -> None:
+    old = checkpoint(1)
+    assert successor(old, [old, checkpoint(2)], HALF) == checkpoint(2)
+    assert successor(old, [old, checkpoint(2, **given)], HALF) is None
+
+
+def test_the_order_is_that_of_completion_and_of_nothing_else() -> None:
+    # After a rollback step 20 was saved last, by a clock that was behind.
+    last = checkpoint(3, step=20, complete_ns=FIRST_NS)
+    run = [checkpoint(1, step=900), checkpoint(2, step=1000), last]
+    assert successor(run[1], run, HALF) == last
+    assert successor(last, run, HALF) is None
+    assert [Order(run).is_newest(one) for one in run] == [False, False, True]
+    # What has no place in the order is older and newer than none.
+    waiting = checkpoint(9, completion=None)
+    assert successor(waiting, [*run, waiting], HALF) is None
+    assert not Order([*run, waiting]).is_newest(waiting)
+    assert Order([*run, waiting]).since_ns(waiting) is None
+
+
+def test_the_newest_that_is_large_enough_stands_for_an_older_one() -> None:
     random_ = random.Random(16)
+    for _ in range(300):
+        run = [
+            checkpoint(ino, size=random_.choice([0, 1, 5, 9, 10, 50]))
+            for ino in random_.sample(range(1, 30), random_.randrange(2, 12))
+        ]
+        for one in run:
+            fit = [
+                two
+                for two in run
+                if (two.completion or 0) > (one.completion or 0) and two.size >= HALF * one.size
+            ]
+            newest = max(fit, key=lambda two: two.completion or 0, default=None)
+            assert successor(one, run, HALF) == newest
+
+
+def test_the_wait_begins_when_the_first_newer_one_is_durable() -> None:
+    random_ = random.Random(17)
     for _ in range(300):
         run = [
             checkpoint(
                 ino,
-                random_.randrange(8),
-                random_.randrange(1, 12),
-                random_.choice([None, random_.randrange(1, 30)]),
+                durable_ns=FIRST_NS + random_.randrange(30),
+                grade=random_.choice([*Grade, Grade.ALIKE]),
             )
             for ino in range(1, random_.randrange(2, 12))
         ]
         order = Order(run)
         for one in run:
-            later = [
-                two
-                for two in run
-                if two.is_durable
-                and (two.step or 0) > (one.step or 0)
-                and two.ready_ns > one.ready_ns
-            ]
-            found = order.newer(one)
-            assert (found is None) == (not later)
-            if found is not None:
-                assert found.since_ns == min(two.durable_ns or 0 for two in later)
-                assert found.stays in later
-                assert order.newer(found.stays) is None
+            times = [two.durable_ns for two in run if two.ino > one.ino and two.is_trusted]
+            assert order.since_ns(one) == min((ns or 0 for ns in times), default=None)
 
 
-def test_a_run_that_began_again_takes_no_square_of_comparisons() -> None:
-    """Ten times the same 400 steps, each time later."""
-    steps = range(400)
-    run = [
-        checkpoint(
-            1 + turn * 400 + step,
-            step,
-            Counted(1 + turn * 400 + step),
-            Counted(1 + turn * 400 + step),
-        )
-        for turn in range(10)
-        for step in steps
-    ]
-    Counted.compared = 0
+def test_an_age_begins_at_no_earlier_time_than_that_of_an_older_one() -> None:
+    # The clock was not set during the first save, and behind during the fourth.
+    times = (1, FIRST_NS + 50, FIRST_NS + 60, FIRST_NS + 5, FIRST_NS + 70)
+    run = [checkpoint(ino, complete_ns=ns) for ino, ns in enumerate(times, 1)]
     order = Order(run)
-    assert order.newer(run[0]) is not None
-    assert Counted.compared < 100 * len(run)
+    found = [order.born_ns(one) for one in run]
+    assert found == [None, *(FIRST_NS + ns for ns in (50, 60, 60, 70))]
+
+
+def test_a_run_of_many_sizes_takes_no_square_of_comparisons() -> None:
+    """The newer half is small, and stands for no one of the older half."""
+    count = 20_000
+    found = Successors(HALF)
+    for place in range(count):
+        found.add(checkpoint(count - place, size=1))
+    assert len(found._larger) == 1
+    assert found.of(checkpoint(1, size=100)) is None

@@ -7,14 +7,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gateway.checkpoints.facts import State
+from gateway.checkpoints.facts import Grade, State
 from gateway.retention import planner, policy
-from gateway.retention.facts import Checkpoint, Current, Measure, Plan, Situation
+from gateway.retention.facts import FIRST_NS, Checkpoint, Current, Measure, Plan, Situation
 from gateway.retention.policy import DAY_NS, HOUR_NS, Best
-from gateway.retention.share import FEW, split
 from gateway.types import Extent
 
-NOW_NS = 100 * DAY_NS
+NOW_NS = FIRST_NS + 100 * DAY_NS
 
 
 class Said(NamedTuple):
@@ -28,8 +27,9 @@ def checkpoint(
     ino: int, step: int | None, state: State = State.DURABLE, **given: Any
 ) -> Checkpoint:
     """Return a checkpoint of the run ``r``. It was complete, and durable, an hour for each ino
-    after the beginning."""
-    ready_ns = given.pop("ready_ns", ino * HOUR_NS)
+    after the beginning, as the ``ino``-th."""
+    ready_ns = given.pop("ready_ns", FIRST_NS + ino * HOUR_NS)
+    is_whole = state not in (State.WRITING, State.BROKEN)
     values = {
         "path": b"r/c%d" % ino,
         "run": b"r",
@@ -40,6 +40,8 @@ def checkpoint(
         "complete_ns": None if state is State.WRITING else ready_ns,
         "durable_ns": ready_ns if state is State.DURABLE else None,
         "evidence": f"e{ino}",
+        "grade": Grade.LISTED if is_whole else None,
+        "completion": ino if is_whole else None,
         **given,
     }
     return Checkpoint(ino=ino, step=step, state=str(state), **values)
@@ -68,8 +70,9 @@ def made(
     now_ns: int = NOW_NS,
     said: Said = Said(),  # noqa: B008
     is_made: bool = True,
+    referred: dict[int, str] | None = None,
 ) -> Plan:
-    situation = Situation(checkpoints, policies(*tables), said, now_ns, is_made)
+    situation = Situation(checkpoints, policies(*tables), said, now_ns, is_made, referred or {})
     return planner.plan(situation, metric)
 
 
@@ -133,19 +136,78 @@ def test_nothing_goes_before_a_newer_one_is_durable(state: State) -> None:
     undurable = [checkpoint(n, n * 10, State.COMPLETE) for n in range(1, 4)]
     plan = made([*undurable, checkpoint(4, 40, state)], {"keep_newest": 1})
     assert deleted(plan) == set()
-    assert why(plan, 1) == "no newer one of its run is durable"
+    assert why(plan, 1) == planner.NOT_DURABLE
     # The newest durable one stays too, while newer ones are not durable.
     plan = made([*five(state=state)], {"keep_newest": 1})
     assert deleted(plan) == {1, 2, 3}
 
 
-def test_a_run_that_began_again_keeps_its_new_steps() -> None:
-    # The steps 10 and 20 were written after 3000: they are the newest, and 3000 may be stale.
+def test_after_a_rollback_the_newest_are_those_that_were_saved_last() -> None:
+    # The steps 10 and 20 were written after 3000, which is of an abandoned branch.
     old = [checkpoint(n, n * 1000) for n in (1, 2, 3)]
     plan = made([*old, checkpoint(4, 10), checkpoint(5, 20)], {"keep_newest": 1})
-    assert deleted(plan) == {1, 2, 4}
-    plan = made([*old, checkpoint(4, 10)], {"keep_newest": 1})
+    assert deleted(plan) == {1, 2, 3, 4}
+    plan = made([*old, checkpoint(4, 10), checkpoint(5, 20)], {"keep_newest": 3})
     assert deleted(plan) == {1, 2}
+
+
+@pytest.mark.parametrize(
+    "state", [State.WRITING, State.BROKEN, State.COMPLETE, State.DRAINING, State.DURABLE]
+)
+def test_what_is_broken_or_being_written_does_not_count_among_the_newest(state: State) -> None:
+    plan = made([*five(state=state)], {"keep_newest": 2})
+    is_whole = state not in (State.WRITING, State.BROKEN)
+    assert deleted(plan) == ({1, 2, 3} if is_whole else {1, 2})
+
+
+@pytest.mark.parametrize("grade", [Grade.MARKED, None])
+def test_nothing_goes_for_one_that_is_not_known_to_be_whole(grade: Grade | None) -> None:
+    plan = made([*five(grade=grade)], {"keep_newest": 1})
+    # The fourth is the newest that is known to be whole.
+    assert deleted(plan) == {1, 2, 3}
+    assert {one.successor and one.successor.ino for one in plan.deletions} == {4}
+    alone = [checkpoint(1, 10), checkpoint(2, 20, grade=grade)]
+    assert why(made(alone, {"keep_newest": 1}), 1) == planner.NOT_DURABLE
+
+
+def test_what_is_much_smaller_stands_for_nothing() -> None:
+    ones = [*five(), checkpoint(6, 60, size=4), checkpoint(7, 70, size=5)]
+    # The last has half of the bytes of the others. The one before it has more than half of that.
+    assert deleted(made(ones, {"keep_newest": 1})) == {1, 2, 3, 4, 5, 6}
+    plan = made(ones[:-1], {"keep_newest": 1})
+    assert deleted(plan) == {1, 2, 3, 4}
+    assert {one.successor and one.successor.ino for one in plan.deletions} == {5}
+    assert why(plan, 5) == planner.SMALLER
+
+
+def test_what_has_no_place_in_its_run_stays_and_stands_for_nothing() -> None:
+    plan = made([*five(), checkpoint(6, 60, completion=None)], {"keep_newest": 1})
+    assert deleted(plan) == {1, 2, 3, 4}
+    assert why(plan, 6) == planner.NOT_JUDGED
+    assert why(made([*five(grade=None), checkpoint(6, 60)], {"keep_newest": 1}), 5) == (
+        planner.NOT_JUDGED
+    )
+    assert why(made([checkpoint(1, 10, completion=None)], {"keep_newest": 1}), 1) == (
+        planner.NOT_JUDGED
+    )
+
+
+def test_what_a_marker_shows_goes_only_by_its_age() -> None:
+    ones = [checkpoint(1, 10, grade=Grade.MARKED), *five()[1:]]
+    for table in ({"keep_newest": 1}, {"keep_newest": 1, "delete_after_days": 1}):
+        plan = made(ones, table)
+        assert deleted(plan) == {2, 3, 4}
+        assert why(plan, 1) == f"{planner.MARKED} (p0 v1)"
+    plan = made(ones, {"delete_after_days": 1})
+    assert deleted(plan) == {1, 2, 3, 4}
+    assert "only its marker shows that it is whole" in why(plan, 1)
+    assert deleted(made(ones, {"delete_after_days": 1}, {"keep_newest": 1})) == {2, 3, 4}
+
+
+def test_what_a_link_or_tracker_names_stays() -> None:
+    plan = made(five(), {"keep_newest": 1}, referred={2: "the link best leads to it"})
+    assert deleted(plan) == {1, 3, 4}
+    assert why(plan, 2) == "the link best leads to it"
 
 
 def test_without_a_step_only_its_age_counts() -> None:
@@ -157,19 +219,15 @@ def test_without_a_step_only_its_age_counts() -> None:
 
 
 def test_what_was_taken_back_makes_no_other_one_old() -> None:
-    # The first was deleted, taken back now, and is durable since its first hour.
+    # The first was deleted, and was taken back now. Its place in the run is as it was.
     ready_ns = NOW_NS - DAY_NS // 2
-    back = checkpoint(1, None, ready_ns=ready_ns, durable_ns=HOUR_NS)
-    old, newest = checkpoint(2, None), checkpoint(3, None)
-    table = {"delete_after_days": 1, "wait_hours": 1}
-    plan = made([back, old, newest], table)
+    back = checkpoint(1, None, ready_ns=ready_ns, recorded_ns=FIRST_NS, durable_ns=FIRST_NS)
+    ones = [back, checkpoint(2, None), checkpoint(3, None)]
+    plan = made(ones, {"delete_after_days": 1, "wait_hours": 1})
     assert deleted(plan) == {2}
-    assert why(plan, 3) == "no newer one of its run is durable"
-    assert [one.successor for one in plan.deletions] == [newest]
-    # Step 7 goes for step 8, so it cannot be what stays when another one goes.
-    steps = [checkpoint(4, 7, durable_ns=NOW_NS), checkpoint(5, 8, durable_ns=4 * HOUR_NS)]
-    last = newest._replace(durable_ns=5 * HOUR_NS)
-    assert deleted(made([last, *steps], {"delete_after_days": 1})) == {4}
+    assert "younger than 1 day" in why(plan, 1)
+    later_ns = NOW_NS + DAY_NS
+    assert deleted(made(ones, {"delete_after_days": 1}, now_ns=later_ns)) == {1, 2}
 
 
 def test_a_clock_that_was_behind_during_a_save_makes_nothing_old() -> None:
@@ -179,10 +237,25 @@ def test_a_clock_that_was_behind_during_a_save_makes_nothing_old() -> None:
         checkpoint(1, 10, ready_ns=today_ns),
         checkpoint(2, 20, ready_ns=today_ns + 1),
         checkpoint(3, 30, ready_ns=1),
-        checkpoint(4, 40, ready_ns=today_ns + 2),
+        checkpoint(4, 5, ready_ns=today_ns + 2),
     ]
     assert deleted(made(ones, {"delete_after_days": 30})) == set()
     assert deleted(made(ones, {"delete_after_days": 30}, now_ns=NOW_NS + 40 * DAY_NS)) == {1, 2, 3}
+
+
+@pytest.mark.parametrize("ready_ns", [0, 1, FIRST_NS - 1])
+def test_no_age_counts_from_before_any_clock_was_set(ready_ns: int) -> None:
+    ones = [checkpoint(1, 10, ready_ns=ready_ns), checkpoint(2, 20), checkpoint(3, 30)]
+    for table in ({"delete_after_days": 1}, {"thin": [{"older_than_days": 1, "one_per_hours": 9}]}):
+        plan = made(ones, table)
+        assert 1 not in deleted(plan)
+        assert why(plan, 1) == (
+            "its age is not known: the clock was not set when it was complete (p0 v1)"
+        )
+    moves = {"storage_class": "STANDARD_IA", "transition_after_days": 1, "evict_after_hours": 1}
+    plan = made(ones, moves)
+    assert {one.checkpoint.ino for one in plan.transitions} == {2, 3}
+    assert {one.checkpoint.ino for one in plan.evictions} == {2, 3}
 
 
 @pytest.mark.parametrize(
@@ -208,6 +281,10 @@ def test_nothing_goes_that_is_not_whole_and_alone() -> None:
     plan = made([writing, *five()[1:]], {"keep_newest": 1})
     assert 1 not in deleted(plan)
     assert why(plan, 1) == "it is not complete: .metadata is missing"
+    broken = checkpoint(1, 10, State.BROKEN, reason="2 of 5 files are gone")
+    plan = made([broken, *five()[1:]], {"keep_newest": 1})
+    assert 1 not in deleted(plan)
+    assert why(plan, 1) == "it is broken: 2 of 5 files are gone"
     plan = made([checkpoint(1, 10, extent=Extent.FILES), *five()[1:]], {"keep_newest": 1})
     assert deleted(plan) == {2, 3, 4}
     plan = made(five(), {"keep_newest": 1}, is_made=False)
@@ -224,39 +301,14 @@ def test_an_unknown_metric_keeps() -> None:
     assert deleted(made(ones, {"keep_best": {**best, "unmeasured": "delete"}})) == {1, 8}
 
 
-def test_a_large_share_is_asked_about() -> None:
-    ones = [checkpoint(n, n) for n in range(1, 11)]
-    small = made(ones, {"keep_newest": 10 - FEW})
-    assert split(small, frozenset(), 0.0) == (small.deletions, None)
-    plan = made(ones, {"keep_newest": 4})
-    assert len(plan.deletions) == 6
-    assert split(plan, frozenset(), 0.6) == (plan.deletions, None)
-    admitted, asked = split(plan, frozenset(), 0.5)
-    assert admitted == []
-    assert asked is not None
-    assert (len(asked.deletions), asked.size) == (6, 60)
-    assert asked.why == "it deletes 60 % of the checkpoints under its policies"
-    approved = {one.token for one in plan.deletions}
-    assert split(plan, approved, 0.5) == (plan.deletions, None)
-    # A checkpoint that changed, or a policy that changed, was not approved.
-    other = [one._replace(evidence="other") for one in ones]
-    assert split(made(other, {"keep_newest": 4}), approved, 0.5)[0] == []
-    assert split(made(ones, {"keep_newest": 4}, {"keep_newest": 3}), approved, 0.5)[0] == []
-    # Few large ones count by their bytes. Checkpoints that no policy may delete do not count.
-    large = [one._replace(size=1000) if one.ino <= 5 else one for one in ones]
-    admitted, asked = split(made(large, {"keep_newest": 5}), frozenset(), 0.5)
-    assert asked is not None
-    assert asked.why == "it deletes 99 % of the bytes under its policies"
-    rest = [checkpoint(n, n, run=b"s", path=b"s/%d" % n) for n in range(11, 30)]
-    assert split(made([*ones, *rest], {"run": "r", "keep_newest": 4}), (), 0.5)[0] == []
-
-
 def test_bytes_leave_the_disk_after_a_time() -> None:
     ones = [*five(), checkpoint(6, 60, State.COMPLETE)]
-    plan = made(ones, {"evict_after_hours": 2}, {"evict_after_hours": 3}, now_ns=7 * HOUR_NS)
+    plan = made(
+        ones, {"evict_after_hours": 2}, {"evict_after_hours": 3}, now_ns=FIRST_NS + 7 * HOUR_NS
+    )
     assert {one.checkpoint.ino for one in plan.evictions} == {1, 2, 3, 4}
     assert plan.evictions[0].evict == "p0 v1, p1 v2"
-    plan = made(ones, {"evict_after_hours": 2, "keep_newest": 5}, now_ns=7 * HOUR_NS)
+    plan = made(ones, {"evict_after_hours": 2, "keep_newest": 5}, now_ns=FIRST_NS + 7 * HOUR_NS)
     assert deleted(plan) == {1}
     assert {one.checkpoint.ino for one in plan.evictions} == {2, 3, 4, 5}
 

@@ -13,9 +13,9 @@ from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.models import Inode
 from gateway.retention import knowntime, policy, store
-from gateway.retention.facts import Decision, Fate
+from gateway.retention.facts import Current, Decision, Fate
 from gateway.retention.planning import Planning
-from gateway.retention.share import Asked
+from gateway.retention.share import Asked, Consent
 from gateway.settings import Settings
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
@@ -39,6 +39,14 @@ def test_rows_on_both_engines(settings: Settings) -> None:
     step = checkpoint(1, 5)
     decision = Decision(step, Fate.DELETE, "why", ("a v1",), step)
     asked = Asked("plan", [decision], "why")
+    automatic = {"name": "b", "run": "*", "keep_newest": 1, "approve": "automatic"}
+    others = [
+        Current(policy.of(automatic), 7),
+        Current(policy.of({**automatic, "approve": "first"}), 8),
+    ]
+
+    def consent(session: Session) -> Consent:
+        return store.consent(session, others)
 
     def writing(act: Callable[[Session], object]) -> Any:
         with database.reader() as connection, database.transaction(connection):
@@ -61,10 +69,14 @@ def test_rows_on_both_engines(settings: Settings) -> None:
     ]
     assert [one.path for one in writing(store.unfinished)] == [b"r/c1"]
     writing(lambda session: store.ask(session, asked, frozenset({decision.token})))
-    assert writing(store.approved) == frozenset()
+    assert writing(consent).tokens == frozenset()
     assert not writing(lambda session: store.approve(session, "other", "me"))
     assert writing(lambda session: store.approve(session, "plan", "me"))
-    assert writing(store.approved) == {decision.token}
+    assert writing(consent) == ({decision.token}, {"a v1", "b v7"})
+    # A second approval of the same versions changes nothing of the first.
+    assert writing(lambda session: store.approve(session, asked, "another"))
+    versions = "SELECT name, version, author FROM policy_approval"
+    assert query(settings, versions) == [("a", 1, "me")]
     writing(lambda session: store.ask(session, None, frozenset()))
     assert writing(store.approvals) == []
     known = knowntime.Known(7, "boot", 5)
@@ -127,11 +139,17 @@ SELECT n + 1000000, {_REST} FROM numbers, inode WHERE ino = 2
 """
 ROWS = """
 INSERT INTO checkpoint (ino, parent, path, run, step, rule, extent, state, reason, files, size,
-  dirty_files, dirty_size, complete_ns, durable_ns, due_ns, evidence)
+  dirty_files, dirty_size, complete_ns, durable_ns, due_ns, evidence, grade)
 SELECT ino, 2, CAST('run-' || (ino % 100) || '/step-' || ino AS blob),
   CAST('run-' || (ino % 100) AS blob), ino, 'dcp', 1, 'durable', NULL, 64, 64000000, 0, 0,
-  :now - (1010000 - ino) * 600000000000, :now - (1010000 - ino) * 600000000000, NULL, 'e' || ino
+  :now - (1010000 - ino) * 600000000000, :now - (1010000 - ino) * 600000000000, NULL, 'e' || ino,
+  'listed'
 FROM inode WHERE ino >= 1000000
+"""
+RECORDS = """
+INSERT INTO checkpoint_record
+SELECT ino, run, 'listed', ino, complete_ns, durable_ns, files, size, evidence, '', NULL
+FROM checkpoint WHERE ino >= 1000000
 """
 
 
@@ -140,6 +158,7 @@ def test_ten_thousand_checkpoints_are_planned_in_two_seconds(made: Settings) -> 
     catch_up(world)
     query(made, INODES, n=CHECKPOINTS)
     query(made, ROWS, now=clock.now_ns())
+    query(made, RECORDS)
     put(world, {"name": "newest", "keep_newest": 10, "keep_every_steps": 1000})
     put(world, {"name": "aged", "run": "run-*", "delete_after_days": 30, "path": "*/step-*"})
     put(world, {"name": "thin", "thin": [{"older_than_days": 1, "one_per_hours": 240}]})

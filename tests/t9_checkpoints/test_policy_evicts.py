@@ -15,6 +15,7 @@ from gateway.trash.trash import Trash
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
 from tests.t4_drain.site import Site
+from tests.t9_checkpoints.keeping import Present
 from tests.t9_checkpoints.world import follow
 
 
@@ -35,7 +36,7 @@ def test_what_was_not_used_leaves_the_disk(site: Site) -> None:
         """Have a turn of a new process, while no server runs. Returns the actions so far."""
         site.namespace.close()
         trash = Trash(site.settings, database)
-        Applier(site.settings, database, threading.Event(), trash).turn()
+        Applier(site.settings, database, threading.Event(), trash, Present()).turn()
         site.namespace = Namespace(site.settings)
         found = query(site.settings, "SELECT what, author, path, result FROM action ORDER BY id")
         return [(f"{what} by {by}", bytes(path).decode(), res) for what, by, path, res in found]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,15 +20,19 @@ from gateway.namespace import identity
 from gateway.retention import applier as applier_module
 from gateway.retention import knowntime, transitions
 from gateway.retention.applier import PAUSE_SECONDS, Applier
-from gateway.retention.knowntime import Reading
+from gateway.retention.facts import FIRST_NS
+from gateway.retention.heads import Heads
+from gateway.retention.knowntime import Completions, Reading
 from gateway.retention.policy import DAY_NS
 from gateway.settings import Settings
 from gateway.trash.trash import Trash
+from gateway.types import ROOT_CRED, SetAttr
 from tests.support.namespace import Namespace
 from tests.support.volumes import make_settings, make_volume, query
 from tests.t3_namespace.test_crash import context
 from tests.t9_checkpoints.keeping import (
     Bin,
+    Present,
     actions,
     applier,
     catch_up,
@@ -49,10 +54,15 @@ def made(tmp_path: Path) -> Settings:
     return settings
 
 
+def with_share(settings: Settings, share: float = 0.8) -> Settings:
+    """Return settings by which so much of a run goes without a question."""
+    return replace(settings, retention=replace(settings.retention, ask_share=share))
+
+
 @pytest.fixture
 def world(made: Settings) -> Iterator[World]:
     """A run with five durable steps, and a policy that keeps the newest two."""
-    opened = World(made, Namespace(made))
+    opened = World(with_share(made), Namespace(made))
     save(opened, *(f"run/step-{step}" for step in range(1, 6)))
     put(opened, {"name": "two", "keep_newest": 2})
     catch_up(opened)
@@ -130,11 +140,40 @@ def pin_all(world: World) -> None:
     query(world.settings, "INSERT INTO pin SELECT ino, '', 'a person', 1 FROM checkpoint")
 
 
+def link_all(world: World) -> None:
+    for step in (1, 2, 3):
+        target = b"step-%d/.metadata" % step
+        world.namespace.symlink(ROOT_CRED, world.directory("run"), b"l%d" % step, target, SetAttr())
+
+
+def name_all(world: World) -> None:
+    world.write("run/latest", b"step-1 step-2 step-3")
+
+
+def write_tracker(world: World) -> None:
+    world.open("run/latest")
+
+
+def doubt_newest(world: World) -> None:
+    query(world.settings, "UPDATE checkpoint SET grade = 'marked' WHERE step = 5")
+
+
+def break_newest(world: World) -> None:
+    """Let the catalogue find that a member is gone."""
+    world.remove("run/step-5/.metadata")
+    query(world.settings, "UPDATE checkpoint SET state = 'broken' WHERE step = 5")
+
+
+def number_again(world: World) -> None:
+    query(world.settings, "UPDATE checkpoint_record SET completion = completion + 9")
+
+
 @pytest.mark.parametrize(
     "happens",
     [
         *(overwrite, forget, change_policy, change_all, open_all, move_all, lose_newest),
-        *(undrain, pin_all),
+        *(undrain, pin_all, link_all, name_all, write_tracker, doubt_newest, break_newest),
+        number_again,
     ],
     ids=lambda one: one.__name__,
 )
@@ -203,20 +242,25 @@ def test_a_stop_ends_it_between_two_actions(world: World, tmp_path: Path) -> Non
 # Kills.
 
 
-def live(settings: Settings, armed: str, read: Reading | None = None) -> None:
+def live(
+    settings: Settings, armed: str, read: Reading | None = None, heads: Heads | None = None
+) -> None:
     """Apply until a failpoint kills this process, or all is done. No server runs.
 
-    Parameters: read, what the clocks say, or None for the real ones.
+    Parameters: read, what the clocks say, or None for the real ones; heads, which know what the
+    bucket has, or None for a bucket that has everything.
     """
     if read is not None:
         knowntime.reading = lambda: read
     transitions.AT_ONCE = 1000
     failpoints.arm(armed)
     database = Database(settings.database_url)
-    Applier(settings, database, threading.Event(), Trash(settings, database)).turn()
+    trash = Trash(settings, database)
+    Applier(settings, database, threading.Event(), trash, heads or Present()).turn()
 
 
 def test_a_kill_between_any_two_steps_repeats_harmlessly(made: Settings) -> None:
+    made = with_share(made)
     world = World(made, Namespace(made))
     save(world, *(f"a/step-{step}" for step in range(4)), "b/step-1", "b/step-2", "b/step-3")
     save(world, "a/step-4", "c/step-1", durable=False)
@@ -257,27 +301,27 @@ def test_a_kill_between_any_two_steps_repeats_harmlessly(made: Settings) -> None
 
 def test_a_plan_over_the_share_waits_for_a_person(world: World, tmp_path: Path) -> None:
     trash = Bin(world, tmp_path / "log")
-    save(world, *(f"run/step-{step}" for step in range(6, 11)))
+    save(world, *(f"run/step-{step}" for step in range(6, 13)))
     catch_up(world)
     found = planned(world)
     assert found.asked is not None
     assert found.admitted == []
-    assert len(found.plan.deletions) == 8
+    assert len(found.plan.deletions) == 10
     applier(world, trash).turn()
     applier(world, trash).turn()
     assert trash.log() == []
     asked = "SELECT plan, checkpoints, approved_ns, author FROM approval"
-    assert query(world.settings, asked) == [(found.asked.plan, 8, None, None)]
+    assert query(world.settings, asked) == [(found.asked.plan, 10, None, None)]
     # An approval is of exactly these deletions. One more goes its usual way.
     query(world.settings, "UPDATE approval SET approved_ns = 1, author = 'a person'")
-    save(world, "run/step-11")
+    save(world, "run/step-13")
     catch_up(world)
-    assert len(shown(world)) == 9
+    assert len(shown(world)) == 11
     applier(world, trash).turn()
-    assert len(trash.log()) == 9
+    assert len(trash.log()) == 11
     catch_up(world)
     # What was approved is forgotten when it is done.
-    save(world, "run/step-12")
+    save(world, "run/step-14")
     catch_up(world)
     applier(world, trash).turn()
     assert query(world.settings, asked) == []
@@ -343,12 +387,12 @@ def test_the_known_time(
     ahead: float,
 ) -> None:
     def moment(one: tuple[float, str, float]) -> tuple[int, str, int]:
-        return int(one[0] * DAY_NS), one[1], int(one[2] * DAY_NS)
+        return FIRST_NS + int(one[0] * DAY_NS), one[1], int(one[2] * DAY_NS)
 
     row = None if known is None else knowntime.Known(*moment(known))
-    newest_ns = None if newest is None else int(newest * DAY_NS)
-    found = knowntime.judge(Reading(*moment(read)), row, newest_ns)
-    assert (found.now_ns / DAY_NS, found.ahead_ns / DAY_NS) == (now, ahead)
+    newest_ns = None if newest is None else FIRST_NS + int(newest * DAY_NS)
+    found = knowntime.judge(Reading(*moment(read)), row, Completions(last_ns=newest_ns))
+    assert ((found.now_ns - FIRST_NS) / DAY_NS, found.ahead_ns / DAY_NS) == (now, ahead)
     # A clock that went back is compared with what was known before.
     is_back = row is not None and found.now_ns < row.known_ns
     assert found.row == (row if is_back else (found.now_ns, read[1], int(read[2] * DAY_NS)))

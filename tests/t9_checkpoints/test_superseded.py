@@ -13,9 +13,12 @@ from gateway.errors import TrashRefused
 from gateway.retention import planner, policy, store
 from gateway.retention.applier import Applier
 from gateway.retention.facts import Checkpoint, Situation
+from gateway.retention.share import Consent
 from gateway.retention.superseded import soon, superseded
 from tests.support.waiting import until
 from tests.t4_drain.site import Site
+from tests.t9_checkpoints.keeping import Present
+from tests.t9_checkpoints.records import record
 from tests.t9_checkpoints.test_planner import NOW_NS, Said, checkpoint, metric, policies
 from tests.t9_checkpoints.world import follow
 
@@ -27,6 +30,7 @@ SAVED = (
     checkpoint(5, 500, State.WRITING),
 )
 NEWEST = {"keep_newest": 1}
+APPROVED = Consent(versions=frozenset({"p0 v1", "p1 v2"}))
 
 
 def found(
@@ -37,7 +41,7 @@ def found(
     share: float = 1.0,
 ) -> set[int]:
     situation = Situation(saved, policies(*tables), said, NOW_NS, is_made)
-    return set(superseded(situation, planner.plan(soon(situation), metric), (), share))
+    return set(superseded(situation, planner.plan(soon(situation), metric), APPROVED, share))
 
 
 def test_what_would_be_deleted_at_once_is_superseded() -> None:
@@ -61,6 +65,12 @@ def test_what_would_be_deleted_at_once_is_superseded() -> None:
     many = tuple(checkpoint(ino, ino, State.COMPLETE) for ino in range(1, 20))
     assert found(NEWEST, saved=many) == set(range(1, 19))
     assert found(NEWEST, saved=many, share=0.5) == set()
+    # A few are held, also where more stay only if a person agrees.
+    assert found(NEWEST, saved=many[:5], share=0.5) == {1, 2, 3, 4}
+    # None is while no person has agreed to the policy.
+    situation = Situation(SAVED, policies(NEWEST), Said(), NOW_NS, True)
+    then = planner.plan(soon(situation), metric)
+    assert superseded(situation, then, Consent(), 1.0) == frozenset()
 
 
 class Refusing:
@@ -79,10 +89,12 @@ def test_only_the_newest_is_uploaded_until_the_policy_changes(site: Site) -> Non
         with database.reader() as connection, database.transaction(connection):
             session = Session(connection, database.dialect)
             for table in tables:
-                store.put(session, policy.of({"name": "p", "run": "*", **table}), "a person")
+                said = {"name": "p", "run": "*", "approve": "automatic", **table}
+                store.put(session, policy.of(said), "a person")
         follow(follower)
+        record(site.settings)
         own = Database(site.settings.database_url)
-        Applier(site.settings, own, threading.Event(), Refusing()).turn()
+        Applier(site.settings, own, threading.Event(), Refusing(), Present()).turn()
 
     for step in (100, 200, 300):
         for name in ("__0_0.distcp", ".metadata"):

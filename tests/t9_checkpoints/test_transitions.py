@@ -31,6 +31,8 @@ from tests.support.s3server import MotoServer, Server, die_with_parent
 from tests.support.volumes import query
 from tests.support.waiting import until
 from tests.t4_drain.site import MIB, PREFIX, Site
+from tests.t9_checkpoints.keeping import Present
+from tests.t9_checkpoints.records import record
 from tests.t9_checkpoints.world import World, follow
 
 COLD = {"name": "cold", "run": "run", "storage_class": "STANDARD_IA", "transition_after_days": 0}
@@ -76,9 +78,10 @@ class Aged(Site):
     def turn(self) -> list[tuple[str, str, str | None]]:
         """Follow, and have a turn of retention. Returns what was done so far, and how it ended."""
         follow(self._follower)
+        record(self.settings)
         self.namespace.close()
         trash = Trash(self.settings, self.database)
-        Applier(self.settings, self.database, threading.Event(), trash).turn()
+        Applier(self.settings, self.database, threading.Event(), trash, Present()).turn()
         self.namespace = Namespace(self.settings)
         rows = query(self.settings, "SELECT what, author, path, result FROM action ORDER BY id")
         return [(f"{what} by {by}", bytes(path).decode(), res) for what, by, path, res in rows]

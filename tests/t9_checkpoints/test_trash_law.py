@@ -6,17 +6,22 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from gateway import clock
 from gateway.checkpoints.__main__ import _law
+from gateway.checkpoints.catalogue import Catalogue
 from gateway.cli.main import main
 from gateway.db.engine import Database
-from gateway.retention.law import NONE_LEFT, NOT_KNOWN, NOT_MADE, Law
+from gateway.errors import StoreUnavailable
+from gateway.retention.facts import Checkpoint
+from gateway.retention.law import NONE_LEFT, NOT_KNOWN, NOT_MADE, NOT_STILL, Law
 from gateway.trash import expiry
 from gateway.trash.expiry import Expiry
 from gateway.trash.rows import Entry
 from tests.support.volumes import query
+from tests.t9_checkpoints.keeping import Present, catch_up
 from tests.t9_checkpoints.test_trash import expiry_of, with_values
 from tests.t9_checkpoints.trashing import put, save, trash_of
-from tests.t9_checkpoints.world import World, follow
+from tests.t9_checkpoints.world import World
 
 
 @pytest.fixture
@@ -25,7 +30,7 @@ def law(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Ent
     monkeypatch.setattr(expiry, "TURN_SECONDS", 0.0)
     with_values(world, retention={"trash_seconds": 0.0})
     database = Database(world.settings.database_url)
-    made = Law(world.settings, database)
+    made = Law(world.settings, database, Present())
     yield lambda entry: _law(made, entry)
     database.close()
 
@@ -54,24 +59,24 @@ def test_a_checkpoint_stays_when_the_newer_ones_are_gone(
         world.remove(f"run/step-2/{name}")
     world.remove("run/step-2")
     assert left(world, duty) == [(b"run/step-1", NONE_LEFT)]
-    follow(world.follower())
+    catch_up(world)
     assert left(world, duty) == [(b"run/step-1", NONE_LEFT)]
     # A newer one that is not durable does not count, nor one of another run.
     save(world, "run/step-3")
     save_durably(world, "other/step-4")
-    follow(world.follower())
+    catch_up(world)
     assert left(world, duty) == [(b"run/step-1", NONE_LEFT)]
     for name in ("a.distcp", ".metadata"):
         world.drain(f"run/step-3/{name}")
-    follow(world.follower())
+    catch_up(world)
     # It is written into, which the catalogue does not know yet.
     world.write("run/step-3/a.distcp", b"newer bytes")
-    assert left(world, duty) == [(b"run/step-1", NONE_LEFT)]
+    assert left(world, duty) == [(b"run/step-1", NOT_STILL)]
     world.drain("run/step-3/a.distcp")
-    follow(world.follower())
+    catch_up(world)
     query(world.settings, "DELETE FROM catalogue")
     assert left(world, duty) == [(b"run/step-1", NOT_MADE)]
-    follow(world.follower())
+    catch_up(world)
     assert left(world, duty) == []
 
 
@@ -92,14 +97,87 @@ def test_what_is_not_known_stays_and_what_has_begun_goes(
     assert left(world, duty) == [(b"", NOT_KNOWN)]
 
 
+@pytest.mark.parametrize(
+    "happens",
+    [
+        "UPDATE checkpoint SET grade = 'marked'",
+        "UPDATE checkpoint SET grade = NULL",
+        "UPDATE checkpoint SET size = 1",
+        "UPDATE checkpoint SET state = 'broken'",
+        "UPDATE checkpoint_record SET completion = NULL",
+        # It was saved before the one in the trash, whatever its step and its time are.
+        "UPDATE checkpoint_record SET completion = 100 - completion",
+    ],
+)
+def test_one_that_may_not_be_whole_or_is_older_ends_no_grace(
+    happens: str, world: World, law: Callable[[Entry], str | None]
+) -> None:
+    duty = expiry_of(world, law)
+    for step in (1, 2):
+        save_durably(world, f"run/step-{step}")
+    put(world, trash_of(world), "run/step-1")
+    query(world.settings, happens)
+    [(path, why)] = left(world, duty)
+    assert path == b"run/step-1"
+    assert why in (NONE_LEFT, NOT_KNOWN)
+
+
+class Lost:
+    """A bucket that lost an object, or (why is None) that does not answer."""
+
+    def __init__(self, why: str | None) -> None:
+        self._why = why
+
+    def differs(self, catalogue: Catalogue, one: Checkpoint) -> str:
+        if self._why is None:
+            raise StoreUnavailable("no answer")
+        return self._why
+
+
+@pytest.mark.parametrize("why", ["the bucket lost x", None])
+def test_what_the_bucket_does_not_have_ends_no_grace(
+    why: str | None, world: World, law: Callable[[Entry], str | None]
+) -> None:
+    asks = Law(world.settings, Database(world.settings.database_url), Lost(why))
+    duty = expiry_of(world, lambda entry: _law(asks, entry))
+    for step in (1, 2):
+        save_durably(world, f"run/step-{step}")
+    put(world, trash_of(world), "run/step-1")
+    [(_path, told)] = left(world, duty)
+    assert told is not None
+    assert (why or "the bucket cannot be asked for the newer one: no answer") in told
+
+
+@pytest.mark.parametrize(
+    ("step", "seconds", "goes"),
+    [(2, 0, True), (3, 0, False), (4, 0, False), (None, 0, True), (None, 9, False), (2, 9, False)]
+    + [(2, None, True), (3, None, False), (None, None, False)],
+)
+def test_one_without_a_record_is_older_only_by_all_that_is_known(
+    step: int | None,
+    seconds: int | None,
+    goes: bool,
+    world: World,
+    law: Callable[[Entry], str | None],
+) -> None:
+    save_durably(world, "run/step-3")
+    catch_up(world)
+    row = world.row("run/step-3")
+    assert row is not None
+    now_ns = row.complete_ns or 0
+    at_ns = None if seconds is None else now_ns + (seconds - 5) * clock.NS
+    entry = Entry("t1", 10**6, b"run/x", b"run", step, 2, 8, 0, 1, 1, 1, "me", "why", "kept", at_ns)
+    assert (law(entry) is None) == goes
+
+
 def test_people_are_told_what_stays(configured: World, capsys: pytest.CaptureFixture[str]) -> None:
     world = configured
     save(world, "run/step-1")
     trashed = put(world, trash_of(world), "run/step-1")
     query(world.settings, "UPDATE trash SET expires_ns = 0")
-    follow(world.follower())
+    catch_up(world)
     database = Database(world.settings.database_url)
-    made = Law(world.settings, database)
+    made = Law(world.settings, database, Present())
     duty = expiry_of(world, lambda entry: _law(made, entry))
     assert duty.turn() == expiry.TURN_SECONDS
     file = str(world.settings.source)

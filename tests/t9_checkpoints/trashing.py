@@ -11,6 +11,7 @@ from gateway.door.direct import Direct
 from gateway.door.frames import Answer, Request
 from gateway.trash.trash import Trash
 from tests.support.namespace import Namespace
+from tests.t9_checkpoints.records import record
 from tests.t9_checkpoints.world import World, follow
 
 
@@ -58,6 +59,7 @@ def save(world: World, path: str, *names: str) -> None:
 def put(world: World, trash: Trash, path: str, by: str = "policy keep-3") -> str:
     """Put a checkpoint into the trash as retention does: by its row in the catalogue."""
     follow(world.follower())
+    record(world.settings)
     row = world.row(path)
     assert row is not None, f"{path} is no checkpoint"
     return trash.put(row.ino, row.path, row.evidence, by, "it is not among the newest 3")
