@@ -70,6 +70,10 @@ class PolicyDocument(Body):
     storage_class: StorageClass | None = Field(
         None, description="To which objects move after `transition_after_days`."
     )
+    approve: Literal["first", "automatic"] | None = Field(
+        None,
+        description="first, the default: the first plan of each version waits for a person.",
+    )
 
     def written(self) -> dict[str, Any]:
         """Return the document as a person writes it: what was not said is not in it."""

@@ -45,9 +45,9 @@ class CheckpointsSettings:
 @dataclass(frozen=True)
 class RetentionSettings:
     ask_share: float = _key(
-        "What policies delete of a run waits until a person approves it (spillway policy approve),\n"
-        "if it is more than this share of the run's checkpoints, or of their bytes. Up to four\n"
-        "deletions are not asked about if the run keeps as many. The same counts for a policy.",
+        "What policies delete of a run waits for a person (spillway policy approve), if it is\n"
+        "more than this share of the run's checkpoints, or of their bytes. Up to four deletions\n"
+        "are not asked about if the run keeps as many. The same share counts for a policy.",
         0.5,
         checks.between(0, 1),
     )

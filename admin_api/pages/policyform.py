@@ -10,7 +10,16 @@ TIERS = 3
 """The rows of ``thin`` that a form has."""
 _CHOICES = ("keep_best.best", "keep_best.unmeasured")
 """They have a value also if no checkpoint is kept as one of the best."""
-_TEXTS = ("name", "run", "path", "keep_best.file", "keep_best.key", "storage_class", *_CHOICES)
+_TEXTS = (
+    "name",
+    "run",
+    "path",
+    "keep_best.file",
+    "keep_best.key",
+    "storage_class",
+    "approve",
+    *_CHOICES,
+)
 _NUMBERS = (
     *("keep_newest", "keep_every_steps", "keep_best.number"),
     *("delete_after_days", "wait_hours", "evict_after_hours", "transition_after_days"),

@@ -64,6 +64,7 @@ class Plan(BaseModel):
     clock_ahead_seconds: float = Field(description="How much of the clock's time is not believed.")
     asked: Asked | None
     why_asked: str | None
+    is_stored: bool = Field(description="Only a plan of stored policies can be approved.")
     kept: int
     deleted: int
     deleted_bytes: int
@@ -107,6 +108,10 @@ class Approval(BaseModel):
     asked_ns: int
     approved_ns: int | None
     author: str | None
+    policies: list[str] = Field(
+        description="Those of which an approval lets these versions delete from then on.",
+        examples=[["newest-three v2"]],
+    )
 
 
 class PlanId(Body):
@@ -193,7 +198,7 @@ def list_approvals(gateway: Governed, _viewer: Viewer) -> list[Approval]:
 
 @router.post("/approvals", responses=describe(403, 409, 503))
 def approve(figures: Figured, call: Recorded, admin: Admin, body: PlanId) -> Approval:
-    """Approve a plan that deletes much. The gateway deletes its checkpoints within minutes."""
+    """Approve the deletions that a plan asks about. The gateway deletes them within minutes."""
     made = figures.approve(body.plan, admin.name)
     call.after = approval = Approval(**retention.approval(made))
     return approval

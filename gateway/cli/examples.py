@@ -86,7 +86,7 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
         ("policy set keep.toml", "Stores the policies of a file; they are in force at once."),
         ("policy plan", "Shows what becomes of each checkpoint, and why."),
         ("policy approvals", "Lists the plans that are or were asked about."),
-        ("policy approve PLAN", "Approves a plan that deletes much."),
+        ("policy approve PLAN", "Approves the deletions that a plan asks about."),
         ("policy log --limit 20", "Shows the last 20 actions."),
     ),
     "trash": _of(

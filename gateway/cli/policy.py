@@ -62,7 +62,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         ("--fate", {"choices": FATES, "help": "show only these"}),
     )
     plan = ("plan", {"metavar": "PLAN"})
-    verb("approve", "approve a plan that deletes much", _approve, done, plan)
+    verb("approve", "approve the deletions that a plan asks about", _approve, done, plan)
     limit = {**number, "default": SHOWN, "help": f"the last N actions (default {SHOWN})"}
     only = ("--run", {"metavar": "RUN", "dest": "run_name", "help": "only this run"})
     verb("log", "what was done, when, and by which policy", _log, as_json, ("--limit", limit), only)

@@ -41,7 +41,9 @@ def _summary(facts: dict[str, Any]) -> Iterator[str]:
     for name in facts["unused_policies"]:
         yield f"policy {name} selects no checkpoint"
     if facts["asked"] is not None:
-        yield f"{facts['why_asked']}: {asked_text(facts['asked'])}"
+        asked = facts["asked"]
+        waits = f"{_amount(asked)} wait for an approval once the policies are stored"
+        yield f"{facts['why_asked']}: {asked_text(asked) if facts['is_stored'] else waits}"
 
 
 def _cells(one: dict[str, Any]) -> tuple[str, ...]:
@@ -63,8 +65,11 @@ def _line(cells: tuple[str, ...]) -> str:
 
 def asked_text(asked: dict[str, Any]) -> str:
     """Return what a person must do about a plan that is asked about."""
-    what = f"{asked['checkpoints']:,} checkpoints, {size(asked['bytes'])}"
-    return f"{what} are not deleted before: spillway policy approve {asked['plan']}"
+    return f"{_amount(asked)} are not deleted before: spillway policy approve {asked['plan']}"
+
+
+def _amount(asked: dict[str, Any]) -> str:
+    return f"{asked['checkpoints']:,} checkpoints, {size(asked['bytes'])}"
 
 
 def clock_text(ahead_ns: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -91,6 +92,7 @@ def facts(
         "clock_ahead_seconds": round(planned.time.ahead_ns / clock.NS, 1),
         "asked": None if asked is None else _asked(asked.plan, len(asked.deletions), asked.size),
         "why_asked": None if asked is None else asked.why,
+        "is_stored": all(one.version for one in planned.policies),
         "kept": len(decisions) - len(deletions),
         "deleted": len(deletions),
         "deleted_bytes": sum(one.checkpoint.size for one in deletions),
@@ -182,6 +184,7 @@ def approval(one: store.Approval) -> dict[str, Any]:
         "asked_ns": one.asked_ns,
         "approved_ns": one.approved_ns,
         "author": one.author,
+        "policies": json.loads(one.policies or "[]"),
     }
 
 

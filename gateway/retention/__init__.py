@@ -2,6 +2,6 @@
 
 ``policy.py`` reads a policy, ``planner.py`` decides by rows alone, and ``share.py`` says when a
 person must approve; they are pure. ``knowntime.py`` says how late it is known to be, ``store.py``
-keeps the tables, ``situation.py`` reads what a plan is made of, and ``applier.py`` does what the
-plan says.
+keeps the tables, ``planning.py`` reads what a plan is made of, and ``applier.py`` does what the
+plan says, when ``law.py`` agrees.
 """

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 BELIEVED_SECONDS = 3600.0
 AT_ONCE = 8
 RATE_SHARE = 0.1
-"""Of ``drain.requests_per_second``: the drain has its own."""
+"""The share of ``drain.requests_per_second`` that may be asked, beside what the drain requests."""
 PAGE = 512
 
 

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gateway.checkpoints.catalogue import Catalogue, catalogue_of
-from gateway.checkpoints.facts import TRUSTED, State
-from gateway.db.compiled import Session
+from gateway.checkpoints.facts import State
 from gateway.db.engine import Database
 from gateway.errors import BucketError
 from gateway.retention import order

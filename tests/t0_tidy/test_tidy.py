@@ -379,7 +379,7 @@ def test_only_some_packages_see_the_object_store() -> None:
             name,
             {
                 *("gateway.drain", "gateway.cache", "gateway.cli", "gateway.manifests"),
-                "gateway.control",
+                *("gateway.control", "gateway.retention.heads"),
                 *("gateway.promotion", "gateway.objectstore", "gateway.released", "tests"),
             },
         )

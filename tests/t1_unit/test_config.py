@@ -298,6 +298,7 @@ SHAPED = {
     "tls",
     "rule",
     "ask_share",
+    "least_share",
 }
 
 

@@ -22,8 +22,8 @@ from gateway.drain.plan import backfill, behind
 from gateway.drain.send import blockrows
 from gateway.drain.tidy import transition
 from gateway.namespace import browse, imprint, naming, residency, rotation
+from gateway.retention import references, transitions
 from gateway.retention import statements as retention_statements
-from gateway.retention import transitions
 from gateway.settings import Settings
 from gateway.trash import rotated
 from gateway.trash import rows as trash_rows
@@ -31,7 +31,7 @@ from gateway.trash import rows as trash_rows
 SMALL = {
     *("volume", "lease", "retry", "override", "doubt", "damage", "reader", "catalogue"),
     *("trash", "elapsed", "pin", "promotion"),
-    *("policy", "approval", "known_time", "superseded"),
+    *("policy", "policy_approval", "approval", "known_time", "superseded"),
 }
 """Tables that stay small: one row, a row for each drain, failing job or reader, or rows made by
 people, by errors, or by retention in a week."""
@@ -44,6 +44,7 @@ WHOLE_TABLES = {
     "checkpoints.statements.DUE",
     "retention.statements.CHECKPOINTS",
     "retention.statements.OF_RUN",
+    "retention.statements.TIMES",
     "retention.statements.UNFINISHED",
     "retention.transitions.LEFT",
     "retention.transitions.WITHDRAW",
@@ -61,7 +62,7 @@ STATEMENTS = {
         *(retries, backfill, blockrows, verify, lacking, paths, precedence, behind),
         *(candidates, leftover, rows, warming, residency, checkpoint_statements),
         *(imprint, naming, rotation, rotated, trash_rows, transition, transitions),
-        *(retention_statements, risk, checkpoints),
+        *(retention_statements, references, risk, checkpoints),
     )
     for name, value in vars(module).items()
     if isinstance(value, Statement) and not name.endswith("_INSERT")

@@ -191,4 +191,4 @@ def test_a_silent_bucket_deletes_nothing_and_stops_nothing_else(
     assert "nothing is deleted now: " in caplog.text
     assert [what for what, _result in found] == ["evict"]
     fault.release()
-    assert ("trash", "evict") == tuple(what for what, _result in turn(site, database)[1:])
+    assert tuple(what for what, _result in turn(site, database)[1:]) == ("trash", "evict")

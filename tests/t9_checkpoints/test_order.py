@@ -17,7 +17,11 @@ HALF = 0.5
 
 def checkpoint(ino: int, **given: Any) -> Checkpoint:
     """Return a durable checkpoint that was the ``ino``-th to become complete."""
-    values = {"completion": ino, "complete_ns": FIRST_NS + ino, "durable_ns": FIRST_NS + ino}
+    values: dict[str, Any] = {
+        "completion": ino,
+        "complete_ns": FIRST_NS + ino,
+        "durable_ns": FIRST_NS + ino,
+    }
     values |= {"grade": Grade.LISTED, "state": State.DURABLE, "step": ino, "size": 10, **given}
     return Checkpoint(
         *(ino, b"run/step-%d" % ino, b"run", values["step"], 0, str(values["state"]), None, 1),

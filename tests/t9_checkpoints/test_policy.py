@@ -23,6 +23,7 @@ thin = [{older_than_days = 1, one_per_hours = 1}, {older_than_days = 7, one_per_
 delete_after_days = 30
 wait_hours = 0.5
 evict_after_hours = 6
+approve = "automatic"
 """
 BEST: dict[str, object] = {"number": 1, "file": "m.json", "key": "k", "best": "max"}
 
@@ -34,6 +35,8 @@ def test_everything_is_read() -> None:
     assert (found.keep_newest, found.keep_every_steps) == (3, 1000)
     assert (found.delete_after_ns, found.wait_ns) == (30 * DAY_NS, HOUR_NS // 2)
     assert found.evict_after_ns == 6 * HOUR_NS
+    assert found.approve == "automatic"
+    assert not found.is_by_age
     assert found.selects(b"jobs/llama-7b", b"jobs/llama-7b/step-1")
     assert not found.selects(b"jobs/llama-7b", b"jobs/llama-7b/other")
     assert not found.selects(b"jobs/gpt", b"jobs/gpt/step-1")
@@ -44,6 +47,7 @@ def test_what_a_policy_does_not_say() -> None:
     (found,) = policy.read({"policy": [{"name": "a", "run": "*", "evict_after_hours": 1}]})
     assert not found.deletes
     assert found.wait_ns == HOUR_NS
+    assert found.approve == "first"
     assert found.selects(b"any\xff", b"thing\xfe/below")
     for key, value in {
         "keep_newest": 1,
@@ -52,7 +56,11 @@ def test_what_a_policy_does_not_say() -> None:
         "thin": [{"older_than_days": 0, "one_per_hours": 1}],
         "delete_after_days": 0.5,
     }.items():
-        assert policy.of({"name": "a", "run": "*", key: value}).deletes, key
+        made = policy.of({"name": "a", "run": "*", key: value})
+        assert made.deletes, key
+        assert made.is_by_age == (key == "delete_after_days")
+        both = policy.of({"name": "a", "run": "*", key: value, "delete_after_days": 1})
+        assert both.is_by_age == (key == "delete_after_days")
 
 
 @pytest.mark.parametrize(
@@ -73,6 +81,9 @@ def test_what_a_policy_does_not_say() -> None:
         ({"run": "*", "delete_after_days": float("nan")}, "delete_after_days = nan"),
         ({"run": "*", "evict_after_hours": "6h"}, "evict_after_hours = '6h': must be a number"),
         ({"run": "*", "evict_after_hours": 1, "wait_hours": 1}, "wait_hours: deletes nothing"),
+        ({"run": "*", "evict_after_hours": 1, "approve": "first"}, "approve: deletes nothing"),
+        ({"run": "*", "approve": "first"}, "says nothing to do"),
+        ({"run": "*", "keep_newest": 1, "approve": "no"}, "must be one of first, automatic"),
         (
             {"run": "*", "storage_class": "GLACIER", "transition_after_days": 30},
             "storage_class = 'GLACIER': its objects cannot be read at once",

@@ -16,7 +16,7 @@ from gateway.retention import knowntime
 from tests.support.namespace import Namespace
 from tests.support.volumes import make_settings, make_volume, query, status_of
 from tests.t9_checkpoints.keeping import Bin, applier, catch_up, save
-from tests.t9_checkpoints.test_retention import read_at
+from tests.t9_checkpoints.test_knowntime import read_at
 from tests.t9_checkpoints.world import World
 
 FILE = """
@@ -136,17 +136,82 @@ def test_a_plan_says_what_and_why_before_anything_is_stored(
         "2 checkpoints are kept, 2 expire into the trash (20 B), 0 leave the local disk, "
         "0 transition to another storage class",
         "policy scratch selects no checkpoint",
+        "no deletion by newest was approved yet: 2 checkpoints, 20 B wait for an approval once the "
+        "policies are stored",
     ]
     assert query(world.settings, "SELECT * FROM policy") == []
     assert run(world, "set", file) == 0
     capsys.readouterr()
     found = told(capsys, world, "plan")
-    assert (found["deleted"], found["deleted_bytes"], found["asked"]) == (2, 20, None)
+    assert (found["deleted"], found["deleted_bytes"]) == (2, 20)
+    assert found["asked"]["checkpoints"] == 2
     one = found["checkpoints"][0]
     assert (one["path"], one["fate"]) == ("/checkpoints/jobs/a/step-1", "delete")
     assert one["policies"] == ["newest v1"]
     assert told(capsys, world, "plan", "--run", "other")["checkpoints"] == []
     assert len(told(capsys, world, "plan", "--run", "/checkpoints/jobs/a")["checkpoints"]) == 4
+
+
+def test_each_version_of_a_policy_is_approved_once(
+    world: World, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trash = Bin(world, tmp_path / "log")
+
+    def approve() -> None:
+        capsys.readouterr()
+        assert run(world, "approve", told(capsys, world, "plan")["asked"]["plan"]) == 0
+
+    run(world, "set", file)
+    applier(world, trash).turn()
+    assert trash.log() == []
+    approve()
+    applier(world, trash).turn()
+    assert sorted(trash.log()) == ["jobs/a/step-1", "jobs/a/step-2"]
+    catch_up(world)
+    # From then on each deletion by this version goes without a question.
+    save(world, "jobs/a/step-5")
+    catch_up(world)
+    applier(world, trash).turn()
+    assert trash.log()[2:] == ["jobs/a/step-3"]
+    catch_up(world)
+    # Any other version is asked about, also one that says the same again.
+    run(world, "disable", "newest")
+    run(world, "enable", "newest")
+    save(world, "jobs/a/step-6")
+    catch_up(world)
+    applier(world, trash).turn()
+    assert len(trash.log()) == 3
+    approve()
+    capsys.readouterr()
+    [last, *_rest] = told(capsys, world, "approvals")
+    assert last["policies"] == ["newest v3"]
+    applier(world, trash).turn()
+    assert len(trash.log()) == 4
+    catch_up(world)
+    # A plan without deletions by a policy approves nothing of it.
+    rows = "SELECT name, version FROM policy_approval ORDER BY version"
+    assert query(world.settings, rows) == [("newest", 1), ("newest", 3)]
+    # A person who wrote the policy may say that no question is wanted.
+    file.write_text(FILE.replace("keep_newest = 2", 'keep_newest = 1\napprove = "automatic"'))
+    run(world, "set", file)
+    applier(world, trash).turn()
+    assert len(trash.log()) == 5
+
+
+def test_a_policy_of_an_earlier_release_waits_for_a_person(
+    world: World, file: Path, tmp_path: Path
+) -> None:
+    run(world, "set", file)
+    # An approval of an earlier release names no policies.
+    query(world.settings, "DELETE FROM approval")
+    query(
+        world.settings,
+        "INSERT INTO approval (plan, deletions, checkpoints, size, asked_ns, approved_ns, author)"
+        " VALUES ('0123456789ab', '[]', 0, 0, 1, 1, 'me')",
+    )
+    trash = Bin(world, tmp_path / "log")
+    applier(world, trash).turn()
+    assert trash.log() == []
 
 
 def test_a_large_plan_is_approved_by_its_id(

@@ -22,14 +22,25 @@ from gateway.types import GATEWAY_CRED, ROOT_CRED, SetAttr
 from tests.support import nfs4, trash
 from tests.support.nfs4 import op, putfh
 from tests.support.site import Site, running
+from tests.support.volumes import query
 from tests.support.waiting import until
 from tests.t9_checkpoints.receiving import door_of, save, tree
+from tests.t9_checkpoints.records import record
 from tests.t9_checkpoints.test_random import change_some
 from tests.t9_checkpoints.world import World, follow
 
 
-def fact(ino: int, path: bytes, run: bytes, step: int | None, state: State) -> Fact:
-    return Fact(ino, path, run, step, "rule", str(state), 2, 10, 5, None)
+def fact(
+    ino: int,
+    path: bytes,
+    run: bytes,
+    step: int | None,
+    state: State,
+    completion: int | None = None,
+) -> Fact:
+    """Return a fact. Parameters: completion, or None for that of the inode."""
+    place = ino if completion is None else completion
+    return Fact(ino, path, run, step, "rule", str(state), 2, 10, 5, None, completion=place)
 
 
 def links(run: bytes, *facts: Fact) -> dict[bytes, bytes]:
@@ -37,14 +48,22 @@ def links(run: bytes, *facts: Fact) -> dict[bytes, bytes]:
     return {b"/".join(path): one.target for path, one in found.items() if isinstance(one, Link)}
 
 
-def test_the_latest_is_that_of_the_highest_step() -> None:
+def test_the_latest_is_what_was_complete_last() -> None:
     durable = fact(1, b"a/b/step-9", b"a/b", 9, State.DURABLE)
     newer = fact(2, b"a/b/step-10", b"a/b", 10, State.DRAINING)
-    final = fact(3, b"a/b", b"a/b", None, State.DURABLE)
+    final = fact(3, b"a/b", b"a/b", None, State.DURABLE, 0)
     assert links(b"a/b", newer, durable, final) == {
         b"runs/a/b/latest-complete": b"../../../../a/b/step-10",
         b"runs/a/b/latest-durable": b"../../../../a/b/step-9",
     }
+    # After a rollback a lower step is the newest, and so is one without a step.
+    back = newer._replace(step=2, path=b"a/b/step-2", complete_ns=1)
+    assert links(b"a/b", back, durable)[b"runs/a/b/latest-complete"].endswith(b"/step-2")
+    last = final._replace(completion=9)
+    assert set(links(b"a/b", newer, durable, last).values()) == {b"../../../../a/b"}
+    # What has no place in the run yet is not newer than what has.
+    fresh = newer._replace(completion=None, complete_ns=99)
+    assert links(b"a/b", fresh, durable)[b"runs/a/b/latest-complete"].endswith(b"/step-9")
     assert links(b"", fact(4, b"final", b"", None, State.COMPLETE)) == {
         b"runs/latest-complete": b"../../final"
     }
@@ -53,7 +72,7 @@ def test_the_latest_is_that_of_the_highest_step() -> None:
         for name in (b"latest-complete", b"latest-durable")
     }
     same = fact(5, b"a/b/global_step9", b"a/b", 9, State.COMPLETE)
-    names = {b"/".join(path[1:]) for path in wanted.receipts(b"a/b", [same, durable, final])}
+    names = {b"/".join(path[1:]) for path in wanted.receipts(b"a/b", [same, durable, last])}
     assert {name for name in names if name.endswith(b"json")} == {
         b"a/b/9.json",
         b"a/b/9~5.json",
@@ -115,6 +134,25 @@ def test_receipts_follow_the_catalogue(world: World, keeper: Receipts) -> None:
     follow(follower)
     assert world.row("run/step-1") is None
     assert world.row(".spillway/runs/kept/step-1") is None
+
+
+def test_no_receipt_names_a_broken_checkpoint(world: World, keeper: Receipts) -> None:
+    door = door_of(world)
+    save(world, "run/step-1")
+    save(world, "run/step-2")
+    follow(world.follower())
+    record(world.settings)
+    keeper._turn(door)
+    assert tree(keeper)["runs/run/latest-complete"].target == b"../../../run/step-2"
+    query(world.settings, "UPDATE checkpoint SET state = 'broken' WHERE step = 2")
+    keeper.changed({b"run"})
+    keeper._turn(door)
+    assert tree(keeper)["runs/run/latest-complete"].target == b"../../../run/step-1"
+    assert "checkpoints/run/2.json" not in tree(keeper)
+    query(world.settings, "UPDATE checkpoint SET state = 'broken'")
+    keeper.changed({b"run"})
+    keeper._turn(door)
+    assert set(tree(keeper)) == set()
 
 
 @pytest.mark.parametrize("seed", range(2))

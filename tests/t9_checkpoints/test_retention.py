@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway import clock, failpoints
+from gateway import failpoints
 from gateway.data import stamp
 from gateway.data.stamp import Stamp
 from gateway.db.engine import Database
@@ -20,10 +20,8 @@ from gateway.namespace import identity
 from gateway.retention import applier as applier_module
 from gateway.retention import knowntime, transitions
 from gateway.retention.applier import PAUSE_SECONDS, Applier
-from gateway.retention.facts import FIRST_NS
 from gateway.retention.heads import Heads
-from gateway.retention.knowntime import Completions, Reading
-from gateway.retention.policy import DAY_NS
+from gateway.retention.knowntime import Reading
 from gateway.settings import Settings
 from gateway.trash.trash import Trash
 from gateway.types import ROOT_CRED, SetAttr
@@ -325,74 +323,3 @@ def test_a_plan_over_the_share_waits_for_a_person(world: World, tmp_path: Path) 
     catch_up(world)
     applier(world, trash).turn()
     assert query(world.settings, asked) == []
-
-
-# The clock.
-
-
-def read_at(monkeypatch: pytest.MonkeyPatch, days: float, uptime_days: float) -> None:
-    """Set the clocks: days from now, and since the start of the machine."""
-    read = Reading(clock.now_ns() + int(days * DAY_NS), "boot", int(uptime_days * DAY_NS))
-    monkeypatch.setattr(knowntime, "reading", lambda: read)
-
-
-def test_a_clock_that_jumps_a_year_makes_nothing_old(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    query(world.settings, "DELETE FROM policy")
-    put(world, {"name": "aged", "delete_after_days": 30})
-    trash = Bin(world, tmp_path / "log")
-    read_at(monkeypatch, 0, 1)
-    applier(world, trash).turn()
-    read_at(monkeypatch, 365, 1.01)
-    assert shown(world) == set()
-    assert planned(world).time.ahead_ns > 364 * DAY_NS
-    applier(world, trash).turn()
-    applier(world, trash).turn()
-    assert trash.log() == []
-    # The time that really passes counts, and so does a machine that was off.
-    read_at(monkeypatch, 365 + 29, 30)
-    assert shown(world) == set()
-    read_at(monkeypatch, 365 + 31, 32)
-    assert len(shown(world)) == 4
-    read_at(monkeypatch, 31, 32)
-    assert len(shown(world)) == 4
-    applier(world, trash).turn()
-    assert len(trash.log()) == 4
-
-
-@pytest.mark.parametrize(
-    ("known", "read", "newest", "now", "ahead"),
-    [
-        # Days: (known, boot, uptime), (clock, boot, uptime), newest; known time, ahead.
-        (None, (100, "a", 1), None, 100, 0),
-        (None, (100, "a", 1), 99.5, 100, 0),
-        (None, (100, "a", 1), 60, 60, 40),
-        (None, (100, "a", 1), 130, 100, 0),
-        ((100, "a", 1), (105, "a", 6), 0, 105, 0),
-        ((100, "a", 1), (105.25, "a", 6), 0, 105.25, 0),
-        ((100, "a", 1), (101, "a", 1.25), 0, 100.5, 0),
-        ((100, "a", 1), (465, "a", 2), 0, 101, 364),
-        ((100, "a", 1), (50, "a", 2), 0, 50, 0),
-        ((100, "a", 1), (100.5, "b", 0), 0, 100.5, 0),
-        ((100, "a", 1), (107, "b", 0.5), 0, 100.5, 6.5),
-        ((100, "a", 1), (90, "b", 0), 0, 90, 0),
-    ],
-)
-def test_the_known_time(
-    known: tuple[float, str, float] | None,
-    read: tuple[float, str, float],
-    newest: float | None,
-    now: float,
-    ahead: float,
-) -> None:
-    def moment(one: tuple[float, str, float]) -> tuple[int, str, int]:
-        return FIRST_NS + int(one[0] * DAY_NS), one[1], int(one[2] * DAY_NS)
-
-    row = None if known is None else knowntime.Known(*moment(known))
-    newest_ns = None if newest is None else FIRST_NS + int(newest * DAY_NS)
-    found = knowntime.judge(Reading(*moment(read)), row, Completions(last_ns=newest_ns))
-    assert ((found.now_ns - FIRST_NS) / DAY_NS, found.ahead_ns / DAY_NS) == (now, ahead)
-    # A clock that went back is compared with what was known before.
-    is_back = row is not None and found.now_ns < row.known_ns
-    assert found.row == (row if is_back else (found.now_ns, read[1], int(read[2] * DAY_NS)))

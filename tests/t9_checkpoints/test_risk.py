@@ -49,9 +49,18 @@ ROWS: list[tuple[Any, ...]] = [
     (b"behind", 20, State.DRAINING, 2000, 30),
     (b"behind", 30, State.COMPLETE, 1000, 400),
     (b"behind", 40, State.WRITING, 10, 5),
-    # A job that went back to an earlier step: its newest state is that of step 50.
-    (b"gone back", 100, State.DURABLE, 5000, 0),
-    (b"gone back", 50, State.DURABLE, 100, 0),
+    # A job that went back to an earlier step, while the clock was behind: its newest is step 50.
+    (b"gone back", 100, State.DURABLE, 100, 0),
+    (b"gone back", 50, State.DURABLE, 5000, 0),
+    (b"gone back", 60, State.WRITING, 4000, 0),
+    # A newer one is broken, and an older one is not in the bucket.
+    (b"broken", 10, State.COMPLETE, 2000, 7),
+    (b"broken", 20, State.DURABLE, 3000, 0),
+    (b"broken", 30, State.BROKEN, 1000, 0),
+    # None has its place in the run yet.
+    (b"fresh", 1, State.DURABLE, 50, 0),
+    (b"fresh", 2, State.DURABLE, 40, 0),
+    (b"fresh", 3, State.COMPLETE, 30, 9),
     (b"nothing yet", 1, State.COMPLETE, 700, 1),
     (b"nothing yet", None, State.WRITING, 800, 2),
     # The clock has gone back since.
@@ -80,6 +89,14 @@ def add(settings: Settings, now_ns: int, rows: list[tuple[Any, ...]]) -> None:
             durable_ns=at_ns if state == State.DURABLE else None,
             since_ns=at_ns if dirty else None,
         )
+
+    query(
+        settings,
+        "INSERT INTO checkpoint_record SELECT ino, run, 'listed', ino, complete_ns, durable_ns,"
+        " files, size, evidence, '', NULL FROM checkpoint WHERE complete_ns IS NOT NULL"
+        " AND run <> :run",
+        run=b"fresh",
+    )
 
 
 def measured(settings: Settings) -> dict[bytes, Risk]:
@@ -112,6 +129,8 @@ def test_the_risk_of_each_run(settings: Settings, monkeypatch: pytest.MonkeyPatc
         b"at rest": (2, 2, 0.0, 0),
         b"behind": (30, 10, 3000.0, 435),
         b"gone back": (50, 50, 0.0, 0),
+        b"broken": (20, 20, 0.0, 0),
+        b"fresh": (3, 2, 40.0, 9),
         b"nothing yet": (1, None, 800.0, 3),
         b"ahead": (2, 1, 0.0, 6),
     }
@@ -128,7 +147,10 @@ def test_the_risk_of_each_run(settings: Settings, monkeypatch: pytest.MonkeyPatc
         "at rest": "durable: step 2 (2.2 h ago); nothing newer is at risk",
         "behind": "durable: step 10 (50.0 min ago); complete: step 30 (16.7 min ago); "
         "at risk: 50.0 min, 435 B, 1.4 min to go",
-        "gone back": "durable: step 50 (1.7 min ago); nothing newer is at risk",
+        "gone back": "durable: step 50 (1.4 h ago); nothing newer is at risk",
+        "broken": "durable: step 20 (50.0 min ago); nothing newer is at risk",
+        "fresh": "durable: step 2 (40 s ago); complete: step 3 (30 s ago); "
+        "at risk: 40 s, 9 B, 2 s to go",
         "nothing yet": "nothing is durable; complete: step 1 (11.7 min ago); "
         "at risk: 13.3 min, 3 B, 1 s to go",
         "ahead": "durable: step 1 (0 s ago); complete: step 2 (0 s ago); "
@@ -144,8 +166,8 @@ def test_checkpoints_are_counted_by_the_state_that_is_shown(settings: Settings) 
         run=b"at rest",
     )
     found = status_of(settings)["catalogue"]
-    counts = {"writing": 3, "complete": 3, "draining": 1, "durable": 4, "archived": 1, "broken": 0}
-    assert (found["checkpoints"], found["runs"]) == (counts, 5)
+    counts = {"writing": 4, "complete": 5, "draining": 1, "durable": 7, "archived": 1}
+    assert (found["checkpoints"], found["runs"]) == ({**counts, "broken": 1}, 7)
 
 
 def test_thresholds_raise_alarms(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +193,7 @@ def test_thresholds_raise_alarms(settings: Settings, monkeypatch: pytest.MonkeyP
         (900.0, 0): ["behind"],
         (0.0, 400): ["behind"],
         (700.0, 400): ["behind", "nothing yet"],
-        (0.0, 2): ["behind", "nothing yet", "ahead"],
+        (0.0, 2): ["behind", "nothing yet", "fresh", "ahead"],
     }
 
 
@@ -199,6 +221,11 @@ def test_many_checkpoints_are_measured_at_once(settings: Settings) -> None:
     for name, value in values.items():
         columns = columns.replace(name, value)
     query(settings, f"{checkpoint[0]} {numbers} SELECT {columns} FROM n")
+    query(
+        settings,
+        "INSERT INTO checkpoint_record SELECT ino, run, 'listed', ino, complete_ns, durable_ns,"
+        " files, size, evidence, '', NULL FROM checkpoint",
+    )
     started = time.process_time(), time.monotonic()
     found = measured(settings)
     assert len(found) == MANY // 100 + 1

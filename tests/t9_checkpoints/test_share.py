@@ -56,7 +56,7 @@ def test_a_large_share_of_one_run_is_asked_about_however_many_others_there_are()
     assert asked is not None
     assert len(asked.deletions) == 499
     assert "it deletes 100 % of the checkpoints of run r" in asked.why
-    # One policy over all: the run alone is asked about, and the others go on.
+    # One policy over all: the run alone is asked about.
     plan = made([*run(b"r", 40), *run(b"s", 20, 100), *others], {"keep_newest": 19})
     admitted, asked = split(plan, APPROVED, 0.5)
     assert asked is not None

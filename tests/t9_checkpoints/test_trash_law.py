@@ -150,8 +150,10 @@ def test_what_the_bucket_does_not_have_ends_no_grace(
 
 @pytest.mark.parametrize(
     ("step", "seconds", "goes"),
-    [(2, 0, True), (3, 0, False), (4, 0, False), (None, 0, True), (None, 9, False), (2, 9, False)]
-    + [(2, None, True), (3, None, False), (None, None, False)],
+    [
+        *((2, 0, True), (3, 0, False), (4, 0, False), (2, 9, False), (2, None, True)),
+        *((3, None, False), (None, 0, True), (None, 9, False), (None, None, False)),
+    ],
 )
 def test_one_without_a_record_is_older_only_by_all_that_is_known(
     step: int | None,
