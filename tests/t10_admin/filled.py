@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from admin_api.jobs import rows
+from gateway.control import deletion
 from tests.support.namespace import Namespace
 from tests.support.waiting import until
-from tests.t9_checkpoints.keeping import catch_up, save
+from tests.t9_checkpoints.keeping import Present, catch_up, save
 from tests.t9_checkpoints.world import World
 from tests.t10_admin.site import AdminSite, admin_site
 
@@ -63,8 +65,9 @@ class Filled:
 
 @contextmanager
 def filled(directory: Path) -> Iterator[Filled]:
-    """Serve the admin API of a gateway with two runs."""
-    with admin_site(directory) as site:
+    """Serve the admin API of a gateway with two runs, whose bucket has every object."""
+    with pytest.MonkeyPatch.context() as patch, admin_site(directory) as site:
+        patch.setattr(deletion, "BucketHeads", lambda _settings, _stop: Present())
         made = Filled(site)
         with made.world() as world:
             save(world, *(f"jobs/a/step-{step}" for step in range(1, 5)))

@@ -29,6 +29,7 @@ from gateway.settings import Settings
 from gateway.types import Sealed
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
+from tests.t9_checkpoints.records import record
 from tests.t9_checkpoints.trashing import trash_of
 from tests.t9_checkpoints.world import World, follow
 
@@ -71,6 +72,7 @@ def seed(settings: Settings) -> None:
         trashed = _throw_away(world)
         follow(world.follower())
         _age(settings)
+        record(settings)
         _govern(settings, world, trashed)
         _fail_one(settings, world)
         _evict_one(settings, world)
@@ -196,7 +198,7 @@ def _throw_away(world: World) -> list[Checkpoint]:
         row = world.row(f"{PRETRAIN}/step-{step}")
         assert row is not None
         trash.put(row.ino, row.path, row.evidence, by, "it is not among the newest 3")
-        given = {name: getattr(row, name) for name in Checkpoint._fields}
+        given = {name: getattr(row, name) for name in Checkpoint._fields if hasattr(row, name)}
         found.append(Checkpoint(**given))
     return found
 

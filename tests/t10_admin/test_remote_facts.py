@@ -21,9 +21,11 @@ from admin_api.store.opening import open_store
 from gateway import clock
 from gateway.cli.main import main
 from gateway.cli.remote import following
+from gateway.control import deletion
 from tests.support.volumes import query
 from tests.support.waiting import until
 from tests.t5_cli.site import PROGRAM, Running, environ
+from tests.t9_checkpoints.keeping import Present
 from tests.t10_admin import test_remote as shared
 from tests.t10_admin.test_remote import TIMES, Remote, Run, done
 
@@ -86,7 +88,7 @@ def fill(remote: Remote) -> None:
     for plan, approved_ns in (("0123456789ab", None), ("ba9876543210", now_ns)):
         query(
             settings,
-            "INSERT INTO approval VALUES (:plan, '[]', 3, 4096, :asked, :approved, :author)",
+            "INSERT INTO approval VALUES (:plan, '[]', 3, 4096, :asked, :approved, :author, NULL)",
             plan=plan,
             asked=now_ns - clock.NS,
             approved=approved_ns,
@@ -158,7 +160,8 @@ def test_the_gateway_is_asked_about_its_bucket(run: Run) -> None:
     assert (status, err) == (1, "") and "no credentials" in out
 
 
-def test_a_checkpoint_is_deleted_and_taken_back(run: Run) -> None:
+def test_a_checkpoint_is_deleted_and_taken_back(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deletion, "BucketHeads", lambda _settings, _stop: Present())
     step = "/checkpoints/jobs/a/step-1"
     newest = "jobs/a/step-4"
     status, out, err = run("delete", newest)
