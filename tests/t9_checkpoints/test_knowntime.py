@@ -115,6 +115,7 @@ def test_a_stored_time_that_cannot_be_right_is_repaired(
     read = Reading(ns(400), "boot", DAY_NS)
     found = knowntime.judge(read, row, times)
     assert (found.now_ns - FIRST_NS) / DAY_NS == known
+    assert found.row.known_ns <= read.clock_ns
     is_repaired = stored < 0 or (first or 0) > stored
     assert found.is_repaired == is_repaired
     # It is stored at once, although the machine has not run for long since.
@@ -135,9 +136,16 @@ def test_a_first_policy_before_anything_is_complete_knows_what_time_it_is(
     applier(world, trash).turn()
     [(known_ns,)] = query(world.settings, "SELECT known_ns FROM known_time")
     assert known_ns > clock.now_ns() - DAY_NS
+    # A save before the clock was set tells no time either.
+    save(world, "run/step-2")
+    catch_up(world)
+    query(world.settings, "UPDATE checkpoint SET complete_ns = 5, durable_ns = 5 WHERE step = 2")
+    query(world.settings, "DELETE FROM known_time")
+    assert planned(world).time.now_ns > clock.now_ns() - DAY_NS
+    query(world.settings, "UPDATE checkpoint SET complete_ns = NULL WHERE step = 2")
     # An earlier release has stored the beginning of 1970.
-    query(world.settings, "UPDATE known_time SET known_ns = 5")
-    save(world, *(f"run/step-{step}" for step in range(2, 6)))
+    query(world.settings, "INSERT INTO known_time VALUES (1, 5, 'boot', 0)")
+    save(world, *(f"run/step-{step}" for step in range(3, 7)))
     catch_up(world)
     applier(world, trash).turn()
     assert planned(world).time.ahead_ns == 0

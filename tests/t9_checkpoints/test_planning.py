@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from gateway.retention.facts import Current, Decision, Fate
 from gateway.retention.planning import Planning
 from gateway.retention.share import Asked, Consent
 from gateway.settings import Settings
+from gateway.types import ROOT_CRED, SetAttr
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
 from tests.t9_checkpoints.keeping import (
@@ -173,3 +175,18 @@ def test_ten_thousand_checkpoints_are_planned_in_two_seconds(made: Settings) -> 
     assert len(found.asked.deletions) > CHECKPOINTS // 2
     assert processor < PLAN_SECONDS
     world.namespace.close()
+
+
+def test_a_plan_knows_links_and_the_share_of_bytes(world: World) -> None:
+    assert shown(world) == {b"run/step-%d" % step for step in (1, 2, 3)}
+    top = world.directory("run")
+    world.namespace.symlink(ROOT_CRED, top, b"best", b"step-2", SetAttr())
+    assert shown(world) == {b"run/step-1", b"run/step-3"}
+    query(world.settings, "UPDATE checkpoint SET size = 3 * size WHERE step = 1")
+    assert shown(world) == {b"run/step-3"}
+    settings = world.settings
+    world.settings = replace(settings, retention=replace(settings.retention, least_share=0.3))
+    assert shown(world) == {b"run/step-1", b"run/step-3"}
+    # Without policies no directory is read.
+    query(world.settings, "DELETE FROM policy")
+    assert planned(world).situation.referred == {}

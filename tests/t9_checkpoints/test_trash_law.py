@@ -153,6 +153,8 @@ def test_what_the_bucket_does_not_have_ends_no_grace(
     [
         *((2, 0, True), (3, 0, False), (4, 0, False), (2, 9, False), (2, None, True)),
         *((3, None, False), (None, 0, True), (None, 9, False), (None, None, False)),
+        # The clock was not set then.
+        *((None, -1_795_000_000, False), (2, -1_795_000_000, True)),
     ],
 )
 def test_one_without_a_record_is_older_only_by_all_that_is_known(
