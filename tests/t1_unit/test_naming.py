@@ -14,7 +14,7 @@ HELD = [
     *("a-unfinished", "100.orbax-checkpoint-tmp-17", "default.orbax-checkpoint-tmp"),
     *("checkpoint_tmp", "checkpoint.tmp0f3a", "ckpt-3.index.tempstate77", "manifest.ocdbt.__lock"),
     *("m.bin.partial", "m.bin.incomplete", ".nfs00000000012ab", ".~tmp~", ".rsync-partial"),
-    *(".model.pt.Ab12Cd", ".model.pt.abcde9", ".x.9abcde", ".model.pt.swp", ".model.pt.swo"),
+    *(".model.pt.swp", ".model.pt.swo"),
     "run/ckpt-3_temp/part-00000-of-00001",
     "run/ckpt-3_temp_5e1f/part-00000-of-00001",
 ]
