@@ -21,11 +21,12 @@ from gateway.checkpoints.facts import Found, Parts, State, Unread
 from gateway.checkpoints.frameworks import BUILT_IN
 from gateway.checkpoints.judge import Judge
 from gateway.checkpoints.looks import Look, Row
+from gateway.checkpoints.record import Neighbour, Record, names_of, unpacked
 from gateway.checkpoints.rules import Rules
 from gateway.checkpoints.steps import lone_number
 from gateway.checkpoints.tally import Tally
 from gateway.checkpoints.texts import Texts, entry_of
-from gateway.checkpoints.tree import Node, View
+from gateway.checkpoints.tree import NEIGHBOURS_MAX, Node, View
 from gateway.data.layout import DataFiles
 from gateway.db.compiled import Session, numbers_of
 from gateway.db.engine import Database
@@ -112,6 +113,8 @@ class Catalogue:
                 session.run(own.RECORD_DELETE, the_ino=look.ino)
                 if look.record is not None:
                     session.run(own.RECORD_INSERT, the_ino=look.ino, **look.record._asdict())
+                if look.completes is not None and look.record is not None:
+                    _supersede(session, look.record)
         wanted = [look.wanted for look in looks if look.wanted is not None]
         if wanted:
             session.run(WISH, inos=numbers_of(wanted), now_ns=clock.now_ns())
@@ -235,6 +238,19 @@ class Catalogue:
             if len(rows) < PAGE:
                 return
             after = rows[-1][0]
+
+
+def _supersede(session: Session, record: Record) -> None:
+    """Have no checkpoint be alike to one that lacks files of a later one: it may be the half of a
+    save. Inside a write transaction."""
+    if record.members is None or not record.shape:
+        return
+    names = names_of(unpacked(record.members))
+    given = {"run": record.run, "ino": record.ino, "most": NEIGHBOURS_MAX}
+    for row in session.all(own.NEIGHBOURS, **given):
+        one = Neighbour(*row)
+        if one.shape and one.names() < names:
+            session.run(own.NO_PATTERN, the_ino=one.ino)
 
 
 def catalogue_of(settings: Settings, database: Database) -> Catalogue:

@@ -134,6 +134,8 @@ class Verdict(NamedTuple):
     """The time when that may change although nothing else does."""
     grade: Grade | None = None
     """What shows that it is complete. None: it is not."""
+    is_pattern: bool = True
+    """Whether later ones of its run may be complete because they are alike to it."""
 
 
 class State(StrEnum):

@@ -57,7 +57,7 @@ class Judge:
         try:
             verdict, is_broken = self._verdict(view, node, found, tally, members, record)
             if verdict.grade is not None:
-                record = _recorded(node, found, tally, members, verdict.grade, record)
+                record = _recorded(node, found, tally, members, verdict, record)
             complete_ns = None if record is None else record.complete_ns
         except Unread as exc:
             # Nothing is recorded of what was not judged.
@@ -180,7 +180,7 @@ def _is_emptied(known: Record, tally: Tally, members: Members) -> bool:
 
 
 def _recorded(
-    node: Node, found: Found, tally: Tally, members: Members, grade: Grade, known: Record | None
+    node: Node, found: Found, tally: Tally, members: Members, verdict: Verdict, known: Record | None
 ) -> Record:
     """Return the record of a complete checkpoint. While what it had is unchanged, it keeps its time
     of completion and its place in the order: a file that was added makes it no newer."""
@@ -192,17 +192,17 @@ def _recorded(
         )
     is_added_to = known is not None and _difference(known, tally, members)[:3] == ([], [], [])
     each = members.each or ()
-    shape = shape_of(names_of(member.path for member in each))
+    names = names_of(member.path for member in each)
     return Record(
         *facts,
-        str(grade),
+        str(verdict.grade),
         known.completion if known is not None and is_added_to else None,
         known.complete_ns if known is not None and is_added_to else members.newest_ns,
         known.durable_ns if known is not None and is_added_to else None,
         tally.files,
         tally.size,
         contents,
-        shape,
+        shape_of(names) if verdict.is_pattern else "",
         tally.kept(),
     )
 

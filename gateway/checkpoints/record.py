@@ -127,6 +127,7 @@ def shape_of(names: Iterable[bytes]) -> str:
 class Neighbour(NamedTuple):
     """Another checkpoint of the run that was complete."""
 
+    ino: int
     step: int | None
     shape: str
     members: bytes | None

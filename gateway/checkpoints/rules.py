@@ -210,15 +210,17 @@ class Rules:
         # A file that does not list what is in it is like any other file of its name.
         if found.extent is not Extent.FILE and members.each is not None:
             names = names_of(member.path for member in members.each)
-        if names and shape_of(names) in {one.shape for one in neighbours}:
+        reason = lacking(names, neighbours) if names else None
+        if reason is None and shape_of(names) in {one.shape for one in neighbours if names}:
             # A tracker may name a later one by now.
             return Verdict(None, grade=Grade.ALIKE), self._quiet_seconds if beside else 0.0
         if beside is not None:
             return Verdict(beside), 0.0
-        marked = Verdict(None, grade=Grade.MARKED)
-        if names and (reason := lacking(names, neighbours)) is not None:
-            return marked._replace(reason=reason), max(LATE_SECONDS, self._quiet_seconds)
-        return marked, self._quiet_seconds
+        if reason is not None:
+            # No other one is alike to one that may be the half of a save.
+            late = Verdict(reason, grade=Grade.MARKED, is_pattern=False)
+            return late, max(LATE_SECONDS, self._quiet_seconds)
+        return Verdict(None, grade=Grade.MARKED), self._quiet_seconds
 
     def _when_quiet(
         self, graded: tuple[Verdict, float], least_seconds: float, quiet_since_ns: int
@@ -229,7 +231,7 @@ class Rules:
         seconds = max(seconds, least_seconds)
         due_ns = quiet_since_ns + int(seconds * clock.NS)
         if clock.now_ns() >= due_ns or not seconds:
-            return Verdict(None, grade=verdict.grade)
+            return verdict._replace(reason=None)
         reason = verdict.reason or f"it has not been quiet for {seconds:g} s"
         return Verdict(reason, due_ns)
 

@@ -152,7 +152,7 @@ RECORD_INSERT = Statement(
 )
 """Adds a record, unless the inode was removed meanwhile."""
 NEIGHBOURS = Statement(
-    select(checkpoint_record.c.step, checkpoint_record.c.shape, checkpoint_record.c.members)
+    select(*(checkpoint_record.c[name] for name in ("ino", "step", "shape", "members")))
     .where(checkpoint_record.c.run == b("run"), checkpoint_record.c.ino != b("ino"))
     .order_by(checkpoint_record.c.complete_ns.desc(), checkpoint_record.c.ino.desc())
     .limit(b("most"))
@@ -165,6 +165,12 @@ WRITING_OF = Statement(
     .limit(b("most"))
 )
 """Selects the checkpoints of a run that are not complete."""
+NO_PATTERN = Statement(
+    update(checkpoint_record)
+    .where(checkpoint_record.c.ino == b("the_ino"))
+    .values(shape=literal_column("''"))
+)
+"""Has no other checkpoint be alike to one."""
 LAST_COMPLETION = Statement(select(func.max(checkpoint_record.c.completion)))
 UNNUMBERED = Statement(
     select(checkpoint_record.c.ino)

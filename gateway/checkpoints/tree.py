@@ -23,7 +23,7 @@ PAGE = 1024
 MARKERS_MAX = 4096
 SERIES_MAX = 4096
 """The names in which a sibling is looked for that differs in its number only."""
-NEIGHBOURS_MAX = 2
+NEIGHBOURS_MAX = 32
 DEPTH_MAX = 3
 DIRECTORIES_MAX = 4096
 """So deep, and in so many directories, another checkpoint is looked for in one."""

@@ -158,6 +158,15 @@ COUNT = Statement(
     .where(trash.c.ino == b("the_ino"))
     .values(files=trash.c.files + b("files"), size=trash.c.size + b("bytes"))
 )
+_COPIED = [column.name for column in checkpoint_record.c if column.name != "ino"]
+RECORD_COPY = Statement(
+    insert(checkpoint_record).from_select(
+        ["ino", *_COPIED],
+        select(
+            bindparam("the_ino", type_=BigInteger), *(checkpoint_record.c[one] for one in _COPIED)
+        ).where(checkpoint_record.c.ino == b("ino")),
+    )
+)
 PIN_DELETE = Statement(delete(pin).where(pin.c.ino == b("the_ino")))
 STORED_MOMENT = Statement(select(*(sql.elapsed.c[name] for name in Moment._fields)))
 
@@ -263,6 +272,8 @@ def _make_entry(tx: Tx, one: _Checkpoint, gone: Gone) -> int:
     """Make the directory of a checkpoint in the trash, with its row. Returns its inode."""
     made = _make_directory(tx, TRASH_INO, None, get(tx, one.ino))
     _add_entry(tx, one, made, _path(tx, one.ino), gone)
+    # That of the checkpoint goes with its directory. What is complete after it is compared with it.
+    tx.run(RECORD_COPY, the_ino=made, ino=one.ino)
     return made
 
 

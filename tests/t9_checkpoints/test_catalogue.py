@@ -174,7 +174,7 @@ def test_a_tracker_that_moves_turns_only_those_that_it_concerns(
     world: World, follower: Follower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for step in range(1, 21):
-        world.write(f"ds/global_step{step}/x.pt", b"1")
+        world.write(f"ds/global_step{step}/mp_rank_00_model_states.pt", b"1")
         world.write("ds/latest", b"global_step%d" % step)
         follow(follower)
     assert {row.state for row in rows_of(world.settings)} == {"complete"}
@@ -201,7 +201,7 @@ def test_a_tracker_that_moves_turns_only_those_that_it_concerns(
     assert looked == []
     assert rows_of(world.settings) == rebuilt(world)
     # One that is being written is looked at when the tracker changes.
-    world.write("ds/global_step21/y.pt", b"1")
+    world.write("ds/global_step21/layer_00-model_states.pt", b"1")
     follow(follower)
     assert world.state("ds/global_step21") == "writing"
     world.write("ds/latest", b"global_step21")
@@ -233,7 +233,7 @@ def test_a_clock_that_jumps_makes_no_save_quiet(
 
 
 def test_an_evicted_tracker_is_asked_for(world: World, follower: Follower) -> None:
-    world.write("ds/global_step1/x.pt", b"1")
+    world.write("ds/global_step1/mp_rank_00_model_states.pt", b"1")
     world.write("ds/latest", b"global_step1")
     world.drain("ds/latest")
     world.evict("ds/latest")
@@ -313,7 +313,7 @@ def test_bytes_of_another_version_are_not_believed(
     world: World, follower: Follower, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tracker is replaced between the look at its row and the reading of its bytes."""
-    world.write("ds/global_step1/x.pt", b"1")
+    world.write("ds/global_step1/mp_rank_00_model_states.pt", b"1")
     world.write("ds/latest", b"global_step0")
     follow(follower)
     entry = View.entry
@@ -341,7 +341,7 @@ def test_bytes_of_another_version_are_not_believed(
 def test_a_disk_that_does_not_read_concerns_one_checkpoint(
     world: World, follower: Follower
 ) -> None:
-    world.write("ds/global_step1/x.pt", b"1")
+    world.write("ds/global_step1/mp_rank_00_model_states.pt", b"1")
     ino = world.write("ds/latest", b"global_step1")
     path = world.namespace.files.path(ino, 0)
     path.unlink()

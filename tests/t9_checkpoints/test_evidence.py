@@ -71,10 +71,11 @@ def test_a_durable_checkpoint_whose_members_are_removed_is_broken(
     follow(follower)
     assert world.state("run/step-1") == "broken"
     assert rows_of(world.settings) == rebuilt(world)
+    ino = world.attr("run/step-1").ino
     world.remove(f"run/step-1/{SHARDS[2]}")
     follow(follower)
     assert rows_of(world.settings) == []
-    assert query(world.settings, "SELECT * FROM checkpoint_record") == []
+    assert query(world.settings, f"SELECT * FROM checkpoint_record WHERE ino = {ino}") == []
 
 
 def test_what_has_no_index_is_broken_too(world: World, follower: Follower) -> None:
@@ -256,6 +257,38 @@ def test_a_rank_that_is_late_is_waited_for(world: World, follower: Follower) -> 
     follow(follower)
     assert grade(world, late) == "alike"
     assert rows_of(world.settings) == rebuilt(world)
+
+
+def test_no_other_one_is_alike_to_the_half_of_a_save(
+    world: World, follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trainer(step: int, ranks: int) -> str:
+        path = f"out/checkpoint-{step}"
+        for number in range(ranks):
+            world.write(f"{path}/rng_state_{number}.pth", tensors())
+        world.write(f"{path}/trainer_state.json", b"{}")
+        follow(follower)
+        return path
+
+    # The first of the run was killed half-way: nothing tells that.
+    assert grade(world, trainer(1, 2)) == "marked"
+    assert grade(world, trainer(2, 4)) == "marked"
+    half = trainer(3, 2)
+    assert world.state(half) == "writing"
+    now_ns, monotonic_seconds = clock.now_ns, clock.monotonic_seconds
+    monkeypatch.setattr(clock, "now_ns", lambda: now_ns() + 3601 * clock.NS)
+    monkeypatch.setattr(clock, "monotonic_seconds", lambda: monotonic_seconds() + 3601)
+    follow(follower)
+    assert grade(world, half) == "marked"
+    assert grade(world, trainer(4, 4)) == "alike"
+    # The whole ones go: still none is alike to the halves.
+    for step in (2, 4):
+        for number in range(4):
+            world.remove(f"out/checkpoint-{step}/rng_state_{number}.pth")
+        world.remove(f"out/checkpoint-{step}/trainer_state.json")
+        world.remove(f"out/checkpoint-{step}")
+    follow(follower)
+    assert grade(world, trainer(5, 2)) == "marked"
 
 
 def test_fewer_ranks_are_believed_after_an_hour(
