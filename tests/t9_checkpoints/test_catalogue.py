@@ -201,7 +201,7 @@ def test_a_tracker_that_moves_turns_only_those_that_it_concerns(
     assert looked == []
     assert rows_of(world.settings) == rebuilt(world)
     # One that is being written is looked at when the tracker changes.
-    world.write("ds/global_step21/layer_00-model_states.pt", b"1")
+    world.write("ds/global_step21/layer_00_model_states.pt", b"1")
     follow(follower)
     assert world.state("ds/global_step21") == "writing"
     world.write("ds/latest", b"global_step21")
