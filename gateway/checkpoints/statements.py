@@ -64,7 +64,7 @@ ENDING = Statement(
 one."""
 STARTING = Statement(
     select(dirent.c.name)
-    .where(dirent.c.parent == b("parent"), dirent.c.name >= b("first"))
+    .where(dirent.c.parent == b("parent"), dirent.c.name >= b("name_start"))
     .order_by(dirent.c.name)
     .limit(b("most"))
 )

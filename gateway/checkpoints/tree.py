@@ -122,7 +122,7 @@ class View:
 
     def starting(self, parent: int, prefix: bytes, most: int) -> list[bytes]:
         """Return up to ``most`` names in a directory that begin so."""
-        rows = self.session.all(own.STARTING, parent=parent, first=prefix, most=most)
+        rows = self.session.all(own.STARTING, parent=parent, name_start=prefix, most=most)
         names = [bytes(name) for (name,) in rows]
         return [name for name in names if name.startswith(prefix)]
 

@@ -102,7 +102,10 @@ class CheckpointRecord(Base):
     members: Mapped[bytes | None]
     """The members, compressed. NULL: there are too many to keep."""
 
-    __table_args__ = (Index("ix_checkpoint_record_run", "run", "completion"),)
+    __table_args__ = (
+        Index("ix_checkpoint_record_run", "run", "completion"),
+        partial_index("ix_checkpoint_record_unnumbered", "ino", where="completion IS NULL"),
+    )
 
 
 class Catalogue(Base):

@@ -12,6 +12,8 @@ depends_on = None
 
 BIG = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
+UNNUMBERED = sa.text("completion IS NULL")
+
 
 def upgrade() -> None:
     op.add_column("checkpoint", sa.Column("grade", sa.String(), nullable=True))
@@ -37,3 +39,10 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("ino", name=op.f("pk_checkpoint_record")),
     )
     op.create_index("ix_checkpoint_record_run", "checkpoint_record", ["run", "completion"])
+    op.create_index(
+        "ix_checkpoint_record_unnumbered",
+        "checkpoint_record",
+        ["ino"],
+        sqlite_where=UNNUMBERED,
+        postgresql_where=UNNUMBERED,
+    )

@@ -174,7 +174,7 @@ def test_what_the_bucket_lost_keeps_the_older_one(site: Site, database: Database
     assert query(site.settings, "SELECT path FROM trash") == []
     # It is sent again.
     query(site.settings, "DELETE FROM action")
-    site.write("run/step-2/__0_0.distcp", b"67890")
+    site.write("run/step-2/__0_0.distcp", b"67890" * 100)
     site.drain()
     follow(Follower(site.settings, database, threading.Event()))
     record(site.settings)

@@ -150,7 +150,8 @@ FROM inode WHERE ino >= 1000000
 """
 RECORDS = """
 INSERT INTO checkpoint_record
-SELECT ino, run, 'listed', ino, complete_ns, durable_ns, files, size, evidence, '', NULL
+SELECT ino, run, rule, step, extent, 'listed', ino, complete_ns, durable_ns, files, size, evidence,
+  '', NULL
 FROM checkpoint WHERE ino >= 1000000
 """
 

@@ -49,6 +49,9 @@ def test_what_was_not_used_leaves_the_disk(site: Site) -> None:
         "UPDATE checkpoint SET complete_ns = complete_ns - :ago, durable_ns = durable_ns - :ago",
         ago=ago_ns,
     )
+    query(
+        site.settings, "UPDATE checkpoint_record SET complete_ns = complete_ns - :ago", ago=ago_ns
+    )
     query(site.settings, "UPDATE object SET stored_ns = stored_ns - :ago", ago=ago_ns)
     site.namespace.note_reads([(site.attr("run/step-2/b").ino, clock.now_ns())])
     assert turn() == [

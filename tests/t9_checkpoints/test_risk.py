@@ -92,9 +92,9 @@ def add(settings: Settings, now_ns: int, rows: list[tuple[Any, ...]]) -> None:
 
     query(
         settings,
-        "INSERT INTO checkpoint_record SELECT ino, run, 'listed', ino, complete_ns, durable_ns,"
-        " files, size, evidence, '', NULL FROM checkpoint WHERE complete_ns IS NOT NULL"
-        " AND run <> :run",
+        "INSERT INTO checkpoint_record SELECT ino, run, rule, step, extent, 'listed', ino,"
+        " complete_ns, durable_ns, files, size, evidence, '', NULL FROM checkpoint"
+        " WHERE complete_ns IS NOT NULL AND run <> :run",
         run=b"fresh",
     )
 
@@ -223,8 +223,8 @@ def test_many_checkpoints_are_measured_at_once(settings: Settings) -> None:
     query(settings, f"{checkpoint[0]} {numbers} SELECT {columns} FROM n")
     query(
         settings,
-        "INSERT INTO checkpoint_record SELECT ino, run, 'listed', ino, complete_ns, durable_ns,"
-        " files, size, evidence, '', NULL FROM checkpoint",
+        "INSERT INTO checkpoint_record SELECT ino, run, rule, step, extent, 'listed', ino,"
+        " complete_ns, durable_ns, files, size, evidence, '', NULL FROM checkpoint",
     )
     started = time.process_time(), time.monotonic()
     found = measured(settings)

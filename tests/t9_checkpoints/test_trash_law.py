@@ -44,7 +44,7 @@ def save_durably(world: World, path: str) -> None:
 def left(world: World, duty: Expiry) -> list[tuple[bytes, str | None]]:
     """Return path and reason of what stays in the trash after a turn."""
     duty.turn()
-    return [(one.path, one.stays) for one in trash_of(world).entries()]
+    return [(one.path, one.stays) for one in trash_of(world).entries() if one.rotated is None]
 
 
 def test_a_checkpoint_stays_when_the_newer_ones_are_gone(

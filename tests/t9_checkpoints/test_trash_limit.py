@@ -9,10 +9,8 @@ import pytest
 
 from gateway import clock
 from gateway.cli.main import main
-from gateway.db.models import ROOT_INO
 from gateway.trash.limit import TOO_LARGE
 from gateway.trash.rows import Entry
-from gateway.types import ROOT_CRED
 from tests.support.volumes import query
 from tests.t9_checkpoints.test_trash import expiry_of, with_values
 from tests.t9_checkpoints.test_trash_log import REMOVED, logged
@@ -100,16 +98,15 @@ def test_what_a_run_needs_or_a_person_wants_stays_and_younger_ones_go(world: Wor
 def test_nothing_else_goes_for_what_is_open_or_due(world: World) -> None:
     save(world, "run/step-0")
     ino = world.attr("run/step-0/a.distcp").ino
-    world.namespace.link(ROOT_CRED, ino, ROOT_INO, b"another name")
     first = put(world, trash_of(world), "run/step-0")
     ids = [first, *trashed(world, 2)]
     limited(world, 2 * SIZE)
-    world.opened["x"] = world.namespace.open_write(ino)
+    query(world.settings, "UPDATE inode SET write_open = 1 WHERE ino = :ino", ino=ino)
     assert left(world) == ids
     # It is due. Its end is that of its grace.
     query(world.settings, "UPDATE trash SET expires_ns = 0 WHERE id = :id", id=first)
     assert left(world) == ids
-    world.close("x", b"1")
+    query(world.settings, "UPDATE inode SET write_open = 0 WHERE ino = :ino", ino=ino)
     assert left(world) == ids[1:]
     assert [row[2] for row in logged(world.settings) if row[4] == REMOVED] == ["grace is over"]
 
