@@ -39,7 +39,11 @@ def keys(site: Site) -> set[str]:
 
 
 @pytest.mark.timeout(300)
-def test_what_is_promoted_is_read_when_the_original_is_gone(tmp_path: Path) -> None:
+def test_what_is_promoted_is_read_when_the_original_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The bucket would keep what clients remove until a newer one is there.
+    monkeypatch.setenv("SPILLWAY_RETENTION_ROTATION_HOURS", "0")
     written = {"__0_0.distcp": os.urandom(SIZE), "__1_0.distcp": b"x", ".metadata": b"all of it"}
     with running(tmp_path) as site:
         gateway = site.gateway
