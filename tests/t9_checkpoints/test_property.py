@@ -6,7 +6,8 @@ which checkpoints are whole.
   of a run that had one.
 - What is whole is complete as soon as nothing more is written.
 
-``SPILLWAY_PROPERTY_STEPS`` says how many steps are done, ``SPILLWAY_PROPERTY_SEED`` repeats a run.
+``SPILLWAY_CHECKPOINT_STEPS`` says how many steps are done, and ``SPILLWAY_CHECKPOINT_SEED``
+repeats a run.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ from tests.t9_checkpoints.layouts import deepspeed_states, metadata, tensors
 from tests.t9_checkpoints.trashing import opener, trash_of
 from tests.t9_checkpoints.world import World, follow
 
-STEPS = int(os.environ.get("SPILLWAY_PROPERTY_STEPS", "2000"))
-SEED = os.environ.get("SPILLWAY_PROPERTY_SEED")
+STEPS = int(os.environ.get("SPILLWAY_CHECKPOINT_STEPS", "2000"))
+SEED = os.environ.get("SPILLWAY_CHECKPOINT_SEED")
 """Empty: a new one for each run. It is printed."""
 NS = clock.NS
 Files = dict[str, bytes]
@@ -335,7 +336,7 @@ def governed(tmp_path: Any, database_url: str) -> Iterator[World]:
 @pytest.mark.timeout(7200)
 def test_nothing_deletes_the_last_whole_checkpoint(governed: World) -> None:
     seed = SEED or str(random.SystemRandom().randrange(1 << 32))
-    print(f"SPILLWAY_PROPERTY_SEED={seed}")
+    print(f"SPILLWAY_CHECKPOINT_SEED={seed}")
     gateway = Gateway(governed, random.Random(seed))
     with clocks(gateway):
         for number in range(STEPS):
