@@ -210,13 +210,12 @@ class Rules:
         # A file that does not list what is in it is like any other file of its name.
         if found.extent is not Extent.FILE and members.each is not None:
             names = names_of(member.path for member in members.each)
-        reason = lacking(names, neighbours) if names else None
-        if reason is None and shape_of(names) in {one.shape for one in neighbours if names}:
+        if names and shape_of(names) in {one.shape for one in neighbours}:
             # A tracker may name a later one by now.
             return Verdict(None, grade=Grade.ALIKE), self._quiet_seconds if beside else 0.0
         if beside is not None:
             return Verdict(beside), 0.0
-        if reason is not None:
+        if names and (reason := lacking(names, neighbours)) is not None:
             # No other one is alike to one that may be the half of a save.
             late = Verdict(reason, grade=Grade.MARKED, is_pattern=False)
             return late, max(LATE_SECONDS, self._quiet_seconds)

@@ -157,6 +157,27 @@ def test_completions_are_in_the_order_in_which_they_were_seen(
     assert query(world.settings, order) == [(100,), (300,), (200,)]
 
 
+def test_a_shard_that_is_shorter_than_its_index_says_is_cut_off(
+    world: World, follower: Follower
+) -> None:
+    for shard in SHARDS:
+        world.write(f"run/step-1/{shard}", b"x" * (63 if shard == SHARDS[1] else 64))
+    world.write("run/step-1/.metadata", metadata(*SHARDS))
+    follow(follower)
+    assert reason(world, "run/step-1") == f"{SHARDS[1]} ends too early"
+
+
+def test_what_is_complete_in_one_look_is_in_the_order_of_time(
+    world: World, follower: Follower
+) -> None:
+    world.write(f"run/step-2/{SHARDS[0]}", b"x" * 64)  # it is begun first, and complete last
+    for step in (1, 2):
+        save(world, f"run/step-{step}")
+    follow(follower)
+    order = "SELECT step FROM checkpoint_record ORDER BY completion"
+    assert query(world.settings, order) == [(1,), (2,)]
+
+
 # Trackers and ranks.
 
 
@@ -273,6 +294,7 @@ def test_no_other_one_is_alike_to_the_half_of_a_save(
     # The first of the run was killed half-way: nothing tells that.
     assert grade(world, trainer(1, 2)) == "marked"
     assert grade(world, trainer(2, 4)) == "marked"
+    assert grade(world, trainer(4, 4)) == "alike"
     half = trainer(3, 2)
     assert world.state(half) == "writing"
     now_ns, monotonic_seconds = clock.now_ns, clock.monotonic_seconds
@@ -280,7 +302,6 @@ def test_no_other_one_is_alike_to_the_half_of_a_save(
     monkeypatch.setattr(clock, "monotonic_seconds", lambda: monotonic_seconds() + 3601)
     follow(follower)
     assert grade(world, half) == "marked"
-    assert grade(world, trainer(4, 4)) == "alike"
     # The whole ones go: still none is alike to the halves.
     for step in (2, 4):
         for number in range(4):
@@ -423,6 +444,16 @@ def test_a_file_that_is_replaced_while_it_is_read_stays_durable(
     world.drain("run/step-1/__0_0.distcp")
     follow(follower)
     assert world.state("run/step-1") == "durable"
+
+
+def test_a_file_that_a_client_removed_and_still_writes_is_no_member(
+    world: World, follower: Follower
+) -> None:
+    save(world, "run/step-1")
+    follow(follower)
+    world.open("run/step-1/.nfs0000000000000001")
+    follow(follower)
+    assert world.state("run/step-1") == "complete"
 
 
 def test_a_temporary_file_older_than_the_save_is_a_leftover(
