@@ -34,6 +34,7 @@ ENVIRONMENT = {
     # A model or a tokenizer must come from the test itself.
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_VERBOSITY": "error",
+    "DS_ACCELERATOR": "cpu",
 }
 
 

@@ -89,8 +89,9 @@ class World:
 
     def rename(self, path: str, to: str) -> None:
         self.namespace.rename(ROOT_CRED, *self.split(path), *self.split(to))
-        if path in self.opened:
-            self.opened[to] = self.opened.pop(path)
+        for one in list(self.opened):
+            if one == path or one.startswith(path + "/"):
+                self.opened[to + one[len(path) :]] = self.opened.pop(one)
 
     def remove(self, path: str) -> None:
         removed = self.namespace.remove(ROOT_CRED, *self.split(path))
