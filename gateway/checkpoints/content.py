@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from gateway.checkpoints import pickles
 from gateway.checkpoints.archives import archive_is_whole
 from gateway.checkpoints.facts import READ_MAX_BYTES, Entry, Place
 from gateway.text import printable
@@ -17,6 +18,8 @@ TRACKER_MAX_BYTES = 4096
 _ZIP = b"PK\x03\x04"
 TENSORS = (b".pt", b".pth", b".bin", b".safetensors", b".ckpt")
 """The ends of the names of files of tensors."""
+_PICKLE = b".pkl"
+"""Accelerate's random states. They are archives, since ``torch.save`` writes these."""
 
 
 def text_in(place: Place, name: bytes) -> bytes | None:
@@ -58,7 +61,7 @@ def cut_off(place: Place, name: bytes, entry: Entry) -> str | None:
     if name.endswith(b".json"):
         # Larger ones are no metadata. They have no end that a part of them shows.
         return None if entry.size > READ_MAX_BYTES else _not_whole_json(place, name, entry)
-    if not name.endswith(TENSORS):
+    if not name.endswith((*TENSORS, _PICKLE)):
         return None
     if not entry.size:
         return f"{printable(name)} is empty"
@@ -67,6 +70,8 @@ def cut_off(place: Place, name: bytes, entry: Entry) -> str | None:
         return None if is_whole else f"{printable(name)} ends before its last tensor"
     if is_archive(place, name, entry) and not archive_is_whole(place, name, entry):
         return f"{printable(name)} ends before the directory of its archive"
+    if name.endswith(_PICKLE) and _pickle_is_cut_off(place, name, entry):
+        return f"{printable(name)} ends too early"
     return None
 
 
@@ -100,6 +105,19 @@ def _not_whole_json(place: Place, name: bytes, entry: Entry) -> str | None:
     except (ValueError, RecursionError):
         return f"{printable(name)} ends too early"
     return None
+
+
+def _pickle_is_cut_off(place: Place, name: bytes, entry: Entry) -> bool:
+    """Return whether a pickle has no end. Of an archive, or a large one, nothing is said."""
+    if entry.size > READ_MAX_BYTES or is_archive(place, name, entry):
+        return False
+    try:
+        pickles.read(place.read(name, entry, 0, entry.size))
+    except pickles.CutOff:
+        return True
+    except pickles.NotUnderstood:
+        pass
+    return False
 
 
 def _safetensors_bytes(place: Place, name: bytes, entry: Entry) -> int | None:

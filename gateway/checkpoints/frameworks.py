@@ -93,7 +93,7 @@ class Trainer(Framework):
     def lacks(self, place: Place, found: Found, members: Members) -> str | None:
         if place.inside(b"trainer_state.json") is None:
             return "trainer_state.json is missing"
-        return _lacks_shards(place)
+        return _lacks_shards(place) or _lacks_pieces(place, members)
 
 
 class Accelerate(Framework):
@@ -108,7 +108,7 @@ class Accelerate(Framework):
         return super().recognise(place) if is_one else None
 
     def lacks(self, place: Place, found: Found, members: Members) -> str | None:
-        return _lacks_shards(place)
+        return _lacks_shards(place) or _lacks_pieces(place, members)
 
 
 class Tracked(Framework):
@@ -366,6 +366,18 @@ def _shards(place: Place) -> Listing:
 def _lacks_shards(place: Place) -> str | None:
     """Return which shard is missing that an index names, or None. Raises Wrong, Unread."""
     return indexes.missing(place, _shards(place))
+
+
+def _lacks_pieces(place: Place, members: Members) -> str | None:
+    """Return what is missing that an index of torch.distributed in a directory below names, or
+    None: with FSDP the model and the optimizer have such directories. Raises Wrong, Unread."""
+    for one in members.each or ():
+        *above, name = one.path.split(b"/")
+        if above and name == Distributed._METADATA:
+            listed = indexes.distributed(place, tuple(above))
+            if listed and (reason := indexes.missing(place, listed)) is not None:
+                return reason
+    return None
 
 
 BUILT_IN: Sequence[Framework] = (

@@ -13,6 +13,8 @@ from typing import Any
 OPERATIONS_MAX = 8_000_000
 """Longer pickles are not read to their end: it would take a minute."""
 _MARK = object()
+_ENDS = ("exhausted", "not enough data", "expected", "no newline found")
+"""What pickletools says of bytes that end in the middle of an operation."""
 
 
 class CutOff(Exception):
@@ -62,7 +64,7 @@ def read(data: bytes) -> tuple[Any, list[Made]]:
                 return machine.pop(), machine.made
             machine.do(operation.name, argument)
     except (ValueError, UnicodeError) as exc:
-        is_end = "exhausted" in str(exc) or "not enough data" in str(exc) or "expected" in str(exc)
+        is_end = any(one in str(exc) for one in _ENDS)
         raise (CutOff if is_end else NotUnderstood)(str(exc)) from None
     except (IndexError, KeyError, TypeError, AttributeError) as exc:
         raise NotUnderstood(f"{type(exc).__name__}: {exc}") from None

@@ -135,6 +135,23 @@ class Neighbour(NamedTuple):
     def names(self) -> frozenset[bytes]:
         return frozenset() if self.members is None else names_of(unpacked(self.members))
 
+    def empty(self) -> frozenset[bytes]:
+        """Return the names of its members that have no bytes."""
+        kept = {} if self.members is None else unpacked(self.members)
+        return names_of(path for path, one in kept.items() if not one.size)
+
+
+def emptied(members: Sequence[Member], alike: Sequence[Neighbour]) -> str | None:
+    """Return which member has no bytes although those of its name have some in others: what a writer
+    that was killed has just opened. Parameters: alike, others with the same names of members."""
+    empty = [one.path for one in members if one.entry.is_file and not one.entry.size]
+    known = [one for one in alike if one.members is not None] if empty else []
+    for path in empty:
+        if known and not any(names_of([path]) <= one.empty() for one in known):
+            other = "the one before" if known[0].step is None else f"step {known[0].step}"
+            return f"{printable(path)} is empty, and that of {other} is not"
+    return None
+
 
 def lacking(names: frozenset[bytes], neighbours: Sequence[Neighbour]) -> str | None:
     """Return which members a checkpoint lacks that others have, if it has nothing else that they

@@ -21,7 +21,7 @@ from gateway.checkpoints import indexes
 from gateway.checkpoints.content import cut_off, has_own_index
 from gateway.checkpoints.facts import Found, Grade, Members, Place, Verdict
 from gateway.checkpoints.indexes import Listing, Wrong
-from gateway.checkpoints.record import Neighbour, lacking, names_of, shape_of
+from gateway.checkpoints.record import Neighbour, emptied, lacking, names_of, shape_of
 from gateway.holds import Holds
 from gateway.text import printable
 from gateway.types import Extent
@@ -206,11 +206,15 @@ class Rules:
         if is_listed:
             return Verdict(None, grade=Grade.LISTED), 0.0
         beside = self._named[found.rule].lacks_beside(place, found.step)
-        names = frozenset[bytes]()
         # A file that does not list what is in it is like any other file of its name.
-        if found.extent is not Extent.FILE and members.each is not None:
-            names = names_of(member.path for member in members.each)
-        if names and shape_of(names) in {one.shape for one in neighbours}:
+        each = () if found.extent is Extent.FILE else members.each or ()
+        names = names_of(member.path for member in each)
+        reason = lacking(names, neighbours) if names else None
+        shape = shape_of(names)
+        alike = [one for one in neighbours if names and one.shape == shape]
+        if alike and reason is None:
+            reason = emptied(each, alike)
+        if alike and reason is None:
             # A tracker may name a later one by now.
             return Verdict(None, grade=Grade.ALIKE), self._quiet_seconds if beside else 0.0
         if beside is not None:
