@@ -20,9 +20,7 @@ def main() -> None:
     call, root, pattern = sys.argv[1:]
     ends = Path(root + SAVED)
     for step in STEPS:
-        path = Path(root, pattern.format(step=step))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        libraries.CALLS[call](str(path), step)
+        libraries.CALLS[call](f"{root}/{pattern.format(step=step)}", step)
         (ends / str(step)).mkdir()
 
 

@@ -64,7 +64,7 @@ def record(python: Path, call: str, pattern: str, root: Path, environment: dict[
     Parameters: python, which has the library; call and pattern: see recorded.py; root, which is
     made.
     """
-    root.mkdir()
+    (root / pattern).parent.mkdir(parents=True)
     Path(f"{root}{SAVED}").mkdir()
     trace = root.with_name(root.name + ".strace")
     options = ["-f", "--seccomp-bpf", "-y", "-xx", "-s", str(1 << 26), "-o", str(trace)]

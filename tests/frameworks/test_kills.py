@@ -1,0 +1,308 @@
+"""A save by a real library is killed at each system call that changes a file, and one of its
+processes while the others go on. No half of it is ever trusted.
+
+The library saves once, and the calls of that save are replayed in a namespace with a follower: all
+of them up to the kill, which closes the files as they are. A call that writes is also killed in its
+middle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from gateway.checkpoints.facts import TRUSTED
+from gateway.checkpoints.follower import Follower
+from gateway.checkpoints.looks import Row
+from tests.frameworks import lab, recorder
+from tests.frameworks.recorder import Call, Recording
+from tests.frameworks.replay import Replay, below
+from tests.support.namespace import Namespace
+from tests.support.volumes import make_settings, make_volume
+from tests.t9_checkpoints.world import World, follow, rows_of
+
+ENVIRONMENT = {**lab.ENVIRONMENT, "SPILLWAY_SAVED_ROWS": "64"}
+COMPLETE = ("complete", "draining", "durable")
+
+
+class Saving(NamedTuple):
+    """A save by a library, of two checkpoints of one run."""
+
+    call: str
+    path: str
+    rule: str
+    is_listed: bool
+    """Whether an index shows that it is whole. Else the first of its run is marked, and the second
+    is alike."""
+    processes: int = 1
+
+    def at(self, number: int) -> str:
+        return self.path.format(step=recorder.STEPS[number])
+
+    def grade(self, number: int) -> str:
+        """Return what shows that the first or the second one is whole."""
+        return "listed" if self.is_listed else ("marked", "alike")[number]
+
+
+SAVINGS = [
+    Saving("save_torch", "torch/model_step_{step}.pt", "file", True),
+    Saving("save_safetensors", "safetensors/ckpt-{step}.safetensors", "file", True),
+    Saving("save_dcp", "dcp/step-{step}", "dcp", True, 4),
+    Saving("save_dcp_async", "dcp/step-{step}", "dcp", True, 4),
+    Saving("save_trainer", "out/checkpoint-{step}", "trainer", False),
+    Saving("save_trainer_ranks", "out/checkpoint-{step}", "trainer", False, 2),
+    Saving("save_trainer_fsdp", "out/checkpoint-{step}", "trainer", False, 2),
+    Saving("save_pretrained", "out/step-{step}", "index", True),
+    Saving("save_accelerate", "a/checkpoints/checkpoint_{step}", "accelerate", False, 2),
+    Saving("save_orbax", "jax/{step}", "orbax", False),
+    Saving("save_lightning", "pl/epoch=0-step={step}.ckpt", "lightning", True),
+    Saving("save_deepspeed", "ds/global_step{step}", "deepspeed", True, 2),
+    Saving("save_deepspeed_zero3", "ds/global_step{step}", "deepspeed", True, 2),
+]
+DIVIDED = [saving for saving in SAVINGS if saving.processes > 1]
+
+Record = Callable[[Saving], Recording]
+
+
+@pytest.fixture(scope="session")
+def record(tmp_path_factory: pytest.TempPathFactory) -> Record:
+    """Return a function that records two saves, once in a session."""
+    known: dict[str, Recording] = {}
+    assert lab.PYTHON.exists(), "run it with make frameworks, which installs the libraries"
+
+    def recorded(saving: Saving) -> Recording:
+        if saving.call not in known:
+            directory = tmp_path_factory.mktemp("recorded")
+            known[saving.call] = _recorded(saving, directory / "root")
+        return known[saving.call]
+
+    return recorded
+
+
+def _recorded(saving: Saving, root: Path) -> Recording:
+    trace = recorder.record(lab.PYTHON, saving.call, saving.path, root, ENVIRONMENT)
+    saves = recorder.read(trace, root)
+    trace.unlink()
+    replay = Replay(None)
+    trees = []
+    for calls in saves:
+        replay.apply(calls)
+        replay.kill()
+        trees.append(replay.tree())
+    files = (path for path in root.rglob("*") if path.is_file())
+    # Nothing was written that the trace does not show.
+    assert trees[-1] == {str(path.relative_to(root)): path.read_bytes() for path in files}
+    assert all(len(_pids(calls)) == saving.processes for calls in saves)
+    return Recording(saves, trees)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    settings = make_settings(tmp_path / "data")
+    make_volume(settings)
+    made = World(settings, Namespace(settings))
+    yield made
+    made.end()
+    made.namespace.close()
+
+
+@pytest.fixture
+def follower(world: World) -> Follower:
+    made = world.follower()
+    follow(made)
+    return made
+
+
+class Trial(NamedTuple):
+    """A save that is replayed below a directory of its own, up to some call."""
+
+    top: str
+    replay: Replay
+    done: Sequence[Call]
+    rest: Sequence[Call]
+    """The calls that are not done."""
+
+
+class Trials:
+    """Many replays of the first or the second save of a recording. One round of the follower looks
+    at all of them.
+
+    Parameters: world; follower; recording; number of the save: of the second, the first one is
+    whole and in the catalogue.
+    """
+
+    def __init__(
+        self, world: World, follower: Follower, saving: Saving, recording: Recording, number: int
+    ) -> None:
+        self._world, self._follower = world, follower
+        self._saving, self._recording, self._number = saving, recording, number
+        self.made: list[Trial] = []
+
+    def add(self, done: Sequence[Call], rest: Sequence[Call] = ()) -> None:
+        """Begin a trial, in which some calls will be done, and others later."""
+        top = f"trial-{len(self.made)}"
+        before = self._recording.trees[0] if self._number else {}
+        for path, data in before.items():
+            self._world.write(f"{top}/{path}", data)
+        self.made.append(Trial(top, Replay(self._world, top, before), done, rest))
+
+    def run(self, *, kill: bool) -> None:
+        """Do the calls of all trials."""
+        self.follow()
+        if self._number:
+            self.must_be_complete(0)
+        for trial in self.made:
+            trial.replay.apply(trial.done)
+            if kill:
+                trial.replay.kill()
+        self.follow()
+
+    def finish(self) -> None:
+        """Do the rest of the calls of all trials."""
+        for trial in self.made:
+            trial.replay.apply(trial.rest)
+            trial.replay.kill()
+        self.follow()
+
+    def follow(self) -> None:
+        follow(self._follower)
+
+    def must_be_complete(self, number: int, trials: Iterable[Trial] | None = None) -> None:
+        """Check that the first or the second checkpoint is complete, with the grade that its layout
+        promises."""
+        rows = self._rows()
+        saving = self._saving
+        wrong = []
+        for trial in self.made if trials is None else trials:
+            row = rows[trial.top].get(saving.at(number))
+            found = None if row is None else (row.rule, row.step, row.state, row.grade)
+            expected = saving.rule, recorder.STEPS[number], "complete", saving.grade(number)
+            if found != expected:
+                wrong.append((trial.top, _text(trial.done), expected, row))
+        assert not wrong, f"{len(wrong)}: {wrong[0]}"
+
+    def no_half_is_trusted(self) -> int:
+        """Check that what is trusted is whole. Returns how many saves are complete that are not."""
+        rows = self._rows()
+        wrong, marked = [], 0
+        for trial in self.made:
+            tree = trial.replay.tree()
+            for path, row in rows[trial.top].items():
+                files = below(tree, path)
+                trees = [below(one, path) for one in self._recording.trees]
+                if row.state not in COMPLETE or (files and files in trees):
+                    continue
+                marked += 1
+                if row.grade in TRUSTED:
+                    lacking = [one for one in trees[-1] if files.get(one) != trees[-1][one]]
+                    wrong.append((_text(trial.done), path, row.grade, lacking))
+        assert not wrong, f"{len(wrong)}: {wrong[0]}"
+        return marked
+
+    def _rows(self) -> dict[str, dict[str, Row]]:
+        """Return the catalogue, by trials and the paths in them."""
+        found: dict[str, dict[str, Row]] = {trial.top: {} for trial in self.made}
+        for row in rows_of(self._world.settings):
+            top, _, path = row.path.decode().partition("/")
+            found[top][path] = row
+        return found
+
+
+def _text(calls: Sequence[Call]) -> str:
+    """Return how many calls were done, and the last one, for people."""
+    last = calls[-1]._replace(data=b"") if calls else None
+    return f"{len(calls)} calls, last {last}"
+
+
+def _pids(calls: Iterable[Call]) -> list[int]:
+    return sorted({call.pid for call in calls})
+
+
+def _cuts(calls: Sequence[Call]) -> Iterator[list[Call]]:
+    """Yield the calls that are done at each kill: up to each of them, and up to the middle of each
+    that writes."""
+    for count, call in enumerate(calls):
+        if len(call.data) > 1:
+            yield [*calls[:count], call._replace(data=call.data[: len(call.data) // 2])]
+        yield list(calls[: count + 1])
+
+
+both = pytest.mark.parametrize("number", [0, 1], ids=["the first", "the second"])
+each = pytest.mark.parametrize("saving", SAVINGS, ids=lambda one: one.call)
+
+
+@both
+@each
+def test_a_save_is_killed_at_each_call(
+    saving: Saving, number: int, record: Record, world: World, follower: Follower
+) -> None:
+    recording = record(saving)
+    trials = Trials(world, follower, saving, recording, number)
+    for done in _cuts(recording.saves[number]):
+        trials.add(done)
+    trials.run(kill=True)
+    marked = trials.no_half_is_trusted()
+    print(f"{len(trials.made)} kills, {marked} halves are marked")
+    trials.must_be_complete(number, trials.made[-1:])
+
+
+@both
+@each
+def test_a_save_is_looked_at_after_each_call(
+    saving: Saving, number: int, record: Record, world: World, follower: Follower
+) -> None:
+    recording = record(saving)
+    trials = Trials(world, follower, saving, recording, number)
+    trials.add([])
+    trials.run(kill=False)
+    for call in recording.saves[number]:
+        trials.made[0].replay.apply([call])
+        trials.follow()
+        trials.no_half_is_trusted()
+    trials.must_be_complete(number)
+
+
+@both
+@pytest.mark.parametrize("saving", DIVIDED, ids=lambda one: one.call)
+def test_one_process_is_killed_and_the_others_finish(
+    saving: Saving, number: int, record: Record, world: World, follower: Follower
+) -> None:
+    """Each in turn. And the other way round: one finishes, and the others are killed."""
+    recording = record(saving)
+    trials = Trials(world, follower, saving, recording, number)
+    calls = recording.saves[number]
+    for pid in _pids(calls):
+        own = [call for call in calls if call.pid == pid]
+        others = [call for call in calls if call.pid != pid]
+        for finished, killed in ((others, own), (own, others)):
+            trials.add(finished)
+            for done in _cuts(killed):
+                trials.add([*finished, *done])
+    trials.run(kill=True)
+    marked = trials.no_half_is_trusted()
+    print(f"{len(trials.made)} kills, {marked} halves are marked")
+
+
+@both
+@pytest.mark.parametrize("saving", DIVIDED, ids=lambda one: one.call)
+def test_one_process_is_late(
+    saving: Saving, number: int, record: Record, world: World, follower: Follower
+) -> None:
+    """Each in turn is late with its last calls, while the others have finished."""
+    recording = record(saving)
+    trials = Trials(world, follower, saving, recording, number)
+    calls = recording.saves[number]
+    for pid in _pids(calls):
+        own = [call for call in calls if call.pid == pid]
+        others = [call for call in calls if call.pid != pid]
+        for count in range(len(own)):
+            trials.add([*others, *own[:count]], own[count:])
+    trials.run(kill=False)
+    marked = trials.no_half_is_trusted()
+    print(f"{len(trials.made)} times, {marked} halves are marked")
+    trials.finish()
+    trials.no_half_is_trusted()
+    trials.must_be_complete(number)
