@@ -18,6 +18,10 @@ TRACKER_MAX_BYTES = 4096
 _ZIP = b"PK\x03\x04"
 TENSORS = (b".pt", b".pth", b".bin", b".safetensors", b".ckpt")
 """The ends of the names of files of tensors."""
+_JSON = (b".json", b"_METADATA", b"_sharding")
+"""The same of JSON. Orbax's metadata have no other."""
+_OCDBT = b".ocdbt"
+"""A manifest of TensorStore's OCDBT, which Orbax saves with."""
 _PICKLE = b".pkl"
 """Accelerate's random states. They are archives, since ``torch.save`` writes these."""
 
@@ -58,9 +62,11 @@ def cut_off(place: Place, name: bytes, entry: Entry) -> str | None:
 
     Parameters: name, with the path below the place, or the name of the place itself.
     """
-    if name.endswith(b".json"):
+    if name.endswith(_JSON):
         # Larger ones are no metadata. They have no end that a part of them shows.
         return None if entry.size > READ_MAX_BYTES else _not_whole_json(place, name, entry)
+    if name.endswith(_OCDBT):
+        return _not_whole_ocdbt(place, name, entry)
     if not name.endswith((*TENSORS, _PICKLE)):
         return None
     if not entry.size:
@@ -97,14 +103,26 @@ def has_own_index(place: Place, name: bytes, entry: Entry) -> bool:
 
 def _not_whole_json(place: Place, name: bytes, entry: Entry) -> str | None:
     text = place.read(name, entry, 0, READ_MAX_BYTES).strip()
-    if text.endswith((b"}", b"]")):
-        # What else is wrong with it, or whether it is lines of JSON, shows nothing of its end.
-        return None
     try:
         json.loads(text)
-    except (ValueError, RecursionError):
-        return f"{printable(name)} ends too early"
+    except (ValueError, RecursionError) as exc:
+        # What else is wrong with it, or whether it is lines of JSON, shows nothing of its end.
+        if _is_at_end(exc) or not text.endswith((b"}", b"]")):
+            return f"{printable(name)} ends too early"
     return None
+
+
+def _is_at_end(exc: Exception) -> bool:
+    """Return whether more text could have followed where it is wrong."""
+    if not isinstance(exc, json.JSONDecodeError):
+        return False
+    return exc.pos >= len(exc.doc) or exc.msg.startswith("Unterminated")
+
+
+def _not_whole_ocdbt(place: Place, name: bytes, entry: Entry) -> str | None:
+    """It begins with four bytes that tell its kind, and its length in the next eight."""
+    length = int.from_bytes(place.read(name, entry, 4, 8), "little")
+    return None if length == entry.size else f"{printable(name)} ends too early"
 
 
 def _pickle_is_cut_off(place: Place, name: bytes, entry: Entry) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -135,21 +136,30 @@ class Neighbour(NamedTuple):
     def names(self) -> frozenset[bytes]:
         return frozenset() if self.members is None else names_of(unpacked(self.members))
 
-    def empty(self) -> frozenset[bytes]:
-        """Return the names of its members that have no bytes."""
+    def sizes(self) -> Counter[bytes]:
+        """Return the bytes of its members by their names, of those of one name together."""
         kept = {} if self.members is None else unpacked(self.members)
-        return names_of(path for path, one in kept.items() if not one.size)
+        return _sizes((path, one.size) for path, one in kept.items())
 
 
-def emptied(members: Sequence[Member], alike: Sequence[Neighbour]) -> str | None:
-    """Return which member has no bytes although those of its name have some in others: what a writer
-    that was killed has just opened. Parameters: alike, others with the same names of members."""
-    empty = [one.path for one in members if one.entry.is_file and not one.entry.size]
-    known = [one for one in alike if one.members is not None] if empty else []
-    for path in empty:
-        if known and not any(names_of([path]) <= one.empty() for one in known):
-            other = "the one before" if known[0].step is None else f"step {known[0].step}"
-            return f"{printable(path)} is empty, and that of {other} is not"
+def _sizes(members: Iterable[tuple[bytes, int]]) -> Counter[bytes]:
+    found = Counter[bytes]()
+    for path, size in members:
+        for name in names_of([path]):
+            found[name] += size
+    return found
+
+
+def shrunk(members: Sequence[Member], alike: Sequence[Neighbour]) -> str | None:
+    """Return which member has less than half of the bytes that those of its name have in others. A
+    writer that was killed may have just opened it. Parameters: alike, others with the same names of
+    members."""
+    own = _sizes((one.path, one.entry.size) for one in members)
+    theirs = [one.sizes() for one in alike if one.members is not None]
+    for name, size in own.items():
+        if theirs and all(2 * size < one[name] for one in theirs):
+            other = "the one before" if alike[0].step is None else f"step {alike[0].step}"
+            return f"{printable(name)} has less than half of the bytes that it has in {other}"
     return None
 
 

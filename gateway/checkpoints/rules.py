@@ -21,7 +21,7 @@ from gateway.checkpoints import indexes
 from gateway.checkpoints.content import cut_off, has_own_index
 from gateway.checkpoints.facts import Found, Grade, Members, Place, Verdict
 from gateway.checkpoints.indexes import Listing, Wrong
-from gateway.checkpoints.record import Neighbour, emptied, lacking, names_of, shape_of
+from gateway.checkpoints.record import Neighbour, lacking, names_of, shape_of, shrunk
 from gateway.holds import Holds
 from gateway.text import printable
 from gateway.types import Extent
@@ -213,7 +213,7 @@ class Rules:
         shape = shape_of(names)
         alike = [one for one in neighbours if names and one.shape == shape]
         if alike and reason is None:
-            reason = emptied(each, alike)
+            reason = shrunk(each, alike)
         if alike and reason is None:
             # A tracker may name a later one by now.
             return Verdict(None, grade=Grade.ALIKE), self._quiet_seconds if beside else 0.0

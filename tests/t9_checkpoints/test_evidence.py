@@ -3,6 +3,7 @@ change."""
 
 from __future__ import annotations
 
+import pickle
 import random
 
 import pytest
@@ -353,6 +354,102 @@ def test_the_first_of_a_run_without_an_index_is_waited_for(
     monkeypatch.setattr(clock, "monotonic_seconds", lambda: monotonic_seconds() + 122)
     follow(follower)
     assert grade(world, "out/checkpoint-5") == "marked"
+
+
+# Files that are cut off.
+
+
+def whole_and_cut(
+    world: World, follower: Follower, files: dict[str, bytes], name: str, cut: bytes
+) -> str | None:
+    """Save a checkpoint, and another one with one file that is cut off. Returns what is said of the
+    second, which must be complete as soon as that file is whole."""
+    for step in (1, 2):
+        for path, data in files.items():
+            world.write(f"a/checkpoint_{step}/{path}", cut if (step, path) == (2, name) else data)
+        follow(follower)
+    assert grade(world, "a/checkpoint_1") == "marked"
+    assert world.state("a/checkpoint_2") == "writing"
+    said = reason(world, "a/checkpoint_2")
+    world.write(f"a/checkpoint_2/{name}", files[name])
+    follow(follower)
+    assert grade(world, "a/checkpoint_2") == "alike"
+    return said
+
+
+@pytest.mark.parametrize(
+    ("data", "cut", "said"),
+    [
+        (tensors(), b"", "random_states_1.pkl is empty"),
+        (tensors(), tensors()[:-9], "random_states_1.pkl ends before the directory of its archive"),
+        (pickle.dumps({"seed": 1}), b"\x80\x04}\x94\x8c", "random_states_1.pkl ends too early"),
+        (pickle.dumps([1], 0), b"(lp0\nI1", "random_states_1.pkl ends too early"),
+    ],
+)
+def test_random_states_that_are_cut_off_are_not_alike(
+    data: bytes, cut: bytes, said: str, world: World, follower: Follower
+) -> None:
+    """Accelerate writes them last, as archives with the name of a pickle."""
+    files = {f"random_states_{rank}.pkl": data for rank in (0, 1)}
+    assert whole_and_cut(world, follower, files, "random_states_1.pkl", cut) == said
+
+
+@pytest.mark.parametrize("size", [0, 31])
+def test_a_file_of_less_than_half_the_bytes_is_not_alike(
+    size: int, world: World, follower: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that is killed has just opened it. Nothing shows where a file of its kind ends."""
+    files = {"random_states_0.pkl": tensors(), "state.npy": bytes(64)}
+    said = "state.npy has less than half of the bytes that it has in step 1"
+    assert whole_and_cut(world, follower, files, "state.npy", bytes(size)) == said
+    world.write("a/checkpoint_3/random_states_0.pkl", tensors())
+    world.write("a/checkpoint_3/state.npy", bytes(32))
+    follow(follower)
+    assert grade(world, "a/checkpoint_3") == "alike"
+    for name, data in files.items():
+        world.write(f"a/checkpoint_4/{name}", data[:10] if name == "state.npy" else data)
+    follow(follower)
+    assert world.state("a/checkpoint_4") == "writing"
+    now_ns, monotonic_seconds = clock.now_ns, clock.monotonic_seconds
+    monkeypatch.setattr(clock, "now_ns", lambda: now_ns() + 3601 * clock.NS)
+    monkeypatch.setattr(clock, "monotonic_seconds", lambda: monotonic_seconds() + 3601)
+    follow(follower)
+    assert grade(world, "a/checkpoint_4") == "marked"
+
+
+@pytest.mark.parametrize("path", ["a/checkpoint_1", "out/checkpoint-1"])
+def test_a_piece_of_fsdp_that_is_cut_off_is_waited_for(
+    path: str, world: World, follower: Follower
+) -> None:
+    """The model and the optimizer are in directories with indexes of their own."""
+    for part in ("pytorch_model_fsdp_0", "optimizer_0"):
+        save(world, f"{path}/{part}")
+    world.write(f"{path}/random_states_0.pkl", tensors())
+    world.write(f"{path}/trainer_state.json", b"{}")
+    late = f"{path}/optimizer_0/{SHARDS[1]}"
+    world.write(late, b"x" * 63)
+    follow(follower)
+    assert reason(world, path) == f"optimizer_0/{SHARDS[1]} ends too early"
+    world.write(late, b"x" * 64)
+    follow(follower)
+    assert grade(world, path) == "marked"
+
+
+@pytest.mark.parametrize("name", ["_CHECKPOINT_METADATA", "item/_METADATA", "item/_sharding"])
+def test_the_metadata_of_orbax_end_as_json(name: str, world: World, follower: Follower) -> None:
+    for inner in ("_CHECKPOINT_METADATA", "item/_METADATA", "item/_sharding"):
+        world.write(f"jax/5/{inner}", b'{"a": {}}'[: 8 if inner == name else 9])
+    world.write("jax/5/commit_success.txt", b"x")
+    world.write("jax/5/item/manifest.ocdbt", b"\x0c\xdb\x3a\x2a" + (20).to_bytes(8, "little"))
+    follow(follower)
+    assert reason(world, "jax/5") in (f"{name} ends too early", f"{name} is no whole JSON object")
+    world.write(f"jax/5/{name}", b'{"a": {}}')
+    follow(follower)
+    assert reason(world, "jax/5") == "item/manifest.ocdbt ends too early"
+    whole = b"\x0c\xdb\x3a\x2a" + (20).to_bytes(8, "little") + bytes(8)
+    world.write("jax/5/item/manifest.ocdbt", whole)
+    follow(follower)
+    assert grade(world, "jax/5") == "marked"
 
 
 # Copies.
