@@ -111,13 +111,15 @@ screenshots: build
 	@$(MAKE) -s deps APT_PACKAGES=pngquant
 	$(PY) -m tests.t10_admin.screenshots docs/screenshots
 
-# Saves by the real libraries through the kernel's NFS client, in a virtual environment of their own.
+# Saves by the real libraries, in a virtual environment of their own: killed at each system call that
+# changes a file, and through the kernel's NFS client.
 frameworks: build $(FRAMEWORKS)/.installed
+	@$(MAKE) -s deps APT_PACKAGES=strace
 	$(PY) -m pytest -s tests/frameworks
 
 $(FRAMEWORKS)/.installed: tests/frameworks/requirements.txt | deps
 	/usr/bin/python3 -m venv --clear $(FRAMEWORKS)
-	$(FRAMEWORKS)/bin/pip install -q --disable-pip-version-check --no-cache-dir -r $<
+	DS_BUILD_OPS=0 $(FRAMEWORKS)/bin/pip install -q --disable-pip-version-check --no-cache-dir -r $<
 	touch $@
 
 # Protocol and POSIX conformance, beside Ganesha's own FSAL_VFS on the same disk.

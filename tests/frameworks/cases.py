@@ -31,8 +31,13 @@ class Case(NamedTuple):
     moments: tuple[Moment, ...]
 
     @property
-    def run(self) -> str:
+    def directory(self) -> str:
         return self.path.rpartition("/")[0]
+
+    @property
+    def run(self) -> str:
+        """The run. One of single files has the name of its files, with N in place of the step."""
+        return self.path.replace("{step}", "N") if self.rule == "file" else self.directory
 
     def at(self, step: int) -> str:
         return self.path.format(step=step)

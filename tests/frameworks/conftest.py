@@ -1,4 +1,4 @@
-"""One client VM, one gateway and one watch for all saves of the suite."""
+"""One client VM, one gateway and one watch for all saves through it. Saves that are recorded."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.frameworks import lab
+from tests.frameworks import lab, savings
 from tests.frameworks.lab import Launcher, Watch
+from tests.frameworks.recorder import Recording
+from tests.frameworks.savings import Record, Saving
 from tests.support.site import Site, running
 from tests.support.vm.build import build_image
 from tests.support.vm.client import ClientVm
@@ -35,7 +37,8 @@ def vm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientVm]:
 def launchers(vm: ClientVm, request: pytest.FixtureRequest) -> Iterator[dict[str, Launcher]]:
     """Start the launchers of the chosen tests, by name. They import at the same time."""
     items: list[Any] = request.session.items
-    names = dict.fromkeys(item.callspec.params["case"].launcher for item in items)
+    cases = (item.callspec.params.get("case") for item in items if hasattr(item, "callspec"))
+    names = dict.fromkeys(case.launcher for case in cases if case is not None)
     made = {name: Launcher(vm, name) for name in names}
     yield made
     for launcher in made.values():
@@ -72,3 +75,18 @@ def restore(site: Site, tmp_path: Path) -> Restore:
         return tmp_path / path
 
     return copy
+
+
+@pytest.fixture(scope="session")
+def record(tmp_path_factory: pytest.TempPathFactory) -> Record:
+    """Return a function that records two saves, once in a session."""
+    known: dict[str, Recording] = {}
+    assert lab.PYTHON.exists(), "run it with make frameworks, which installs the libraries"
+
+    def once(saving: Saving) -> Recording:
+        if saving.call not in known:
+            directory = tmp_path_factory.mktemp("recorded")
+            known[saving.call] = savings.recorded(saving, directory / "root")
+        return known[saving.call]
+
+    return once

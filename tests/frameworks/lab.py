@@ -179,7 +179,7 @@ def guest_path(path: str) -> str:
 def save(launcher: Launcher, case: Case, step: int, moment: Moment | None = None) -> Outcome:
     """Save a checkpoint, or begin to."""
     if moment is not None:
-        name = guest_path(f"{case.run}/{moment.name.format(step=step)}")
+        name = guest_path(f"{case.directory}/{moment.name.format(step=step)}")
         moment = moment._replace(name=name)
     return launcher.call(case.save, guest_path(case.at(step)), step, moment=moment)
 

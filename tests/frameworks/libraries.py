@@ -135,7 +135,8 @@ def _forked(call: Callable[[], None]) -> int:
 
 
 def _wait_for(pids: list[int]) -> None:
-    if any([os.waitpid(pid, 0)[1] for pid in pids]):
+    statuses = [os.waitpid(pid, 0)[1] for pid in pids]
+    if any(statuses):
         raise RuntimeError("a rank failed")
 
 
@@ -305,7 +306,7 @@ def save_lightning(path: str, step: int) -> str:
     import torch
     from lightning.pytorch.callbacks import ModelCheckpoint
 
-    class Module(lightning.LightningModule):
+    class Module(lightning.LightningModule):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.layer = torch.nn.Linear(ROWS // 8, ROWS // 8)

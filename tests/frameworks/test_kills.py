@@ -1,5 +1,5 @@
 """A save by a real library is killed at each system call that changes a file, and one of its
-processes while the others go on. No half of it is ever trusted.
+processes while the others finish. No half of it is ever trusted.
 
 The library saves once, and the calls of that save are replayed in a namespace with a follower: all
 of them up to the kill, which closes the files as they are. A call that writes is also killed in its
@@ -8,7 +8,7 @@ middle.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import NamedTuple
@@ -18,89 +18,15 @@ import pytest
 from gateway.checkpoints.facts import TRUSTED
 from gateway.checkpoints.follower import Follower
 from gateway.checkpoints.looks import Row
-from tests.frameworks import lab, recorder
+from tests.frameworks.recorded import STEPS
 from tests.frameworks.recorder import Call, Recording
 from tests.frameworks.replay import Replay, below
+from tests.frameworks.savings import DIVIDED, SAVINGS, Record, Saving
 from tests.support.namespace import Namespace
 from tests.support.volumes import make_settings, make_volume
 from tests.t9_checkpoints.world import World, follow, rows_of
 
-ENVIRONMENT = {**lab.ENVIRONMENT, "SPILLWAY_SAVED_ROWS": "64"}
 COMPLETE = ("complete", "draining", "durable")
-
-
-class Saving(NamedTuple):
-    """A save by a library, of two checkpoints of one run."""
-
-    call: str
-    path: str
-    rule: str
-    is_listed: bool
-    """Whether an index shows that it is whole. Else the first of its run is marked, and the second
-    is alike."""
-    processes: int = 1
-    unseen: tuple[str, ...] = ()
-    """Shell patterns of files in it whose end nothing shows, and no index names: a copy may be
-    killed in one of them, and the rest of the checkpoint is trusted."""
-
-    def at(self, number: int) -> str:
-        return self.path.format(step=recorder.STEPS[number])
-
-    def grade(self, number: int) -> str:
-        """Return what shows that the first or the second one is whole."""
-        return "listed" if self.is_listed else ("marked", "alike")[number]
-
-
-SAVINGS = [
-    Saving("save_torch", "torch/model_step_{step}.pt", "file", True),
-    Saving("save_safetensors", "safetensors/ckpt-{step}.safetensors", "file", True),
-    Saving("save_dcp", "dcp/step-{step}", "dcp", True, 4),
-    Saving("save_dcp_async", "dcp/step-{step}", "dcp", True, 4),
-    Saving("save_trainer", "out/checkpoint-{step}", "trainer", False),
-    Saving("save_trainer_ranks", "out/checkpoint-{step}", "trainer", False, 2),
-    Saving("save_trainer_fsdp", "out/checkpoint-{step}", "trainer", False, 2),
-    Saving("save_pretrained", "out/step-{step}", "index", True, 1, ("generation_config.json",)),
-    Saving("save_accelerate", "a/checkpoints/checkpoint_{step}", "accelerate", False, 2),
-    Saving("save_orbax", "jax/{step}", "orbax", False, 1, ("*/d/*", "*commit_success.txt")),
-    Saving("save_lightning", "pl/epoch=0-step={step}.ckpt", "lightning", True),
-    Saving("save_deepspeed", "ds/global_step{step}", "deepspeed", True, 2),
-    Saving("save_deepspeed_zero3", "ds/global_step{step}", "deepspeed", True, 2),
-]
-DIVIDED = [saving for saving in SAVINGS if saving.processes > 1]
-
-Record = Callable[[Saving], Recording]
-
-
-@pytest.fixture(scope="session")
-def record(tmp_path_factory: pytest.TempPathFactory) -> Record:
-    """Return a function that records two saves, once in a session."""
-    known: dict[str, Recording] = {}
-    assert lab.PYTHON.exists(), "run it with make frameworks, which installs the libraries"
-
-    def recorded(saving: Saving) -> Recording:
-        if saving.call not in known:
-            directory = tmp_path_factory.mktemp("recorded")
-            known[saving.call] = _recorded(saving, directory / "root")
-        return known[saving.call]
-
-    return recorded
-
-
-def _recorded(saving: Saving, root: Path) -> Recording:
-    trace = recorder.record(lab.PYTHON, saving.call, saving.path, root, ENVIRONMENT)
-    saves = recorder.read(trace, root)
-    trace.unlink()
-    replay = Replay(None)
-    trees = []
-    for calls in saves:
-        replay.apply(calls)
-        replay.kill()
-        trees.append(replay.tree())
-    files = (path for path in root.rglob("*") if path.is_file())
-    # Nothing was written that the trace does not show.
-    assert trees[-1] == {str(path.relative_to(root)): path.read_bytes() for path in files}
-    assert all(len(_pids(calls)) == saving.processes for calls in saves)
-    return Recording(saves, trees)
 
 
 @pytest.fixture
@@ -183,10 +109,17 @@ class Trials:
         for trial in self.made if trials is None else trials:
             row = rows[trial.top].get(saving.at(number))
             found = None if row is None else (row.rule, row.step, row.state, row.grade)
-            expected = saving.rule, recorder.STEPS[number], "complete", saving.grade(number)
+            expected = saving.rule, STEPS[number], "complete", saving.grade(number)
             if found != expected:
                 wrong.append((trial.top, _text(trial.done), expected, row))
         assert not wrong, f"{len(wrong)}: {wrong[0]}"
+
+    def must_be_waited_for(self, what: str) -> None:
+        """Check that no half is trusted. If anything but the last step of the save shows that it is
+        whole, none is complete."""
+        marked = self.no_half_is_trusted()
+        print(f"{len(self.made)} {what}, {marked} halves are marked")
+        assert not (marked and (self._saving.is_listed or self._number))
 
     def no_half_is_trusted(self, unseen: Sequence[str] = ()) -> int:
         """Check that what is trusted is whole. Returns how many saves are complete that are not.
@@ -260,8 +193,7 @@ def test_a_save_is_killed_at_each_call(
     for done in _cuts(recording.saves[number]):
         trials.add(done)
     trials.run(kill=True)
-    marked = trials.no_half_is_trusted()
-    print(f"{len(trials.made)} kills, {marked} halves are marked")
+    trials.must_be_waited_for("kills")
     trials.must_be_complete(number, trials.made[-1:])
 
 
@@ -298,8 +230,7 @@ def test_one_process_is_killed_and_the_others_finish(
             for done in _cuts(killed):
                 trials.add([*finished, *done])
     trials.run(kill=True)
-    marked = trials.no_half_is_trusted()
-    print(f"{len(trials.made)} kills, {marked} halves are marked")
+    trials.must_be_waited_for("kills")
 
 
 @both
@@ -317,8 +248,7 @@ def test_one_process_is_late(
         for count in range(len(own)):
             trials.add([*others, *own[:count]], own[count:])
     trials.run(kill=False)
-    marked = trials.no_half_is_trusted()
-    print(f"{len(trials.made)} times, {marked} halves are marked")
+    trials.must_be_waited_for("times")
     trials.finish()
     trials.no_half_is_trusted()
     trials.must_be_complete(number)

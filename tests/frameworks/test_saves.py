@@ -81,7 +81,7 @@ def test_a_save(
     restore: Restore,
 ) -> None:
     launcher = launchers[case.launcher]
-    vm.run(["mkdir", guest_path(case.run)])
+    vm.run(["mkdir", guest_path(case.directory)])
     saves = {FIRST: finished_save(launcher, case, FIRST)}
     watch.until(case.at(FIRST), *WHOLE)
     killed = killed_saves(launcher, case, saves[FIRST].files)

@@ -1,0 +1,46 @@
+"""The hand-made ``.metadata`` of the unit tests is read like one by torch."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.checkpoints import indexes, pickles
+from gateway.checkpoints.pickles import Made, Pairs
+from tests.frameworks.savings import SAVINGS, Record, Saving
+from tests.t9_checkpoints.layouts import metadata
+from tests.t9_checkpoints.memory import Memory, MemoryPlace, parts
+
+STATE = ("relative_path", "offset", "length")
+DCP = [saving for saving in SAVINGS if saving.rule == "dcp"]
+
+
+def listing(data: bytes) -> indexes.Listing | None:
+    memory = Memory()
+    memory.add(parts("run"), None)
+    memory.add(parts("run/.metadata"), data)
+    return indexes.distributed(MemoryPlace(memory, parts("run")))
+
+
+def pieces(data: bytes) -> list[Made]:
+    _value, made = pickles.read(data)
+    return [one for one in made if one.name.endswith("._StorageInfo")]
+
+
+@pytest.mark.parametrize("saving", DCP, ids=lambda one: one.call)
+def test_metadata_by_torch_and_by_hand_are_read_alike(saving: Saving, record: Record) -> None:
+    tree = record(saving).trees[0]
+    above = saving.at(0) + "/"
+    files = {path.removeprefix(above): data for path, data in tree.items()}
+    real = files.pop(".metadata")
+    (size,) = {len(data) for data in files.values()}
+    made = metadata(*files, size=size)
+    # Torch lists each shard to its last byte.
+    assert listing(real) == listing(made) == {(name.encode(),): size for name in files}
+    kinds = [
+        {(type(one.args), one.name, type(one.state)) for one in pieces(d)} for d in (real, made)
+    ]
+    assert kinds[0] == kinds[1]
+    for data in (real, made):
+        for one in pieces(data):
+            assert isinstance(one.state, Pairs)
+            assert [type(one.state.get(key)) for key in STATE] == [str, int, int]
