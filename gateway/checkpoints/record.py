@@ -168,7 +168,7 @@ def lacking(names: frozenset[bytes], neighbours: Sequence[Neighbour]) -> str | N
     have not. Parameters: names, its own; neighbours, the newest first."""
     for one in neighbours:
         theirs = one.names()
-        if names < theirs:
+        if names and names < theirs:
             rest = theirs - names
             other = "the one before" if one.step is None else f"step {one.step}"
             missing = "1 file is" if len(rest) == 1 else f"{len(rest)} files are"

@@ -209,17 +209,14 @@ class Rules:
         # A file that does not list what is in it is like any other file of its name.
         each = () if found.extent is Extent.FILE else members.each or ()
         names = names_of(member.path for member in each)
-        reason = lacking(names, neighbours) if names else None
-        shape = shape_of(names)
-        alike = [one for one in neighbours if names and one.shape == shape]
-        if alike and reason is None:
-            reason = shrunk(each, alike)
+        alike = [one for one in neighbours if names and one.shape == shape_of(names)]
+        reason = shrunk(each, alike) if alike else lacking(names, neighbours)
         if alike and reason is None:
             # A tracker may name a later one by now.
             return Verdict(None, grade=Grade.ALIKE), self._quiet_seconds if beside else 0.0
         if beside is not None:
             return Verdict(beside), 0.0
-        if names and (reason := lacking(names, neighbours)) is not None:
+        if reason is not None:
             # No other one is alike to one that may be the half of a save.
             late = Verdict(reason, grade=Grade.MARKED, is_pattern=False)
             return late, max(LATE_SECONDS, self._quiet_seconds)
