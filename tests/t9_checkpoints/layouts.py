@@ -86,6 +86,11 @@ def safetensors() -> bytes:
     return len(text).to_bytes(8, "little") + text + bytes(64)
 
 
+def ocdbt() -> bytes:
+    """Return a manifest of TensorStore's OCDBT: its kind, its length, and what it says."""
+    return b"\x0c\xdb\x3a\x2a" + (64).to_bytes(8, "little") + bytes(52)
+
+
 def index(*shards: str) -> bytes:
     weights = {f"layer.{number}": shard for number, shard in enumerate(shards)}
     return json.dumps({"metadata": {"total_size": 128}, "weight_map": weights}).encode()
@@ -209,13 +214,13 @@ def _orbax_item(at: str) -> list[list[Steps]]:
     item, shards = f"{at}/default.orbax-checkpoint-tmp", "ocdbt.process_0"
     begun, *_, done = (phase[-1][-1].data for phase in _orbax(at) if phase[-1])
     metadata = f"{at}/_CHECKPOINT_METADATA"
-    locked = [f"{item}/{name}" for name in (f"{shards}/manifest.ocdbt", "_sharding")]
+    locked = {f"{item}/{shards}/manifest.ocdbt": ocdbt(), f"{item}/_sharding": b"{}"}
     return [
         [[*mkdir(at), *write(metadata, begun), *mkdir(item), *mkdir(f"{item}/{shards}")]],
-        [[step for path in locked for step in renamed(path, end=".__lock")]],
+        [[step for path, data in locked.items() for step in renamed(path, data, end=".__lock")]],
         [write(f"{item}/{shards}/d/0"), write(f"{item}/array_metadatas/process_0")],
         [[*write(f"{item}/_METADATA", b"{}"), *write(metadata, begun)]],
-        [[*write(f"{item}/d/0"), *renamed(f"{item}/manifest.ocdbt", end=".__lock")]],
+        [[*write(f"{item}/d/0"), *renamed(f"{item}/manifest.ocdbt", ocdbt(), end=".__lock")]],
         [[*write(f"{item}/commit_success.txt"), *rename(item, f"{at}/default")]],
         [[*write(metadata, done), *write(f"{at}/commit_success.txt")]],
     ]

@@ -236,13 +236,18 @@ class Gateway:
         )
         self.world.drain(path)
 
+    def rotate(self, run: str) -> None:
+        """Remove all checkpoints but the last, as a job does that keeps one."""
+        for save in self.saves[run][:-1]:
+            self.remove_one(save, is_killed=False)
+
     def remove(self, run: str) -> None:
-        """Remove a checkpoint as a job that rotates does, or only some files of it: the removal was
-        killed."""
-        save = self.draw.choice(self.saves[run])
+        """Remove a checkpoint, or only some files of it: the removal was killed."""
+        self.remove_one(self.draw.choice(self.saves[run]), is_killed=self.draw.random() < 0.3)
+
+    def remove_one(self, save: Save, *, is_killed: bool) -> None:
         names = [name for name in save.files if save.at(name) in self.names]
         self.draw.shuffle(names)
-        is_killed = self.draw.random() < 0.3
         for name in names[: len(names) // 2] if is_killed else names:
             self.world.remove(save.at(name))
         if not is_killed and "" not in save.files and save.path in self.names:
@@ -310,8 +315,8 @@ def clocks(gateway: Gateway) -> Iterator[None]:
 
 ACTIONS = (
     *("begin",) * 6,
-    *("finish", "drain", "drain", "drain", "remove", "remove", "govern", "govern"),
-    *("restart", "jump"),
+    *("finish", "drain", "drain", "drain", "remove", "rotate", "rotate"),
+    *("govern", "govern", "govern", "jump", "jump", "restart"),
 )
 
 
@@ -342,7 +347,7 @@ def test_nothing_deletes_the_last_whole_checkpoint(governed: World) -> None:
         for number in range(STEPS):
             run = gateway.draw.choice(list(gateway.saves))
             action = gateway.draw.choice(ACTIONS)
-            if action in ("finish", "remove") and not gateway.saves[run]:
+            if action in ("finish", "remove", "rotate") and not gateway.saves[run]:
                 continue
             getattr(gateway, action)(run)
             try:
