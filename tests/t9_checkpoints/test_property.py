@@ -186,7 +186,11 @@ class Gateway:
         if self.draw.random() < 0.3:
             self.draw.shuffle(names)  # a copy
         whole = self.draw.random() < 0.6
-        for name in names if whole else names[: self.draw.randrange(len(names) + 1)]:
+        written = names if whole else names[: self.draw.randrange(len(names) + 1)]
+        if not whole and self.draw.random() < 0.5:
+            # A rank was killed, and the others were not.
+            written = [name for name in names if name != self.draw.choice(names)]
+        for name in written:
             self.write(save, name)
             if self.draw.random() < 0.2:
                 follow(self.follower)
