@@ -189,7 +189,8 @@ class Gateway:
         written = names if whole else names[: self.draw.randrange(len(names) + 1)]
         if not whole and self.draw.random() < 0.5:
             # A rank was killed, and the others were not.
-            written = [name for name in names if name != self.draw.choice(names)]
+            killed = self.draw.choice(names)
+            written = [name for name in names if name != killed]
         for name in written:
             self.write(save, name)
             if self.draw.random() < 0.2:
@@ -347,8 +348,11 @@ def test_nothing_deletes_the_last_whole_checkpoint(governed: World) -> None:
     seed = SEED or str(random.SystemRandom().randrange(1 << 32))
     print(f"SPILLWAY_CHECKPOINT_SEED={seed}")
     gateway = Gateway(governed, random.Random(seed))
+    # The rules are the same on both engines, and each step waits for the disk.
+    is_sqlite = governed.settings.database_url.startswith("sqlite")
+    steps = STEPS if is_sqlite else STEPS // 8
     with clocks(gateway):
-        for number in range(STEPS):
+        for number in range(steps):
             run = gateway.draw.choice(list(gateway.saves))
             action = gateway.draw.choice(ACTIONS)
             if action in ("finish", "remove", "rotate") and not gateway.saves[run]:
@@ -370,5 +374,5 @@ def test_nothing_deletes_the_last_whole_checkpoint(governed: World) -> None:
             assert row.state not in (State.WRITING, State.BROKEN), (row, seed)
     done = dict(query(governed.settings, "SELECT what, count(*) FROM action GROUP BY what"))
     print(f"{len(whole)} whole ones are left; {done}")
-    assert done["trash"] > STEPS / 100
-    assert done["remove"] > STEPS / 100
+    assert done["trash"] > steps / 100
+    assert done["remove"] > steps / 100
