@@ -110,7 +110,7 @@ class Judge:
             # That nothing changed for a while was the weakest evidence, and more came since.
             is_going = seen.is_more and not seen.gone and known.grade == Grade.MARKED
             if not (seen.written or seen.gone or seen.shorter or is_going):
-                reason = self._rules.standing(node, members)
+                reason = self._rules.standing(node, found, members)
                 return Verdict(reason, None, None if reason else Grade(known.grade)), False
             if not seen.written and not is_going and self._is_broken(node, members, seen):
                 return Verdict(broken(seen, known.files)), True

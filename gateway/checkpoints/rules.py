@@ -23,6 +23,7 @@ from gateway.checkpoints.facts import Found, Grade, Members, Place, Verdict
 from gateway.checkpoints.indexes import Listing, Wrong
 from gateway.checkpoints.record import Neighbour, lacking, names_of, shape_of, shrunk
 from gateway.holds import Holds
+from gateway.naming import is_half_save
 from gateway.text import printable
 from gateway.types import Extent
 
@@ -146,9 +147,11 @@ class Rules:
         leftovers = None if found is None else found.leftovers
         return leftovers is not None and leftovers.fullmatch(name) is not None
 
-    def standing(self, place: Place, members: Members) -> str | None:
+    def standing(self, place: Place, found: Found, members: Members) -> str | None:
         """Return why a checkpoint is being written, whatever it consists of, or None."""
-        held = next((name for n, name in enumerate(place.parts) if self._holds(place, n)), None)
+        held = next(
+            (one for n, one in enumerate(place.parts) if self._holds(place, found, n)), None
+        )
         if (name := members.held if held is None else held) is not None:
             return f"{printable(name)} is a temporary name"
         if members.open_files:
@@ -181,7 +184,7 @@ class Rules:
         """
         rule = self._named[found.rule]
         try:
-            reason = self.standing(place, members) or rule.lacks(place, found, members)
+            reason = self.standing(place, found, members) or rule.lacks(place, found, members)
             listing = None if reason is not None else rule.listing(place, found, members)
             if listing:
                 reason = indexes.missing(place, listing)
@@ -235,8 +238,14 @@ class Rules:
         reason = verdict.reason or f"it has not been quiet for {seconds:g} s"
         return Verdict(reason, due_ns)
 
-    def _holds(self, place: Place, depth: int) -> bool:
-        return self.holds.holds(place.parts[:depth], place.parts[depth])
+    def _holds(self, place: Place, found: Found, depth: int) -> bool:
+        """Return whether a name on the way to a checkpoint is not final. A directory that has a
+        step is a run, whatever its name, unless that is the name of half a save."""
+        name = place.parts[depth]
+        if not self.holds.holds(place.parts[:depth], name):
+            return False
+        is_run = depth < len(place.parts) - 1 and found.step is not None
+        return not is_run or is_half_save(name)
 
 
 def _cut_off(place: Place, found: Found, members: Members) -> str | None:

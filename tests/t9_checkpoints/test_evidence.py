@@ -567,6 +567,17 @@ def test_a_temporary_file_older_than_the_save_is_a_leftover(
     assert reason(world, "run/step-2") == "__1_0.distcp.tmp is a temporary name"
 
 
+def test_a_run_may_have_a_name_that_a_pattern_holds(world: World) -> None:
+    """The drain sends what is in a directory with steps, too."""
+    world = world.with_holds("tmp_*", "*.tmp")
+    for path in ("tmp_trainer/step-1", "tmp_step_5/step-1", "run/step-1.tmp"):
+        save(world, path)
+    follow(world.follower())
+    assert world.state("tmp_trainer/step-1") == "complete"
+    assert reason(world, "tmp_step_5/step-1") == "tmp_step_5 is a temporary name"
+    assert reason(world, "run/step-1.tmp") == "step-1.tmp is a temporary name"
+
+
 # Damage.
 
 

@@ -170,6 +170,14 @@ class World:
         }
         return replace(self, settings=make_settings(self.settings.data_dir, values))
 
+    def with_holds(self, *patterns: str) -> World:
+        """Return the same world with other patterns of names that are not final."""
+        values: dict[str, dict[str, Any]] = {
+            "namespace": {"url": self.settings.database_url},
+            "drain": {"hold_patterns": list(patterns)},
+        }
+        return replace(self, settings=make_settings(self.settings.data_dir, values))
+
     def end(self) -> None:
         """Close what followers have opened."""
         for database in self._databases:
