@@ -57,6 +57,22 @@ class Stucks(BaseModel):
     first: list[Stuck]
 
 
+class HeldFile(BaseModel):
+    """A file with a name that a hold pattern holds."""
+
+    path: str
+    age_seconds: float = Field(description="Since it was closed.")
+    size_bytes: int
+
+
+class Held(BaseModel):
+    """What hold patterns have kept from the bucket for over an hour."""
+
+    files: int
+    bytes: int
+    first: list[HeldFile] = Field(description="The oldest of them.")
+
+
 class Queued(BaseModel):
     """What the drain has to do about objects."""
 
@@ -120,6 +136,7 @@ class Status(BaseModel):
     drain: dict[str, Any] | None = Field(description="Its last report.")
     dirty: Dirty
     stuck: Stucks
+    held: Held
     queued: Queued
     unsettled: Unsettled
     cache: Cache

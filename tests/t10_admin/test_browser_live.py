@@ -169,8 +169,6 @@ def remove_for_good(site: Site, page: Page) -> None:
     page.get_by_role("link", name="step 1", exact=True).click()
     page.get_by_role("link", name="Delete").click()
     dialog = page.get_by_role("dialog")
-    # It came back as the newest one by time.
-    dialog.get_by_label("Delete it although a law of retention keeps it").check()
     dialog.get_by_role("button", name="Put it into the trash").click()
     page.get_by_role("link", name="Remove all for good").click()
     page.get_by_role("dialog").get_by_role("button", name="Remove for good").click()

@@ -27,6 +27,7 @@ from tests.support.gateway import Gateway, Values
 from tests.support.ports import free_port
 from tests.support.site import running
 from tests.support.waiting import until
+from tests.t9_checkpoints.layouts import safetensors, tensors
 from tests.t10_admin import asking
 
 EXAMPLES = int(os.environ.get("SPILLWAY_CONTRACT_EXAMPLES", "4"))
@@ -78,7 +79,7 @@ def fill(http: httpx.Client, port: int) -> None:
             top = client.handle(*step.strip("/").split("/"))
             for name in ("model.safetensors", "model.pt"):
                 with client.opened(top, name) as file:
-                    file.write(b"x" * 1000)
+                    file.write(safetensors() if name.endswith("safetensors") else tensors())
     policy = {"name": POLICY, "run": "jobs/*", "keep_newest": 3}
     assert http.post("policies", json=policy).status_code == 201
     assert http.post("pins", json={"path": STEP, "note": "kept"}).status_code == 201

@@ -110,7 +110,11 @@ def past() -> list[str]:
     return ["--from", begin.isoformat(), "--to", end.isoformat()]
 
 
-def test_what_is_read_from_afar_is_what_is_read_on_the_gateway(run: Run, tmp_path: Path) -> None:
+def test_what_is_read_from_afar_is_what_is_read_on_the_gateway(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The gateway has its configuration from the file alone.
+    monkeypatch.delenv("SPILLWAY_CHECKPOINTS_QUIET_SECONDS")
     right, wrong = tmp_path / "right.toml", tmp_path / "wrong.toml"
     right.write_text(POLICY)
     wrong.write_text(POLICY.replace("1", '"x"'))

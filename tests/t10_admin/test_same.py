@@ -28,6 +28,7 @@ SAME = {
     "POST /checkpoints/{ino}/promote": "/checkpoints/{ino}/promote",
     "DELETE /promotions/{name}": "/promotions/{name}/demote",
     "POST /trash/{id}/undelete": "/trash/{trash_id}/undelete",
+    "POST /trash/{id}/release": "/trash/{trash_id}/release",
     "DELETE /trash/{id}": "/trash/{trash_id}/remove",
     "POST /trash/empty": "/trash/empty",
     "POST /policies": "/policies",

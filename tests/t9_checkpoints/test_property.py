@@ -261,6 +261,9 @@ class Gateway:
 
     def restart(self, _run: str) -> None:
         """Kill the process of the catalogue, and start another one."""
+        before = self.follower._database
+        self.world._databases.remove(before)
+        before.close()
         self.follower = self.world.follower()
 
     def govern(self, _run: str) -> None:
