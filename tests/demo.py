@@ -188,7 +188,7 @@ def show(gateway: Gateway, server: RcloneServer, directory: Path) -> int:
         say(f"client: saved {len(saved)} shards in {seconds:.1f} s")
         drained = watch_drain(gateway)
         say(f"client: {RANKS} ranks save the next checkpoint, {NEXT}")
-        save(vm, NEXT, ranks=RANKS, mib=1)
+        save(vm, NEXT, ranks=RANKS, mib=SHARD_MIB // 2)
         drained = watch_drain(gateway) and drained
         durable = show_checkpoints(gateway, 2)
         kept = durable and keep_one(directory, gateway)
