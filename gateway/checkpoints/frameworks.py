@@ -142,10 +142,6 @@ class DeepSpeed(Framework):
             return None
         return self._of_content(place)
 
-    def lacks(self, place: Place, found: Found, members: Members) -> str | None:
-        # The first rank writes it before all others.
-        return None if place.ending(self._MODEL, 1) else "*_model_states.pt is missing"
-
     def lacks_beside(self, place: Place, step: int | None) -> str | None:
         named = text_in(place, self.tracker)
         return None if named == place.parts[-1] else "latest does not name it"
