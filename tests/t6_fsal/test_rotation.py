@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from gateway.db.engine import Database
 from gateway.db.models import TRASH_INO
 from gateway.door.frames import Op, Request
+from gateway.namespace import imprint
 from gateway.types import GATEWAY_CRED
 from tests.support import nfs4
 from tests.support.records import record
@@ -111,8 +114,11 @@ def test_a_save_over_a_member_and_the_way_back(site: Site) -> None:
     )
     assert parent != TRASH_INO and bytes(name) == b"a"
     into = site.client.lookup(site.client.handle("export"), "again").fileid
+    with closing(Database(site.server.settings.database_url)) as database:
+        with database.reading() as session:
+            seen = imprint.of(session, old).number
     [answer] = site.door.run(
-        [Request(Op.RENAME, parent, b"a", into, b"a.old", change=0, cred=GATEWAY_CRED)]
+        [Request(Op.RENAME, parent, b"a", into, b"a.old", change=seen, cred=GATEWAY_CRED)]
     )
     assert answer.errno == 0
     back = site.client.handle("export", "again", "a.old")
