@@ -114,9 +114,9 @@ def test_a_save_over_a_member_and_the_way_back(site: Site) -> None:
     )
     assert parent != TRASH_INO and bytes(name) == b"a"
     into = site.client.lookup(site.client.handle("export"), "again").fileid
-    with closing(Database(site.server.settings.database_url)) as database:
-        with database.reading() as session:
-            seen = imprint.of(session, old).number
+    url = site.server.settings.database_url
+    with closing(Database(url)) as database, database.reading() as session:
+        seen = imprint.of(session, old).number
     [answer] = site.door.run(
         [Request(Op.RENAME, parent, b"a", into, b"a.old", change=seen, cred=GATEWAY_CRED)]
     )
