@@ -25,9 +25,6 @@ class Reading(io.RawIOBase):
         self._place, self._name, self._entry = place, name, entry
         self._at = 0
 
-    def seekable(self) -> bool:
-        return True
-
     def readable(self) -> bool:
         return True
 
