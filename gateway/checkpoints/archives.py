@@ -7,13 +7,16 @@ import zipfile
 
 from gateway.checkpoints.facts import READ_MAX_BYTES, Entry, Place
 
+UNREADABLE = (zipfile.BadZipFile, OSError, ValueError, NotImplementedError)
+"""What ``zipfile`` raises for a file that is not an archive, or is a damaged one."""
+
 
 def archive_is_whole(place: Place, name: bytes, entry: Entry) -> bool:
     """Return whether a zip archive has its directory at its end. Raises Unread."""
     try:
         with zipfile.ZipFile(Reading(place, name, entry)) as archive:
             infos = archive.infolist()
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+    except UNREADABLE:
         return False
     return all(one.header_offset + one.compress_size <= entry.size for one in infos)
 

@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Mapping
 
 from gateway.checkpoints import pickles
-from gateway.checkpoints.archives import Reading
+from gateway.checkpoints.archives import UNREADABLE, Reading
 from gateway.checkpoints.content import not_json
 from gateway.checkpoints.facts import READ_MAX_BYTES, Entry, Parts, Place
 from gateway.checkpoints.pickles import CutOff, Made, NotUnderstood, Pairs
@@ -129,7 +129,7 @@ def _archive(place: Place, name: bytes, entry: Entry) -> Pairs | None:
             if inner is None or inner.file_size > READ_MAX_BYTES:
                 return None
             value, _made = pickles.read(archive.read(inner))
-    except (zipfile.BadZipFile, CutOff, NotUnderstood, OSError, ValueError, NotImplementedError):
+    except (*UNREADABLE, CutOff, NotUnderstood):
         return None
     if isinstance(value, Made):  # an OrderedDict
         value = Pairs(value.items)

@@ -81,9 +81,7 @@ class Guarded:
                 removed += self._empty(one, told, failures)
             trashed[self._delete(one, author, insists)] = printable(one.path)
         if place.found().attr.ino not in {one.ino for one in found}:
-            removal = self._names.remove_tree(place, told)
-            removed += removal.removed
-            failures += [f"{shown(place.path)}{at}: {reason(why)}" for at, why in removal.failures]
+            removed += self._remove_tree(place, told, failures)
         return Removed(removed, failures, trashed)
 
     def _empty(self, one: Checkpoint, told: Callable[[int], None], failures: list[str]) -> int:
@@ -94,12 +92,14 @@ class Guarded:
         for entry in list(self._browser.entries(one.ino)):
             if entry.attr.kind == Kind.DIRECTORY:
                 place = Place(f"{above}/{os.fsdecode(entry.name)}", one.ino, entry.name, entry)
-                removal = self._names.remove_tree(place, told)
-                removed += removal.removed
-                failures += [
-                    f"{shown(place.path)}{at}: {reason(why)}" for at, why in removal.failures
-                ]
+                removed += self._remove_tree(place, told, failures)
         return removed
+
+    def _remove_tree(self, place: Place, told: Callable[[int], None], failures: list[str]) -> int:
+        """Remove what no law keeps, and add why names are left. Returns the number of names."""
+        removal = self._names.remove_tree(place, told)
+        failures += [f"{shown(place.path)}{at}: {reason(why)}" for at, why in removal.failures]
+        return removal.removed
 
     def _delete(self, one: Checkpoint, author: str, insists: bool) -> str:
         try:
