@@ -17,6 +17,7 @@ from sqlalchemy import select
 
 from gateway.checkpoints.catalogue import catalogue_of
 from gateway.checkpoints.tree import View
+from gateway.control.paths import is_below
 from gateway.db.compiled import Statement
 from gateway.db.engine import Database
 from gateway.db.statements import checkpoint_record
@@ -160,11 +161,6 @@ def check_tree(
             if why is not None:
                 raise NotPossible(_stays(printable(one.path), why))
     return sorted(found, key=lambda one: (-one.path.count(b"/"), one.ready_ns))
-
-
-def is_below(path: bytes, top: bytes) -> bool:
-    """Return whether a path is another one, or below it. The root is empty."""
-    return not top or path == top or path.startswith(top + b"/")
 
 
 def _law(

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from gateway.control import deletion
 from gateway.control.names import Names, reason
-from gateway.control.paths import Place, names_of, shown
+from gateway.control.paths import Place, is_below, names_of, shown
 from gateway.db.engine import Database
 from gateway.door.door import Door
 from gateway.errors import NotPossible, TrashRefused
@@ -135,7 +135,7 @@ def require_not_hidden(
     with database.reading() as session:
         checkpoints = [checkpoint_of(row) for row in session.all(own.CHECKPOINTS)]
     for one in checkpoints:
-        if one.is_durable and deletion.is_below(one.path, top):
+        if one.is_durable and is_below(one.path, top):
             raise NotPossible(
                 f"{shown(path)}: {printable(one.path)} is in the bucket, and {printable(held[0])} "
                 "is a name that drain.hold_patterns holds: choose another one, or use force"

@@ -87,6 +87,11 @@ def names_of(export: str, path: str) -> list[bytes]:
     return [name for name in os.fsencode(below).split(b"/") if name not in (b"", b".")]
 
 
+def is_below(path: bytes, top: bytes) -> bool:
+    """Return whether a path is another one, or below it. The root is empty."""
+    return not top or path == top or path.startswith(top + b"/")
+
+
 def resolve(browser: Browser, settings: Settings, path: str) -> Place:
     """Find a path. Symbolic links are not followed: they are meant for clients, which mount
     elsewhere.

@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway import clock
 from gateway.checkpoints.shown import EXPIRED
-from gateway.control.paths import names_of
+from gateway.control.paths import is_below, names_of
 from gateway.db.compiled import Session
 from gateway.errors import NotThere, TrashRefused
 from gateway.namespace import identity
@@ -81,9 +81,7 @@ def held_at(trash: Trash, path: bytes) -> list[Entry]:
 
     Parameters: path below the export's root. Raises NotThere if there is none.
     """
-    below = path + b"/" if path else b""
-    held = [one for one in trash.entries() if is_held(one)]
-    there = [one for one in held if one.path == path or one.path.startswith(below)]
+    there = [one for one in trash.entries() if is_held(one) and is_below(one.path, path)]
     if not there:
         raise NotThere(f"{printable(path)}: nothing there is held: see spillway trash list")
     return there
