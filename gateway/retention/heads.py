@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gateway import clock
 from gateway.checkpoints.catalogue import Catalogue
-from gateway.errors import StoreUnavailable
+from gateway.errors import BucketError, StoreUnavailable
 from gateway.retention import statements as own
 from gateway.retention.facts import Checkpoint
 from gateway.settings import Settings
@@ -78,7 +78,20 @@ class BucketHeads:
             self._seen = {key: until for key, until in self._seen.items() if until > now}
             if what in self._seen:
                 return None
-        store, objects, count = self._store(), _objects(catalogue, one), 0
+        store = self._store()
+        try:
+            why = self._ask(store, catalogue, one)
+        except BucketError:
+            store.reload()  # a person may have corrected the credentials
+            raise
+        if why is None:
+            with self._lock:
+                self._seen[what] = now + BELIEVED_SECONDS
+        return why
+
+    def _ask(self, store: S3Store, catalogue: Catalogue, one: Checkpoint) -> str | None:
+        """Ask for each object. Returns the first difference, or None. Raises BucketError."""
+        objects, count = _objects(catalogue, one), 0
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="head") as pool:
             while some := list(islice(objects, AT_ONCE)):
                 if self._stop.is_set():
@@ -90,8 +103,6 @@ class BucketHeads:
         # A file that is left of a killed save may have an object too.
         if count < one.files:
             return f"the bucket has {count} of its {one.files} files"
-        with self._lock:
-            self._seen[what] = now + BELIEVED_SECONDS
         return None
 
     def _store(self) -> S3Store:
@@ -105,11 +116,6 @@ class BucketHeads:
                 pace = Pace(Rates(0.0, per_second), AT_ONCE, self._stop)
                 self._opened = S3Store(self._settings, pace=pace)
             return self._opened
-
-    def reload(self) -> None:
-        """Read the credentials again: a person may have corrected them."""
-        if self._opened is not None:
-            self._opened.reload()
 
 
 def _differs(store: S3Store, one: _Object) -> str | None:

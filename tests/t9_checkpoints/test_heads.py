@@ -22,6 +22,7 @@ from gateway.retention.planning import checkpoint_of
 from gateway.trash.trash import Trash
 from tests.support.namespace import Namespace
 from tests.support.s3proxy import Act
+from tests.support.s3server import SECRET_KEY, credentials
 from tests.support.volumes import query
 from tests.t4_drain.site import PREFIX, Site
 from tests.t9_checkpoints.records import record
@@ -145,6 +146,17 @@ def test_a_bucket_that_does_not_answer_says_nothing(
     ended.set()
     with pytest.raises(BucketError):
         BucketHeads(site.settings, ended).differs(catalogue, one)
+
+
+def test_corrected_credentials_are_used_without_a_restart(
+    site: Site, database: Database, catalogue: Catalogue
+) -> None:
+    heads, one = heads_of(site), newest(site, database)
+    site.set_credentials(credentials(SECRET_KEY[:-1]))
+    with pytest.raises(BucketError):
+        heads.differs(catalogue, one)
+    site.set_credentials(credentials())
+    assert heads.differs(catalogue, one) is None
 
 
 def turn(site: Site, database: Database) -> list[tuple[str, str]]:
