@@ -1,5 +1,5 @@
 # Spillway: everything a developer or CI runs. Each target does its own set-up on a bare Debian 12.
-.PHONY: demo check check-names check-server test test-suites test-data test-rest test-alone slow debian13 test-debian13 package-debian13 test-newer-client lint ceph frameworks screenshots pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps package package-test lock ansible-lint appliance-test clean bench-admin image image-test powercut audit
+.PHONY: demo check test test-suites slow debian13 test-debian13 package-debian13 test-newer-client lint ceph frameworks screenshots pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps package package-test lock ansible-lint appliance-test clean bench-admin image image-test powercut audit
 
 # Otherwise each of the hundreds of processes that the tests start compiles its modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -38,21 +38,9 @@ demo: build
 test: build lint
 	@$(MAKE) -s test-suites
 
-# Two halves that take about as long, so that both cores are used. Then the tests that depend on time
-# run by themselves: beside other tests they would measure those.
-test-suites:
-	@$(MAKE) -s -j2 --output-sync=target test-data test-rest
-	@$(MAKE) -s test-alone
-
-DATA_SUITES := tests/t3_namespace tests/t4_drain tests/t6_fsal tests/t8_cold
-# lint runs the first; the second needs a virtual environment of its own.
-NOT_SUITES := tests/t0_tidy tests/frameworks
-test-data: SUITE = $(DATA_SUITES)
-test-rest: SUITE = tests $(DATA_SUITES:%=--ignore=%) $(NOT_SUITES:%=--ignore=%)
-test-alone: SUITE = tests $(NOT_SUITES:%=--ignore=%)
-test-alone: MARKED = alone
 # Parts of the roles are played.
-test-rest: $(ANSIBLE)/.installed
+test-suites: $(ANSIBLE)/.installed
+	@$(PY) -m tests.suites test
 
 # On Debian 13 (Python 3.13, Ganesha 6.5, Linux 6.12 as the client), as root: the same tests, or those of
 # SUITE=; the package; any target, as in: make debian13 DO="pynfs PYNFS=build/checkouts/pynfs".
@@ -69,23 +57,9 @@ test-newer-client: build
 	@$(MAKE) -s debian13 DO=build/vm/.built
 	SPILLWAY_TEST_KERNEL=$$(ls -t $(BUILD)/debian13/build/vm/linux-image-*.deb | head -n 1) $(PY) -m pytest $(SUITE)
 
-# For every day, in less than four minutes: no drain, no kills, one mount, nothing that depends on time,
-# and of PostgreSQL only the property test of all operations.
+# For every day, in less than four minutes: no drain, no kills, nothing that depends on time.
 check: build lint
-	@$(MAKE) -s -j2 --output-sync=target check-names check-server
-
-NOT_DAILY := $(addprefix tests/,t2_db/test_failover.py t2_db/test_fate.py t2_db/test_fence.py t2_db/test_standby.py \
-    t3_namespace/test_crash.py t6_fsal/test_door_kills.py t6_fsal/test_outage.py)
-check-names: SUITE = tests/t1_unit tests/t2_db tests/t3_namespace $(NOT_DAILY:%=--ignore=%) -k "not postgres or test_model" \
-    tests/t7_nfs/test_save.py::test_a_saved_checkpoint_reaches_the_bucket
-check-server: SUITE = tests/t6_fsal $(NOT_DAILY:%=--ignore=%)
-
-# Each has a temporary directory of its own: pytest changes the mode of one that it shares, and
-# PostgreSQL runs as another user.
-test-data test-rest check-names check-server: MARKED = not alone
-test-data test-rest test-alone check-names check-server:
-	@mkdir -p /tmp/spillway-$@-$$(id -u)
-	PYTEST_DEBUG_TEMPROOT=/tmp/spillway-$@-$$(id -u) $(PY) -m pytest -m "$(MARKED)" $(SUITE)
+	@$(PY) -m tests.suites check
 
 # The property test at length, on both engines, a reader of the journal that was away for a million
 # changes, 10,000 renames through the door while clients look, the bad hour of the bucket, two minutes a
