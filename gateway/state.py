@@ -1,4 +1,4 @@
-"""Reads the files in which running processes report: up.json, drain.json and cache.json in run/."""
+"""Reads the files in run/ in which running processes report."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ UP = "up.json"
 DRAIN = "drain.json"
 CACHE = "cache.json"
 """The report of the hydrator."""
+UNRECOGNISED = "unrecognised.json"
+"""How many directories look like checkpoints, and no rule knows them."""
 
 
 def read(settings: Settings, name: str) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ from functools import partial
 from gateway.checkpoints.duties import Duties, Duty
 from gateway.checkpoints.follower import WRITING_SECONDS, Follower
 from gateway.checkpoints.looks import Look
+from gateway.checkpoints.unrecognised import Survey
 from gateway.daemon import Daemon
 from gateway.db.engine import Database
 from gateway.door import door
@@ -75,6 +76,7 @@ def _duties(settings: Settings, stop: threading.Event) -> Sequence[Duty]:
         Applier(settings, Database(url), stop, trash, heads),
         Expiry(settings, Database(url), stop, partial(_law, law)),
         Promoter(settings, Database(url), opened, stop),
+        Survey(settings, Database(url), stop),
     )
 
 

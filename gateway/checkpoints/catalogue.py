@@ -17,7 +17,7 @@ from gateway import clock, failpoints
 from gateway.cache.warming import WISH
 from gateway.checkpoints import statements as own
 from gateway.checkpoints.configured import Configured
-from gateway.checkpoints.facts import Found, Parts, State, Unread
+from gateway.checkpoints.facts import Entry, Found, Parts, State, Unread
 from gateway.checkpoints.frameworks import BUILT_IN
 from gateway.checkpoints.judge import Judge
 from gateway.checkpoints.looks import Look, Row
@@ -45,6 +45,17 @@ class AsIs(NamedTuple):
     node: Node
     found: Found
     evidence: str
+
+
+class Seen(NamedTuple):
+    """A name outside of trees that are checkpoints."""
+
+    parts: Parts
+    entry: Entry
+    found: Found | None
+    """The checkpoint that begins with it."""
+    is_member: bool
+    """Whether it is a file of the checkpoint that its directory's own files are."""
 
 
 class Catalogue:
@@ -195,32 +206,43 @@ class Catalogue:
             return
         yield from self._inside(() if not way else way[-1].parts, directory, found)
 
-    def _inside(self, parts: Parts, directory: int, found: Found | None) -> Iterator[int]:
-        """Yield the checkpoints in a directory that is not whole in one."""
+    def outside(
+        self, parts: Parts = (), directory: int = ROOT_INO, found: Found | None = None
+    ) -> Iterator[list[Seen]]:
+        """Yield what is at and below a directory, but in no tree that is a checkpoint as a whole. A
+        page is of one directory, and read in a transaction of its own. Raises TryAgain.
+
+        Parameters: parts and inode of the directory; found, the checkpoint of its own files.
+        """
         after = b""
         while True:
-            below, found_here = [], []
+            page, below = [], []
             with self.viewing() as view:
                 rows = view.session.all(own.ENTRIES, parent=directory, after=after, most=PAGE)
                 for row in rows:
                     node = Node(view, (*parts, bytes(row[0])), directory, entry_of(row))
                     is_directory = node.entry.kind == Kind.DIRECTORY
-                    inner = view.recognise(node) if is_directory or found is None else None
+                    is_member = found is not None and not is_directory
+                    inner = None if is_member else view.recognise(node)
                     if is_directory and (inner is None or inner.extent is not Extent.TREE):
                         below.append((node.parts, node.entry.ino, inner))
-                    if inner is not None:
-                        found_here.append(node.entry.ino)
-            yield from found_here
+                    page.append(Seen(node.parts, node.entry, inner, is_member))
+            yield page
             for one in below:
-                yield from self._inside(*one)
+                yield from self.outside(*one)
             if len(rows) < PAGE:
                 return
             after = rows[-1][0]
 
+    def _inside(self, *where: Any) -> Iterator[int]:
+        """Yield the checkpoints in a directory that is not whole in one. Parameters: of outside."""
+        for page in self.outside(*where):
+            yield from [one.entry.ino for one in page if one.found is not None]
+
     def everything(self) -> Iterator[int]:
         """Yield all checkpoints, and then the inodes that have a row and are none. Raises
         TryAgain."""
-        yield from self._inside((), ROOT_INO, None)
+        yield from self._inside()
         for row in self.rows():
             with self.viewing() as view:
                 is_one = view.root(row.ino) is not None

@@ -6,19 +6,28 @@ as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import logging
+import re
+import threading
+from collections.abc import Callable
 from typing import NamedTuple
 
-from gateway.checkpoints import statements as own
-from gateway.checkpoints.catalogue import PAGE, Catalogue
+from gateway import atomic, clock, state
+from gateway.checkpoints.catalogue import Catalogue, catalogue_of
 from gateway.checkpoints.content import TENSORS
-from gateway.checkpoints.facts import Found, Parts
-from gateway.checkpoints.texts import entry_of
-from gateway.checkpoints.tree import Node
-from gateway.db.models import ROOT_INO
-from gateway.types import Extent, Kind
+from gateway.db.engine import Database
+from gateway.settings import Settings
+from gateway.text import printable
+from gateway.types import Kind
 
-ENDS = (*TENSORS, b".distcp", b".npz", b".h5", b".msgpack", b".gguf", b".onnx", b".tensors")
+log = logging.getLogger("checkpoints")
+
+ENDS = (*TENSORS, *b".distcp .npz .h5 .keras .msgpack .gguf .onnx .tensors".split())
+_TENSORFLOW = re.compile(rb"\.data-\d{5}-of-\d{5}$")
+LOOK_SECONDS = 3600.0
+LOOK_SHARE = 0.01
+"""All names are read after so many seconds, and for no more than this share of the time."""
 
 
 class Unrecognised(NamedTuple):
@@ -34,36 +43,60 @@ class Unrecognised(NamedTuple):
     """The first name."""
 
 
-def unrecognised(catalogue: Catalogue) -> Iterator[Unrecognised]:
-    """Yield the directories, each before those in it. It reads all names that are in no checkpoint,
-    a page in each transaction. Raises TryAgain."""
-    yield from _inside(catalogue, (), ROOT_INO, None)
+def unrecognised(
+    catalogue: Catalogue, is_over: Callable[[], bool] = lambda: False
+) -> list[Unrecognised]:
+    """Return the directories by their paths. All names that are in no checkpoint are read, a page
+    in each transaction. Raises TryAgain.
 
-
-def _inside(
-    catalogue: Catalogue, parts: Parts, directory: int, found: Found | None
-) -> Iterator[Unrecognised]:
-    after = b""
-    below: list[tuple[Parts, int, Found | None]] = []
-    names: list[bytes] = []
-    size = 0
-    while True:
-        with catalogue.viewing() as view:
-            rows = view.session.all(own.ENTRIES, parent=directory, after=after, most=PAGE)
-            for row in rows:
-                node = Node(view, (*parts, bytes(row[0])), directory, entry_of(row))
-                is_directory = node.entry.kind == Kind.DIRECTORY
-                # The files directly in a checkpoint are its members.
-                inner = view.recognise(node) if is_directory or found is None else found
-                if is_directory and (inner is None or inner.extent is not Extent.TREE):
-                    below.append((node.parts, node.entry.ino, inner))
-                elif not is_directory and inner is None and bytes(row[0]).endswith(ENDS):
-                    names.append(bytes(row[0]))
-                    size += node.entry.size
-        if len(rows) < PAGE:
+    Parameters: is_over, whether to end early, with what was found until then.
+    """
+    found: dict[bytes, Unrecognised] = {}
+    for page in catalogue.outside():
+        for one in page:
+            name = one.parts[-1]
+            is_known = one.is_member or one.found is not None
+            if is_known or one.entry.kind == Kind.DIRECTORY or not _is_of_tensors(name):
+                continue
+            path = b"/".join(one.parts[:-1])
+            before = found.get(path) or Unrecognised(path, 0, 0, name)
+            files, size = before.files + 1, before.size + one.entry.size
+            found[path] = before._replace(files=files, size=size)
+        if is_over():
             break
-        after = rows[-1][0]
-    if names:
-        yield Unrecognised(b"/".join(parts), len(names), size, names[0])
-    for one in below:
-        yield from _inside(catalogue, *one)
+    return sorted(found.values())
+
+
+def _is_of_tensors(name: bytes) -> bool:
+    return name.endswith(ENDS) or _TENSORFLOW.search(name) is not None
+
+
+class Survey:
+    """A duty (gateway.checkpoints.duties): it counts such directories, for ``spillway status``.
+
+    Parameters: settings; database; stop, after which it ends between two transactions.
+    """
+
+    name = "unrecognised"
+
+    def __init__(self, settings: Settings, database: Database, stop: threading.Event) -> None:
+        self._path = settings.run_dir / state.UNRECOGNISED
+        self._catalogue = catalogue_of(settings, database)
+        self._stop = stop
+        self._due_at = 0.0
+
+    def turn(self) -> float:
+        began = clock.monotonic_seconds()
+        if began >= self._due_at:
+            found = unrecognised(self._catalogue, self._stop.is_set)
+            if self._stop.is_set():
+                return 0.0
+            ended = clock.monotonic_seconds()
+            self._due_at = ended + max(LOOK_SECONDS, (ended - began) / LOOK_SHARE)
+            first = printable(found[0].path) if found else None
+            facts = {"time_ns": clock.now_ns(), "directories": len(found), "first": first}
+            try:
+                atomic.replace(self._path, json.dumps(facts) + "\n", 0o644, durable=False)
+            except OSError as exc:
+                log.warning("cannot write %s: %s", self._path, exc.strerror)
+        return self._due_at - clock.monotonic_seconds()

@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
 def _show_unrecognised(settings: Settings, args: argparse.Namespace) -> int:
     """Print the directories that no rule knows. Raises UserError."""
     with opened(settings) as database:
-        found = list(unrecognised(catalogue_of(settings, database)))
+        found = unrecognised(catalogue_of(settings, database))
     export = settings.nfs.export
     facts = [
         {
@@ -164,6 +164,12 @@ def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield "at risk", f"{name}: {risk.text(one)}"
     if len(facts["at_risk"]) > len(first):
         yield "at risk", f"and {len(facts['at_risk']) - len(first)} more: spillway checkpoints"
+    unknown = facts["unrecognised"]
+    if unknown is not None and (count := unknown["directories"]):
+        where = unknown["first"] or "the export's root"
+        what = "1 directory with files" if count == 1 else f"{count} directories with files"
+        said = f"{what} of tensors that no rule knows, first {where}"
+        yield "unrecognised", f"{said}: spillway checkpoints --unrecognised"
 
 
 def line(facts: dict[str, Any]) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import Boolean
 
-from gateway import clock
+from gateway import clock, state
 from gateway.checkpoints.facts import State
 from gateway.checkpoints.risk import summarize
 from gateway.checkpoints.shown import ARCHIVED, CATALOGUED, SHOWN
@@ -240,4 +240,5 @@ def gather(settings: Settings, session: Session) -> dict[str, Any]:
         "checkpoints": counts,
         "at_risk": at_risk,
         "alarms": alarms,
+        "unrecognised": state.read(settings, state.UNRECOGNISED),
     }

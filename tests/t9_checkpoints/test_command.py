@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 import pytest
 
+from gateway import clock
 from gateway.checkpoints.facts import Grade
 from gateway.checkpoints.shown import CATALOGUED, EXPIRED, MEANING
+from gateway.checkpoints.unrecognised import LOOK_SECONDS, Survey
 from gateway.cli import checkpoints
 from gateway.cli.main import main
 from gateway.control import checkpoints as control
@@ -210,6 +213,34 @@ def test_directories_of_tensors_that_no_rule_knows_are_listed(
         ("/checkpoints", 1),
         ("/checkpoints/ours/alpha", 2),
     ]
+
+
+def test_the_status_counts_such_directories_once_an_hour(
+    configured: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shown() -> list[str]:
+        facts = control.gather(configured.settings, session)
+        return [text for label, text in checkpoints.lines(facts) if label == "unrecognised"]
+
+    database = Database(configured.settings.database_url)
+    survey = Survey(configured.settings, database, threading.Event())
+    with database.reading() as session:
+        assert shown() == [], "nobody has looked"
+        assert LOOK_SECONDS - 60 < survey.turn() <= LOOK_SECONDS
+        assert shown() == []
+        configured.write("ours/alpha/model.data-00000-of-00002", b"1")
+        configured.write("ours/alpha/model.index", b"1")
+        configured.write("theirs/rank0.pt", b"1")
+        survey.turn()
+        assert shown() == [], "it was looked at just now"
+        later = clock.monotonic_seconds() + LOOK_SECONDS
+        monkeypatch.setattr(clock, "monotonic_seconds", lambda: later)
+        survey.turn()
+        [text] = shown()
+        assert text.startswith(
+            "2 directories with files of tensors that no rule knows, first ours/alpha"
+        )
+    database.close()
 
 
 def test_each_state_and_grade_is_explained() -> None:

@@ -250,6 +250,7 @@ def test_an_alarm_is_shown_in_the_status() -> None:
     at_risk = {"run": "job", "alarm": "too much", "at_risk_seconds": 60.0, "at_risk_bytes": 5}
     at_risk |= {"newest_durable": None, "newest_complete": None, "eta_seconds": None}
     facts = {"runs": 9, "checkpoints": {"complete": 9}, "at_risk": [at_risk] * 7, "alarms": 7}
+    facts["unrecognised"] = None
     shown = list(checkpoints.lines(facts))
     assert shown[0] == ("catalogue", "9 runs: 9 complete")
     assert shown[1][0] == "AT RISK"
