@@ -16,6 +16,8 @@ from gateway.types import Extent, Kind
 Parts = tuple[bytes, ...]
 """A path below the export's root."""
 
+NOT_MADE = "the namespace was not looked at as a whole yet"
+"""Why nothing can be said of all checkpoints: the catalogue is made at the first start."""
 READ_MAX_BYTES = 16 << 20
 """A rule reads no more of a file at once."""
 

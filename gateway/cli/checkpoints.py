@@ -15,7 +15,7 @@ from typing import Any
 
 from gateway import config
 from gateway.checkpoints.catalogue import catalogue_of
-from gateway.checkpoints.facts import State
+from gateway.checkpoints.facts import NOT_MADE, State
 from gateway.checkpoints.risk import measure
 from gateway.checkpoints.shown import ALARMING, ARCHIVED, CATALOGUED, MEANING
 from gateway.checkpoints.unrecognised import unrecognised
@@ -145,7 +145,7 @@ def show(
         for text in _meanings(found):
             print(text)
         if not facts["is_made"]:
-            print("the namespace was not looked at as a whole yet: there may be more")
+            print(f"{NOT_MADE}: there may be more")
         elif not found:
             print("there are no checkpoints" + ("" if args.run_name is None else " of this run"))
     return 0 if found or args.run_name is None else 1

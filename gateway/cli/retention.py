@@ -8,6 +8,7 @@ from itertools import chain, groupby
 from typing import Any
 
 from gateway import clock
+from gateway.checkpoints.facts import NOT_MADE
 from gateway.cli import table
 from gateway.retention.facts import Fate
 from gateway.units import duration, size
@@ -35,7 +36,7 @@ def _summary(facts: dict[str, Any]) -> Iterator[str]:
         f"{facts['moved']:,} transition to another storage class"
     )
     if not facts["catalogue_is_made"]:
-        yield "nothing expires: the namespace was not looked at as a whole yet"
+        yield f"nothing expires: {NOT_MADE}"
     if facts["clock_ahead_seconds"]:
         yield clock_text(int(facts["clock_ahead_seconds"] * clock.NS))
     for name in facts["unused_policies"]:

@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager
 from sqlalchemy import select
 
 from gateway.checkpoints.catalogue import catalogue_of
+from gateway.checkpoints.facts import NOT_MADE
 from gateway.checkpoints.tree import View
 from gateway.control.paths import is_below
 from gateway.db.compiled import Statement
@@ -40,7 +41,6 @@ from gateway.types import Extent
 BY_HAND = "a person deleted it"
 """The reason, if the person says none."""
 PINNED = "it is pinned or being promoted: spillway pins shows pins"
-NOT_MADE = "the namespace was not looked at as a whole yet: wait"
 ANY_RECORD = Statement(select(checkpoint_record.c.ino).limit(1))
 
 
@@ -119,7 +119,7 @@ def _checked(
         if seen is not None and one.evidence not in seen:
             raise Changed(f"{path} has changed meanwhile: look at it, and delete it again")
         if view.session.one(own.IS_MADE) is None:
-            raise NotPossible(f"{path} stays: {NOT_MADE}")
+            raise NotPossible(f"{path} stays: {NOT_MADE}: wait")
         said = protected(view.session)
         if Pinned(said.paths).holds(one.path):
             raise NotPossible(f"{path} stays: {PINNED}")
@@ -147,7 +147,7 @@ def check_tree(
             raise NotPossible(f"{printable(path)} stays: {PINNED}")
         is_made = session.one(own.IS_MADE) is not None
         if not is_made and not insists and session.one(ANY_RECORD) is not None:
-            raise NotPossible(f"{printable(path)} stays: {NOT_MADE}")
+            raise NotPossible(f"{printable(path)} stays: {NOT_MADE}: wait")
         found = [
             one
             for one in (checkpoint_of(row) for row in session.all(own.CHECKPOINTS))

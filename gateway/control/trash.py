@@ -37,7 +37,8 @@ def facts(
     every = trash.entries()
     wanted = every if entries is None else entries
     takes, now_ns = trash.totals(wanted), trash.now_ns()
-    export, is_over, early = settings.nfs.export, _is_over(settings, every), _early(trash, every)
+    export, is_over = settings.nfs.export, _is_over(settings, every)
+    early = _early(trash, every) if is_over else set()
     return [
         {
             **_facts_of(export, one, takes.get(one.id, Totals()), now_ns, text),
@@ -146,7 +147,7 @@ def summary(trash: Trash) -> dict[str, Any]:
         "dirty_files": sum(one.dirty_files for one in each),
         "dirty_bytes": sum(one.dirty_size for one in each),
         "next_expiry_seconds": min(left, default=None),
-        "early": len(_early(trash, entries)),
+        "early": len(_early(trash, entries)) if is_over else 0,
         "staying": len(entries) - len(free),
         "held": len(held),
         "held_bytes": sum(one.stored for one in held),
@@ -201,10 +202,8 @@ def _is_over(settings: Settings, entries: Sequence[Entry]) -> bool:
 
 
 def _early(trash: Trash, entries: Sequence[Entry]) -> set[str]:
-    """Return what goes before its grace is over, so that the trash is within its limit. Parameters:
-    entries, all."""
-    if not _is_over(trash.settings, entries):
-        return set()
+    """Return what goes before its grace is over, so that a trash that is over its limit is within
+    it. Parameters: entries, all."""
     wanted = trash.wanted()
 
     def may_go(one: Entry) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from gateway.checkpoints.catalogue import Catalogue, catalogue_of
-from gateway.checkpoints.facts import State
+from gateway.checkpoints.facts import NOT_MADE, State
 from gateway.db.engine import Database
 from gateway.errors import BucketError
 from gateway.retention import order
@@ -22,7 +22,6 @@ from gateway.retention.planning import checkpoint_of
 from gateway.settings import Settings
 from gateway.text import printable
 
-NOT_MADE = "the namespace was not looked at as a whole yet"
 NOT_KNOWN = "it is not known of which run it is, or when it was complete"
 NONE_LEFT = "no newer checkpoint of its run is durable, known to be whole, and as large"
 NOT_STILL = "the newer one is not what it was, or not durable any more"

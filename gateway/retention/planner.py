@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from gateway.checkpoints.facts import Grade, State
+from gateway.checkpoints.facts import NOT_MADE, Grade, State
 from gateway.retention.facts import (
     Checkpoint,
     Current,
@@ -224,7 +224,7 @@ def _kept(
     if not mine:
         return f"{', '.join(map(str, under))} deletes nothing"
     if not run.is_made:
-        return "the namespace was not looked at as a whole yet"
+        return NOT_MADE
     if not one.is_complete:
         what = "broken" if one.state == State.BROKEN else "not complete"
         return f"it is {what}: {one.reason or 'the reason is not known'}"

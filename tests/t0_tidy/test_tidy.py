@@ -213,7 +213,8 @@ ALLOWED = {
     # The process has duties that build on the catalogue.
     "gateway.checkpoints.__main__": {"gateway"},
     "gateway.checkpoints": {
-        *LIBRARIES, "gateway.holds", "gateway.text", "gateway.daemon", "gateway.checkpoints",
+        *LIBRARIES, "gateway.holds", "gateway.state", "gateway.text", "gateway.daemon",
+        "gateway.checkpoints",
         "gateway.cache.homes", "gateway.cache.warming",
     },
     # What was promoted, and where: commands and policies ask for it too.

@@ -7,6 +7,7 @@ from contextlib import closing
 
 import pytest
 
+from gateway.checkpoints.facts import NOT_MADE
 from gateway.cli.main import main
 from gateway.control import deletion
 from gateway.control.deletion import check_tree
@@ -138,7 +139,7 @@ def test_nothing_goes_while_the_catalogue_may_lack_checkpoints(configured: World
         assert check_tree(world.settings, database, b"run", insists=False) == []
         record(world.settings, world.directory("run/step-1"), b"run", 1)
         query(world.settings, "DELETE FROM checkpoint")
-        with pytest.raises(NotPossible, match=deletion.NOT_MADE):
+        with pytest.raises(NotPossible, match=NOT_MADE):
             check_tree(world.settings, database, b"run", insists=False)
         assert check_tree(world.settings, database, b"run", insists=True) == []
 

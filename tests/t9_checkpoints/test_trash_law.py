@@ -9,11 +9,12 @@ import pytest
 from gateway import clock
 from gateway.checkpoints.__main__ import _law
 from gateway.checkpoints.catalogue import Catalogue
+from gateway.checkpoints.facts import NOT_MADE
 from gateway.cli.main import main
 from gateway.db.engine import Database
 from gateway.errors import StoreUnavailable
 from gateway.retention.facts import Checkpoint
-from gateway.retention.law import NONE_LEFT, NOT_KNOWN, NOT_MADE, NOT_STILL, Law
+from gateway.retention.law import NONE_LEFT, NOT_KNOWN, NOT_STILL, Law
 from gateway.trash import expiry
 from gateway.trash.expiry import Expiry
 from gateway.trash.rows import Entry
