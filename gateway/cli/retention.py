@@ -49,7 +49,7 @@ def _summary(facts: dict[str, Any]) -> Iterator[str]:
 
 def _cells(one: dict[str, Any]) -> tuple[str, ...]:
     step = "-" if one["step"] is None else str(one["step"])
-    fate = "delete" if one["fate"] == Fate.DELETE else "keep"
+    fate = "expire" if one["fate"] == Fate.DELETE else "keep"
     name = one["path"].rpartition("/")[2]
     leaves = f"; leaves the local disk ({one['evicted_by']})" if one["evicted_by"] else ""
     held = "; superseded, and not uploaded meanwhile" if one["superseded"] else ""

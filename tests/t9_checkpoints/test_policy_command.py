@@ -129,7 +129,7 @@ def test_a_plan_says_what_and_why_before_anything_is_stored(
     assert run(world, "plan", "--policy", file) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "jobs/a"
-    assert lines[1].split()[:3] == ["1", "delete", "durable"]
+    assert lines[1].split()[:3] == ["1", "expire", "durable"]
     assert "step-1: it is not among the newest 2 (newest); step 4 is newer" in lines[1]
     assert "step-3: it is among the newest 2 (newest)" in lines[3]
     assert lines[5:] == [
