@@ -311,7 +311,7 @@ def _approvals(_settings: Settings, database: Database, args: argparse.Namespace
 
 def show_approvals(found: list[dict[str, Any]], as_json: bool) -> int:
     """Print the plans that are or were asked about. Returns the exit status."""
-    nothing = "no plan is or was asked about"
+    nothing = "no plan has asked for an approval yet"
     return table.show_facts(found, as_json, ASKED_COLUMNS, _asked, _asked_line, nothing)
 
 

@@ -32,8 +32,8 @@ def _summary(facts: dict[str, Any]) -> Iterator[str]:
         yield f"... and {facts['more_checkpoints']:,} more: --run RUN shows those of one run"
     yield (
         f"{facts['kept']:,} checkpoints are kept, {facts['deleted']:,} expire into the trash "
-        f"({size(facts['deleted_bytes'])}), {facts['evicted']:,} leave the local disk, "
-        f"{facts['moved']:,} transition to another storage class"
+        f"({size(facts['deleted_bytes'])}{_waiting(facts['asked'])}), {facts['evicted']:,} leave "
+        f"the local disk, {facts['moved']:,} transition to another storage class"
     )
     if not facts["catalogue_is_made"]:
         yield f"nothing expires: {NOT_MADE}"
@@ -64,9 +64,16 @@ def _line(cells: tuple[str, ...]) -> str:
     return f"  {step:>10}  {fate:<6}  {state:<9} {length:>10}  {name}: {why}"
 
 
+def _waiting(asked: dict[str, Any] | None) -> str:
+    return f"; {asked['checkpoints']:,} of them after an approval" if asked else ""
+
+
 def asked_text(asked: dict[str, Any]) -> str:
     """Return what a person must do about a plan that is asked about."""
-    return f"{_amount(asked)} are not deleted before: spillway policy approve {asked['plan']}"
+    return (
+        f"{_amount(asked)} wait, and go into the trash once a person has approved exactly these: "
+        f"spillway policy approve {asked['plan']}"
+    )
 
 
 def _amount(asked: dict[str, Any]) -> str:

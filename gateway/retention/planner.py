@@ -220,7 +220,7 @@ def _kept(
     Parameters: under, the policies that select it; mine, those of them that can delete.
     """
     if not under:
-        return "no policy selects it"
+        return "no enabled policy covers it"
     if not mine:
         return f"{', '.join(map(str, under))} deletes nothing"
     if not run.is_made:

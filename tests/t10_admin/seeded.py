@@ -64,7 +64,7 @@ def seeded_site(directory: Path) -> Iterator[Seeded]:
             },
             # The machine of the tests is always busy: a page would wait for its share.
             "admin": {"busy_share": 1.0},
-            # Its checkpoints are saved in one moment, and nobody waits until they are quiet.
+            # Its checkpoints were saved in one moment, and would have to be quiet for a minute.
             "checkpoints": {"rpo_seconds": 3 * 3600.0, "quiet_seconds": 0.0},
             "space": {"dirty_limit_bytes": 2_000_000_000_000},
         }

@@ -112,7 +112,7 @@ def five(**last: Any) -> list[Checkpoint]:
         ),
         ({"evict_after_hours": 1}, set(), {1: "p0 v1 deletes nothing"}),
         ({"keep_newest": 1, "wait_hours": 24 * 200}, set(), {1: "less than 4800 hours"}),
-        ({"run": "other", "keep_newest": 1}, set(), {1: "no policy selects it"}),
+        ({"run": "other", "keep_newest": 1}, set(), {1: "no enabled policy covers it"}),
     ],
 )
 def test_what_each_keep_holds(

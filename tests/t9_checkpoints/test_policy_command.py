@@ -133,8 +133,8 @@ def test_a_plan_says_what_and_why_before_anything_is_stored(
     assert "step-1: it is not among the newest 2 (newest); step 4 is newer" in lines[1]
     assert "step-3: it is among the newest 2 (newest)" in lines[3]
     assert lines[5:] == [
-        "2 checkpoints are kept, 2 expire into the trash (20 B), 0 leave the local disk, "
-        "0 transition to another storage class",
+        "2 checkpoints are kept, 2 expire into the trash (20 B; 2 of them after an approval), 0 "
+        "leave the local disk, 0 transition to another storage class",
         "policy scratch selects no checkpoint",
         "no deletion by newest was approved yet: 2 checkpoints, 20 B wait for an approval once the "
         "policies are stored",
@@ -225,7 +225,10 @@ def test_a_large_plan_is_approved_by_its_id(
     trash = Bin(world, tmp_path / "log")
     applier(world, trash).turn()
     lines = list(retention.status_lines(status_of(world.settings)["retention"]))
-    asks = f"ASKS: 7 checkpoints, 70 B are not deleted before: spillway policy approve {plan}"
+    asks = (
+        "ASKS: 7 checkpoints, 70 B wait, and go into the trash once a person has approved exactly "
+        f"these: spillway policy approve {plan}"
+    )
     assert lines == [("retention", "2 policies"), ("retention", asks)]
     assert run(world, "approve", "other") == 2
     assert "there is no such plan, or it has changed" in capsys.readouterr().err
