@@ -15,6 +15,9 @@ GANESHA := $(BUILD)/ganesha
 NFSLOAD := $(BUILD)/bench/nfsload
 NFS3SAVE := $(BUILD)/bench/nfs3save
 
+# The versions of what pip installs, for this machine's Python: in the package, and for the tests.
+LOCK := package/$(shell /usr/bin/python3 -c 'import sys; print("python%d.%d" % sys.version_info[:2])').lock
+LOCKS := $(LOCK) $(LOCK:.lock=-dev.lock)
 # Debian 13 has no Packer: the image is made on Debian 12.
 PACKER := $(if $(filter 12%,$(file < /etc/debian_version)),packer)
 # What the gateway needs to be built and run, and what its tests and its demo need beside that.
@@ -200,13 +203,13 @@ $(ANSIBLE)/.installed: ansible/requirements.txt | deps
 	$(ANSIBLE)/bin/pip install -q --disable-pip-version-check -r $<
 	touch $@
 
-# Takes the newest versions that pyproject.toml allows into the package.
-lock: $(VENV)/.installed
-	$(PY) -m package.lock
+# Takes the newest versions that pyproject.toml allows, for the package, the tests and CI alike.
+lock: deps
+	/usr/bin/python3 -m venv $(BUILD)/lock
+	$(BUILD)/lock/bin/python -m package.lock
 
 # The licences of the wheels in the package, for docs/licences.md, and their known vulnerabilities, for
 # which pip-audit asks pypi.org. A wheel of which pypi.org tells nothing is a failure.
-LOCK = package/$(shell /usr/bin/python3 -c 'import sys; print("python%d.%d" % sys.version_info[:2])').lock
 LICENCES := MIT;BSD;Apache;PSF;MPL-2.0;Mozilla Public License 2.0;LGPL-3.0
 audit: $(AUDIT)/.installed
 	@$(AUDIT)/bin/pip-licenses --python $(AUDIT)/wheels/bin/python --order license --format markdown \
@@ -217,7 +220,7 @@ audit: $(AUDIT)/.installed
 	    echo "audit: the licences are right. Of vulnerabilities, read the line above: one is known, or" \
 	        "pypi.org told nothing of a wheel, and then nothing is known." >&2; exit 1; }
 
-$(AUDIT)/.installed: package/audit.txt $(wildcard package/*.lock) | deps
+$(AUDIT)/.installed: package/audit.txt $(LOCK) | deps
 	/usr/bin/python3 -m venv --clear $(AUDIT)
 	$(AUDIT)/bin/pip install -q --disable-pip-version-check -r $<
 	/usr/bin/python3 -m venv --without-pip $(AUDIT)/wheels
@@ -238,9 +241,12 @@ deps:
 bench-deps:
 	@$(MAKE) -s deps APT_PACKAGES="$(BENCH_PACKAGES)"
 
-$(VENV)/.installed: pyproject.toml | deps
+# What is tested is what ships: the versions are those of the package's lock.
+$(VENV)/.installed: pyproject.toml $(LOCKS) | deps
 	/usr/bin/python3 -m venv $(VENV)
-	$(VENV)/bin/pip install -q --disable-pip-version-check -e '.[dev]'
+	cut -d ' ' -f 1 $(LOCKS) | grep -v '^#' > $(VENV)/constraints.txt
+	$(VENV)/bin/pip install -q --disable-pip-version-check -c $(VENV)/constraints.txt \
+	    -e '.[admin,postgres,dev]'
 	touch $@
 
 $(GANESHA)/.version: fsal/native/ganesha-headers.sh | deps

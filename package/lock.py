@@ -1,7 +1,9 @@
-"""Pins the wheels of the package, with their hashes: ``python -m package.lock``.
+"""Pins every wheel that is installed, with its hash: ``python -m package.lock``.
 
-pip finds the newest versions that pyproject.toml allows, for this machine's Python. The pins are
-written to ``package/python<version>.lock``, from which ``package.build`` installs.
+pip finds the newest versions that pyproject.toml allows, for this machine's Python, in one go: what
+is tested is what ships. ``package/python<version>.lock`` has what the package contains, with all
+extras that are parts of a gateway. ``package/python<version>-dev.lock`` has what the tests need
+beside that.
 """
 
 from __future__ import annotations
@@ -14,51 +16,65 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 OURS = "spillway"
+PARTS = "admin,postgres"
+"""The extras of which the package has all."""
 _HEAD = """\
-# The wheels in the package for Python {python} on {machine}, and the digest of each.
-# Made by `make lock`: run it again to take newer versions, then make package-test.
+# {what}, for Python {python} on {machine}, and the digest of each.
+# Made by `make lock`: run it again to take newer versions, then make test package-test.
 """
 
-
-def lock_file() -> Path:
-    """Return the file of the pins for this Python."""
-    return ROOT / "package" / f"python{sys.version_info[0]}.{sys.version_info[1]}.lock"
+Pins = dict[str, str]
+"""A line of a requirements file for each wheel, by its name."""
 
 
-def resolve() -> list[str]:
-    """Return a line of a requirements file for each wheel. Raises CalledProcessError."""
+def lock_file(suffix: str = "") -> Path:
+    """Return the file of the pins for this Python. Parameters: suffix, "-dev" for what only tests
+    need."""
+    python = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    return ROOT / "package" / f"{python}{suffix}.lock"
+
+
+def resolve(extras: str, *options: str) -> Pins:
+    """Return what pip would install with extras of the project. Raises CalledProcessError."""
     with tempfile.NamedTemporaryFile(suffix=".json") as report:
         subprocess.run(
             [
                 *(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
                 *("--dry-run", "--ignore-installed", "--only-binary", ":all:"),
-                *("--report", report.name, str(ROOT)),
+                *("--report", report.name, *options, f"{ROOT}[{extras}]"),
             ],
             check=True,
         )
         found = json.loads(Path(report.name).read_text(encoding="utf-8"))
-    pins = {
-        one["metadata"]["name"].lower().replace("_", "-"): (
-            one["metadata"]["version"],
-            one["download_info"].get("archive_info", {}).get("hashes", {}).get("sha256"),
-        )
-        for one in found["install"]
-        if one["metadata"]["name"] != OURS
-    }
-    return [
-        f"{name}=={version} --hash=sha256:{digest}"
-        for name, (version, digest) in sorted(pins.items())
-    ]
+    pins = {}
+    for one in found["install"]:
+        name = one["metadata"]["name"].lower().replace("_", "-")
+        if name != OURS:
+            digest = one["download_info"]["archive_info"]["hashes"]["sha256"]
+            pins[name] = f"{name}=={one['metadata']['version']} --hash=sha256:{digest}"
+    return pins
 
 
 def main() -> int:
     """Write the pins. Returns 0."""
+    every = resolve(f"{PARTS},dev")
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as constraints:
+        constraints.write("".join(f"{line.split()[0]}\n" for line in every.values()))
+        constraints.flush()
+        shipped = resolve(PARTS, "--constraint", constraints.name)
+    _write("", "The wheels in the package", shipped)
+    others = {name: line for name, line in every.items() if name not in shipped}
+    _write("-dev", "The wheels that only the tests need", others)
+    return 0
+
+
+def _write(suffix: str, what: str, pins: Pins) -> None:
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     machine = subprocess.check_output(["dpkg", "--print-architecture"], text=True).strip()
-    text = _HEAD.format(python=python, machine=machine) + "\n".join(resolve()) + "\n"
-    lock_file().write_text(text, encoding="utf-8")
-    print(f"wrote {lock_file()}")
-    return 0
+    head = _HEAD.format(what=what, python=python, machine=machine)
+    path = lock_file(suffix)
+    path.write_text(head + "".join(f"{pins[name]}\n" for name in sorted(pins)), encoding="utf-8")
+    print(f"wrote {path}")
 
 
 if __name__ == "__main__":

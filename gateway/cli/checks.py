@@ -8,6 +8,7 @@ import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 from gateway import datadir, port
@@ -31,6 +32,36 @@ def require_data_dir(settings: Settings) -> None:
         raise UserError(
             f"cannot write in {path}: {exc.strerror}: check its mode, mount and free space"
         ) from None
+
+
+LIBRARIES = {
+    **dict.fromkeys(
+        ("argon2", "cryptography", "fastapi", "jinja2", "prometheus_client", "uvicorn"), "admin"
+    ),
+    "psycopg": "postgres",
+}
+"""Libraries of parts that an installation with pip can leave out, and the extra that has each."""
+
+
+def without_library(missing: ModuleNotFoundError) -> str | None:
+    """Return what to do about a library that was left out, or None if it is none of these."""
+    library = (missing.name or "").partition(".")[0]
+    extra = LIBRARIES.get(library)
+    if extra is None:
+        return None
+    return f"this needs the library {library}: pip install 'spillway[{extra}]'"
+
+
+def require_libraries(settings: Settings) -> None:
+    """Raise UserError if a library is missing that a process will need."""
+    if not settings.admin.enabled:
+        return
+    for library, extra in LIBRARIES.items():
+        if extra == "admin" and find_spec(library) is None:
+            raise UserError(
+                f"the admin API needs the library {library}: pip install 'spillway[{extra}]', or "
+                "set admin.enabled = false"
+            )
 
 
 def require_programs(settings: Settings) -> None:

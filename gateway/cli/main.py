@@ -51,6 +51,7 @@ from gateway.cli import (
     wait,
     warm,
 )
+from gateway.cli.checks import without_library
 from gateway.cli.examples import EXAMPLES
 from gateway.errors import UserError
 from gateway.settings import DEFAULT_CONFIG
@@ -159,6 +160,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return status_code
     except UserError as exc:
         return _fail(str(exc))
+    except ModuleNotFoundError as exc:
+        if (remedy := without_library(exc)) is None:
+            raise
+        return _fail(remedy)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:

@@ -81,6 +81,7 @@ def run(args: argparse.Namespace) -> int:
 def prepared(settings: Settings) -> Iterator[None]:
     """Check what must hold before the first process starts, and hold the lock while they run."""
     checks.require_data_dir(settings)
+    checks.require_libraries(settings)
     make_directories(settings)
     with datadir.locked(settings, datadir.UP, COMMAND_SECONDS):
         check(settings)

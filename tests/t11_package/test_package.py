@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tomllib
 from fnmatch import fnmatchcase
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,8 @@ EXPOSURE_MAX = 2.0
 LOCKS = sorted((ROOT / "package").glob("python*.lock"))
 
 
-def test_there_is_a_lock_of_this_python() -> None:
-    assert lock_file() in LOCKS
+def test_there_are_locks_of_this_python() -> None:
+    assert {lock_file(), lock_file("-dev")} <= set(LOCKS)
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
@@ -32,8 +33,20 @@ def test_each_dependency_is_pinned_with_its_digest(lock: Path) -> None:
     pinned = re.findall(r"^([a-z0-9-]+)==\S+ --hash=sha256:[0-9a-f]{64}$", text, re.MULTILINE)
     assert len(pinned) == len([line for line in text.splitlines() if not line.startswith("#")])
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    names = {re.split(r"[\[<>=]", one)[0].lower() for one in project["dependencies"]}
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *extras["admin"], *extras["postgres"]]
+    if lock.stem.endswith("-dev"):
+        shipped = lock.with_stem(lock.stem.removesuffix("-dev")).read_text()
+        assert not [name for name in pinned if f"\n{name}==" in shipped], "tested is what ships"
+        wanted = extras["dev"]
+    names = {re.split(r"[\[<>=]", one)[0].lower() for one in wanted}
     assert names - set(pinned) == set()
+
+
+@pytest.mark.parametrize("lock", [lock_file(), lock_file("-dev")], ids=lambda path: path.name)
+def test_the_tests_run_with_what_is_pinned(lock: Path) -> None:
+    pinned = re.findall(r"^([a-z0-9-]+)==(\S+) ", lock.read_text(), re.MULTILINE)
+    assert [(name, version(name)) for name, _ in pinned] == pinned
 
 
 @pytest.mark.parametrize("name", ["postinst", "prerm", "postrm"])
