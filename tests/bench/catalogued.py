@@ -85,7 +85,10 @@ class Site:
             access_key_id=ACCESS_KEY,
             secret_access_key=SECRET_KEY,
             # What is saved waits, so that the drain has no part in the result.
-            values={"drain": {"settle_seconds": 7200.0}, "checkpoints": {"rule": rules}},
+            values={
+                "drain": {"settle_seconds": 7200.0},
+                "checkpoints": {"rule": rules, "quiet_seconds": 0.0},
+            },
         )
         self._database = self._gateway.data_dir / "namespace.db"
         fill(self._database, CHECKPOINTS // RUNS, FILES)

@@ -72,7 +72,7 @@ PAGES = (
     *(
         "/files?path=/checkpoints",
         f"/files?path={DIRECTORY}",
-        f"/files?path={DIRECTORY}/rank-00000.pt",
+        f"/files?path={DIRECTORY}/rank-00000",
     ),
     *("/queue", "/policies"),
     *("/policies/plan", "/policies/new", "/policy/newest", "/policy/newest/history"),
@@ -130,7 +130,7 @@ class Site:
             access_key_id=ACCESS_KEY,
             secret_access_key=SECRET_KEY,
             values={
-                "checkpoints": {"rule": [rule]},
+                "checkpoints": {"rule": [rule], "quiet_seconds": 0.0},
                 "admin": {"enabled": True, "port": port, "busy_share": AdminSettings.busy_share},
                 # What is saved meanwhile waits, so that the drain has no part in the result.
                 "drain": {"settle_seconds": 7200.0},

@@ -95,8 +95,9 @@ class _Filler:
                 made_ns = self._now_ns - (steps - step) * STEP_SECONDS * 10**9
                 parent = self._directory(above, b"step-%d" % step, 0, made_ns)
                 for number in range(files):
-                    ino = self._file(parent, b"rank-%05d.pt" % number, made_ns, 1, 0)
-                    key = f"run{run:03}/step-{step}/rank-{number:05}.pt"
+                    # The files are empty, which those of tensors must not be.
+                    ino = self._file(parent, b"rank-%05d" % number, made_ns, 1, 0)
+                    key = f"run{run:03}/step-{step}/rank-{number:05}"
                     self._connection.execute(_OBJECT, (ino, key))
         waiting = self._directory(ROOT, b"waiting", 0, self._now_ns)
         for number in range(DIRTY):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -11,8 +12,12 @@ import pytest
 
 from admin_api.store.opening import open_store
 from gateway import config
+from gateway.checkpoints.follower import Follower
 from gateway.cli.main import main
+from gateway.db.engine import Database
 from tests.bench import idle, manyfiles
+from tests.support.volumes import make_settings, make_volume, query
+from tests.support.waiting import until
 
 FILES = 3000
 
@@ -33,6 +38,20 @@ def test_a_namespace_is_filled(tmp_path: Path, fill: Callable[[Path], None]) -> 
     with closing(sqlite3.connect(database)) as connection:
         stored = connection.execute("SELECT count(*) FROM object JOIN inode USING (ino)")
         assert stored.fetchone() == (FILES,)
+
+
+def test_the_many_files_are_durable_checkpoints(tmp_path: Path) -> None:
+    """Otherwise a benchmark would wait for them in vain."""
+    files = 4
+    rule = {"name": "filled", "path": "{run}/step-{step}", "files": files}
+    settings = make_settings(tmp_path / "data", {"checkpoints": {"rule": [rule]}})
+    make_volume(settings)
+    manyfiles.fill(settings.data_dir / "namespace.db", 2, files)
+    with closing(Database(settings.database_url)) as database:
+        follower = Follower(settings, database, threading.Event())
+        until(follower.step, "it has read the whole namespace")
+    rows = query(settings, "SELECT state, grade, count(*) FROM checkpoint GROUP BY state, grade")
+    assert rows == [("durable", "listed", 2 * manyfiles.RUNS)]
 
 
 def test_the_store_of_the_admin_api_is_filled(tmp_path: Path) -> None:
