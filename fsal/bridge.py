@@ -18,7 +18,7 @@ from gateway.db.named import Link
 from gateway.errors import NamespaceError, errno_of
 from gateway.types import Attr, Cred, Removed, SetAttr
 
-ABI = 12
+ABI = 13
 
 HAS_VERIFIER = 1
 FOR_WRITING = 2
@@ -57,6 +57,7 @@ CHANGES = (
     "removexattr",
     "evict",
     "arrived",
+    "lost",
     "note_reads",
 )
 """The operations that change the namespace."""

@@ -13,6 +13,7 @@
 
 #define ASIDE "../lost+found" /* gateway/data/layout.py has the same place */
 #define ASIDE_MAX 1000u
+#define STAMP "stamp.json" /* gateway/data/stamp.py has the same name */
 #define SHARDS 256u /* gateway/data/layout.py has the same rule */
 
 static int shard_fd[SHARDS];
@@ -81,6 +82,37 @@ static int set_aside(int shard, const char *name)
 	return rc;
 }
 
+void spw_set_aside(uint64_t ino, uint64_t epoch)
+{
+	struct name name = name_of(ino, epoch);
+	int shard = shard_fd[ino % SHARDS], rc = 0;
+
+	if (faccessat(shard, name.text, F_OK, 0) == 0)
+		rc = set_aside(shard, name.text);
+	else if (errno != ENOENT)
+		rc = errno;
+	if (rc != 0)
+		fprintf(stderr, "spillway: %s: cannot be moved to lost+found: %s\n", name.text,
+			strerror(rc));
+}
+
+bool spw_files_answer(void)
+{
+	_Alignas(4096) char block[4096];
+	ssize_t got = -1;
+	int fd;
+
+	/* Without the page cache, which answers for a disk that is gone. tmpfs has nothing else. */
+	fd = openat(dir_fd, STAMP, O_RDONLY | O_CLOEXEC | O_DIRECT);
+	if (fd < 0 && errno == EINVAL)
+		fd = openat(dir_fd, STAMP, O_RDONLY | O_CLOEXEC);
+	if (fd >= 0) {
+		got = pread(fd, block, sizeof(block), 0);
+		close(fd);
+	}
+	return got > 0;
+}
+
 int spw_expect_no_file(const struct spw_inode *inode)
 {
 	struct name name = name_of(inode->ino, inode->epoch);
@@ -138,6 +170,13 @@ bool spw_fd_leave(struct spw_inode *inode)
 	return is_free;
 }
 
+void spw_fd_doubt(struct spw_inode *inode)
+{
+	pthread_mutex_lock(&inode->fd_lock);
+	inode->leaving = true;
+	pthread_mutex_unlock(&inode->fd_lock);
+}
+
 void spw_fd_stay(struct spw_inode *inode)
 {
 	pthread_mutex_lock(&inode->fd_lock);
@@ -176,15 +215,26 @@ int spw_fd_get(struct spw_inode *inode, enum spw_absent absent, int *fd)
 	return rc;
 }
 
-int spw_fd_get_to_read(struct spw_inode *inode, int *fd, bool *is_absent)
+int spw_fd_get_to_read(struct spw_inode *inode, struct spw_reader *reader)
 {
 	int rc;
 
 	pthread_mutex_lock(&inode->fd_lock);
-	rc = get_locked(inode, SPW_ABSENT_FAILS, fd);
-	*is_absent = atomic_load(&inode->is_absent);
+	rc = get_locked(inode, SPW_ABSENT_FAILS, &reader->fd);
+	reader->is_absent = atomic_load(&inode->is_absent);
+	reader->epoch = inode->epoch;
 	pthread_mutex_unlock(&inode->fd_lock);
 	return rc;
+}
+
+bool spw_fd_is_still(struct spw_inode *inode, const struct spw_reader *reader)
+{
+	bool is_still;
+
+	pthread_mutex_lock(&inode->fd_lock);
+	is_still = inode->epoch == reader->epoch;
+	pthread_mutex_unlock(&inode->fd_lock);
+	return is_still;
 }
 
 void spw_fd_hold(struct spw_inode *inode)

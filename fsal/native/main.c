@@ -161,6 +161,15 @@ static int ns_arrived(uint64_t ino, uint64_t epoch, uint64_t content_version, st
 	return call_attr(SPW_ARRIVED, &request, attr);
 }
 
+static int ns_lost(uint64_t ino, const char *reason, struct spw_attr *attr)
+{
+	struct spw_request request = {
+		.ino = ino, .name = reason, .name_len = (uint32_t)strlen(reason),
+	};
+
+	return call_attr(SPW_LOST, &request, attr);
+}
+
 static void ns_note_reads(const struct spw_read *reads, uint32_t count)
 {
 	struct spw_request request = {
@@ -236,6 +245,7 @@ static fsal_status_t init_config(struct fsal_module *module, config_file_t confi
 		.damages = ns_damages,
 		.evict = ns_evict,
 		.arrived = ns_arrived,
+		.lost = ns_lost,
 		.note_reads = ns_note_reads,
 		.acknowledged = ns_acknowledged,
 	};

@@ -106,6 +106,7 @@ static bool finish_locked(struct spw_inode *inode, const struct spw_seal *seal)
 	inode->sealed += seal->data.writes;
 	spw_space_sealed(atomic_exchange(&inode->grown, 0), seal->status == 0);
 	inode->write_open = false;
+	spw_expect_bytes_locked(inode);
 	let_go_locked(inode);
 	return true;
 }
