@@ -119,7 +119,7 @@ static void ns_reclaim(struct spw_orphan *orphans, uint32_t count)
 	struct spw_request request = { .orphans = orphans, .entries_max = count };
 	struct spw_reply reply;
 
-	/* The next start reclaims an orphan for which this fails. */
+	/* The sealer tries again for an orphan for which this fails. */
 	(void)spw_call(SPW_RECLAIM, &request, &reply);
 }
 
