@@ -169,7 +169,7 @@ def test_room_is_shared_and_never_overdrawn(tmp_path: Path, sanitizer: str) -> N
 
 @SANITIZERS
 def test_calls_that_wait_are_gathered(tmp_path: Path, sanitizer: str) -> None:
-    run_suite(tmp_path, "test_call", ("call.c",), sanitizer)
+    run_suite(tmp_path, "test_call", ("call.c",), sanitizer, "-DSPW_WAITING_MAX=20")
 
 
 @SANITIZERS
