@@ -134,7 +134,13 @@ class ReadStruct(ctypes.Structure):
 
 
 class SpaceStruct(ctypes.Structure):
-    _fields_ = (("headroom_bytes", u64), ("unsealed_bytes", u64), ("level", u32), ("flows", u32))
+    _fields_ = (
+        ("headroom_bytes", u64),
+        ("unsealed_bytes", u64),
+        ("level", u32),
+        ("flows", u32),
+        ("refused_opens", u64),
+    )
 
 
 class RemovedStruct(ctypes.Structure):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import resource
 import sys
 from functools import partial
 from pathlib import Path
@@ -35,6 +36,9 @@ def start(config_path: str, table_address: int) -> bool:
     """
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("spillway").setLevel(logging.INFO)
+    # Each open file of a client has a descriptor. The usual limit is 1,024.
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     table = bridge.TableStruct.from_address(table_address)
     bridge.check_sizes(table)
     try:

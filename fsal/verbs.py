@@ -323,6 +323,7 @@ class Verbs:
     def space(self, request: Any, reply: Any) -> None:
         self._ns.keep_mark()
         space = request.space
+        self._trouble.refused(space.refused_opens)
         reply.dirty_bytes = self._space.report(
             space.headroom_bytes, space.unsealed_bytes, Level(space.level), space.flows
         )

@@ -39,7 +39,7 @@ class Alarm(NamedTuple):
 
 def alarms_of(facts: Mapping[str, Any]) -> list[Alarm]:
     """Return the alarms, the worst first. Parameters: facts, of ``gateway.control.status``."""
-    kinds = (_processes, _bucket, _space, _disk, _files, _people)
+    kinds = (_processes, _bucket, _space, _disk, _descriptors, _files, _people)
     found = [one for kind in kinds for one in kind(facts)]
     return sorted(found, key=lambda one: one.kind != "bad")
 
@@ -117,6 +117,15 @@ def _disk(facts: Mapping[str, Any]) -> Iterator[Alarm]:
             f"The disk lost the local copies of {many}: they are fetched again",
             f"Check the disk: smartctl, the log of the kernel. The last: {last['path']}: "
             f"{last['reason']}.",
+        )
+
+
+def _descriptors(facts: Mapping[str, Any]) -> Iterator[Alarm]:
+    if not facts["disk"]["has_descriptors"]:
+        yield Alarm(
+            "bad",
+            "The NFS server has no descriptors left: clients wait for files",
+            "Raise LimitNOFILE of the NFS server, and restart it.",
         )
 
 

@@ -140,6 +140,9 @@ class Disk(BaseModel):
     used_bytes: int
     free_bytes: int
     lost_copies: LostCopies
+    has_descriptors: bool = Field(
+        description="Whether the NFS server had a descriptor for each file lately."
+    )
 
 
 class Status(BaseModel):

@@ -157,6 +157,7 @@ struct spw_space {
 	uint64_t unsealed_bytes; /* written and not yet in the namespace's rows */
 	uint32_t level;          /* enum spw_level */
 	uint32_t flows;          /* number of flows that wrote lately */
+	uint64_t refused_opens;  /* of data files, for want of descriptors, since the start */
 };
 
 /* An inode that lost a name. ino 0 means that none did. */

@@ -16,7 +16,7 @@ void spw_fd_release(struct spw_inode *inode);
 
 /* The effect of a missing data file. */
 enum spw_absent {
-	SPW_ABSENT_FAILS,    /* the call fails with ENOENT */
+	SPW_ABSENT_FAILS,    /* the call fails with ENOENT; it does not write to the file */
 	SPW_ABSENT_IF_NEW,   /* the file is made; EIO if it should have bytes */
 	SPW_ABSENT_IS_EMPTY, /* the file is made: its old bytes are not wanted */
 };
@@ -70,6 +70,9 @@ void spw_unlink(uint64_t ino, uint64_t epoch);
 
 /* Puts the directory entry of a new data file on stable storage, once. Returns 0 or an errno. */
 int spw_fd_sync_entry(struct spw_inode *inode);
+
+/* Returns how many opens of data files found no descriptor left since the start. */
+uint64_t spw_files_refused(void);
 
 /* Returns the descriptor of the data directory, for statfs. */
 int spw_files_dir_fd(void);

@@ -39,6 +39,7 @@ struct spw_inode {
 	pthread_mutex_t fd_lock;
 	int fd;                /* -1: closed */
 	uint64_t fd_epoch;     /* of the data file that `fd` is of */
+	bool fd_reads_only;    /* the disk was mounted read-only when it was opened */
 	unsigned int fd_users; /* open states and running operations */
 	bool may_create;       /* the row has no bytes, and the data file was not opened since */
 	bool leaving;          /* the epoch changes or is not known: no descriptor is given */

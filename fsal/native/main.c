@@ -210,6 +210,7 @@ static void ns_space(const struct spw_space *space, uint64_t *dirty_bytes)
 	struct spw_request request = { .space = *space };
 	struct spw_reply reply;
 
+	request.space.refused_opens = spw_files_refused();
 	if (spw_call(SPW_SPACE, &request, &reply) == 0)
 		*dirty_bytes = reply.dirty_bytes;
 }

@@ -91,6 +91,11 @@ def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     )
     if (lost := disk["lost_copies"])["files"]:
         yield "disk", _lost_text(**lost)
+    if not disk["has_descriptors"]:
+        yield (
+            "descriptors",
+            "USED UP: clients wait for files: raise LimitNOFILE of the NFS server, and restart it",
+        )
     yield from cached.lines(facts["cache"], share / 100)
     if facts["space"] is not None:
         yield "space", _space_text(facts["space"])

@@ -13,6 +13,7 @@ BUCKET_REFUSED = "bucket_refused"
 DISK_SLOW = "disk_slow"
 DISK_FULL = "disk_full"
 DISK_FAILING = "disk_failing"
+DESCRIPTORS_GONE = "descriptors_gone"
 FILES_STUCK = "files_stuck"
 FILES_DAMAGED = "files_damaged"
 NAMES_HELD = "names_held"
@@ -38,6 +39,7 @@ def of(facts: Mapping[str, Any]) -> dict[str, int]:
         DISK_SLOW: int(level == "slow"),
         DISK_FULL: int(level == "full"),
         DISK_FAILING: lost["files"] if lost["is_recent"] else 0,
+        DESCRIPTORS_GONE: int(not facts["disk"]["has_descriptors"]),
         FILES_STUCK: facts["stuck"]["files"],
         FILES_DAMAGED: len(cached.damaged(facts["cache"])),
         NAMES_HELD: facts["held"]["files"],

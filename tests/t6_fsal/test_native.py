@@ -131,6 +131,7 @@ INODE_FLAGS = (
     "-DSPW_LOST_AGAIN_MS=1000",
 )
 WRAPPED = {
+    "test_data_file": ("openat",),
     "test_evict": ("spw_fd_get_to_read",),
     "test_lost": ("spw_fd_get_to_read", "preadv", "pread"),
 }
