@@ -18,7 +18,7 @@ from gateway.db.named import Link
 from gateway.errors import NamespaceError, errno_of
 from gateway.types import Attr, Cred, Removed, SetAttr
 
-ABI = 12
+ABI = 13
 
 HAS_VERIFIER = 1
 FOR_WRITING = 2
@@ -57,6 +57,7 @@ CHANGES = (
     "removexattr",
     "evict",
     "arrived",
+    "lost",
     "note_reads",
 )
 """The operations that change the namespace."""
@@ -133,7 +134,13 @@ class ReadStruct(ctypes.Structure):
 
 
 class SpaceStruct(ctypes.Structure):
-    _fields_ = (("headroom_bytes", u64), ("unsealed_bytes", u64), ("level", u32), ("flows", u32))
+    _fields_ = (
+        ("headroom_bytes", u64),
+        ("unsealed_bytes", u64),
+        ("level", u32),
+        ("flows", u32),
+        ("refused_opens", u64),
+    )
 
 
 class RemovedStruct(ctypes.Structure):

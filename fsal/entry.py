@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import resource
 import sys
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from gateway.db.models import ROOT_INO
 from gateway.errors import TryAgain, UserError
 from gateway.namespace.facade import Namespace
 from gateway.namespace.space import Space
+from gateway.namespace.trouble import DiskTrouble
 
 NO_LIMIT = 2**64 - 1
 PARK_SECONDS = 5.0
@@ -34,6 +36,9 @@ def start(config_path: str, table_address: int) -> bool:
     """
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("spillway").setLevel(logging.INFO)
+    # Each open file of a client has a descriptor. The usual limit is 1,024.
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     table = bridge.TableStruct.from_address(table_address)
     bridge.check_sizes(table)
     try:
@@ -57,7 +62,7 @@ def start(config_path: str, table_address: int) -> bool:
     table.park_ms = int(min(PARK_SECONDS, settings.nfs.lease_seconds / 4) * 1000)
     table.acknowledges = int(bool(namespace.acknowledge))
     table.acknowledge_ms = int(settings.acknowledge.wait_seconds * 1000)
-    verbs = Verbs(namespace, Space(settings, namespace))
+    verbs = Verbs(namespace, Space(settings, namespace), DiskTrouble(settings))
     table.commits = namespace.commits.address
     table.batch = bridge.guard(verbs.batch)
     _alive.append(table.batch)

@@ -26,7 +26,8 @@ from gateway.namespace import content, create, remove, rename, residency, xattr
 from gateway.namespace.facade import Namespace
 from gateway.namespace.setattr import setattr_
 from gateway.namespace.space import Level, Space
-from gateway.types import Attr, Sealed
+from gateway.namespace.trouble import DiskTrouble
+from gateway.types import Attr, Residency, Sealed
 
 
 def put_buffer(request: Any, reply: Any, data: bytes) -> None:
@@ -50,8 +51,9 @@ class Verbs:
     transaction.
     """
 
-    def __init__(self, namespace: Namespace, space: Space) -> None:
+    def __init__(self, namespace: Namespace, space: Space, trouble: DiskTrouble) -> None:
         self._ns = namespace
+        self._trouble = trouble
         self._generation = namespace.boot.generation
         self._space = space
 
@@ -214,6 +216,18 @@ class Verbs:
     def arrived(self, request: Any) -> Change:
         return self._make(Operation(residency.arrived, request.ino, request.ino2, request.cookie))
 
+    def lost(self, request: Any) -> Change:
+        reason = name_of(request).decode("utf-8", "replace")
+        operation = Operation(content.lost, request.ino, reason)
+
+        def finish(request: Any, reply: Any) -> None:
+            attr = operation.outcome()
+            put_attr(reply.attr, attr)
+            if attr.residency == Residency.ABSENT:
+                self._trouble.lost(request.ino, reason)
+
+        return [operation], finish
+
     def note_reads(self, request: Any) -> Change:
         reads = (bridge.ReadStruct * request.entries_max).from_address(request.buffer)
         operation = Operation(residency.note_reads, [(one.ino, one.read_ns) for one in reads])
@@ -309,6 +323,7 @@ class Verbs:
     def space(self, request: Any, reply: Any) -> None:
         self._ns.keep_mark()
         space = request.space
+        self._trouble.refused(space.refused_opens)
         reply.dirty_bytes = self._space.report(
             space.headroom_bytes, space.unsealed_bytes, Level(space.level), space.flows
         )

@@ -90,6 +90,8 @@ def of_status(facts: Mapping[str, Any]) -> Iterator[Metric]:
     yield from gauge("disk_size_bytes", "Size of the disk.", disk["total_bytes"])
     yield from gauge("disk_used_bytes", "Of the disk.", disk["used_bytes"])
     yield from gauge("disk_free_bytes", "For users that are not root.", disk["free_bytes"])
+    text = "Local copies that the disk lost, and that were fetched again."
+    yield counter("disk_lost_copies", text, [], [([], disk["lost_copies"]["files"])])
     yield gauges(
         *("trash_bytes", "Bytes of the checkpoints in the trash.", "place"),
         {"disk": facts["trash"]["local_bytes"], "bucket": facts["trash"]["bucket_bytes"]},

@@ -39,7 +39,8 @@ class Alarm(NamedTuple):
 
 def alarms_of(facts: Mapping[str, Any]) -> list[Alarm]:
     """Return the alarms, the worst first. Parameters: facts, of ``gateway.control.status``."""
-    found = [*_processes(facts), *_bucket(facts), *_space(facts), *_files(facts), *_people(facts)]
+    kinds = (_processes, _bucket, _space, _disk, _descriptors, _files, _people)
+    found = [one for kind in kinds for one in kind(facts)]
     return sorted(found, key=lambda one: one.kind != "bad")
 
 
@@ -103,6 +104,28 @@ def _space(facts: Mapping[str, Any]) -> Iterator[Alarm]:
             "warn",
             "Room gets short: writers are slowed to the pace of the drain",
             "It passes when the drain has caught up. If not: raise the limit, or delete files.",
+        )
+
+
+def _disk(facts: Mapping[str, Any]) -> Iterator[Alarm]:
+    lost = facts["disk"]["lost_copies"]
+    if lost["is_recent"]:
+        many = "1 file" if lost["files"] == 1 else f"{lost['files']:,} files"
+        last = lost["last"]
+        yield Alarm(
+            "bad",
+            f"The disk lost the local copies of {many}: they are fetched again",
+            f"Check the disk: smartctl, the log of the kernel. The last: {last['path']}: "
+            f"{last['reason']}.",
+        )
+
+
+def _descriptors(facts: Mapping[str, Any]) -> Iterator[Alarm]:
+    if not facts["disk"]["has_descriptors"]:
+        yield Alarm(
+            "bad",
+            "The NFS server has no descriptors left: clients wait for files",
+            "Raise LimitNOFILE of the NFS server, and restart it.",
         )
 
 

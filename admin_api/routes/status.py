@@ -116,6 +116,22 @@ class Cache(BaseModel):
     dropped_readers: list[str]
 
 
+class LostCopy(BaseModel):
+    """A local copy that the disk lost."""
+
+    path: str
+    reason: str
+    age_seconds: float
+
+
+class LostCopies(BaseModel):
+    """Local copies that the disk lost, of files that the bucket has."""
+
+    files: int
+    last: LostCopy | None
+    is_recent: bool = Field(description="Whether the last was lost in the last 24 hours.")
+
+
 class Disk(BaseModel):
     """The local disk."""
 
@@ -123,6 +139,10 @@ class Disk(BaseModel):
     total_bytes: int
     used_bytes: int
     free_bytes: int
+    lost_copies: LostCopies
+    has_descriptors: bool = Field(
+        description="Whether the NFS server had a descriptor for each file lately."
+    )
 
 
 class Status(BaseModel):

@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-#define SPW_ABI 12
+#define SPW_ABI 13
 
 /* Kinds of inodes: the numbers of Ganesha's object_file_type_t. */
 enum spw_kind { SPW_REGULAR = 1, SPW_SYMLINK = 4, SPW_DIRECTORY = 7 };
@@ -55,6 +55,8 @@ enum spw_op {
 	SPW_REMOVEXATTR,   /* ino, name                        -> attr */
 	SPW_EVICT,         /* ino, cookie = content version    -> attr (EBUSY: not clean) */
 	SPW_ARRIVED,       /* ino, ino2 = epoch, cookie = content version -> attr */
+	SPW_LOST,          /* ino, name = reason -> attr: absent if the bucket has the file; if not,
+			    * the reason is recorded as its damage */
 	SPW_NOTE_READS,    /* buffer of spw_read, entries_max of them */
 	/* calls that neither wait in a queue nor keep others waiting */
 	SPW_SPACE,         /* space                            -> dirty_bytes */
@@ -155,6 +157,7 @@ struct spw_space {
 	uint64_t unsealed_bytes; /* written and not yet in the namespace's rows */
 	uint32_t level;          /* enum spw_level */
 	uint32_t flows;          /* number of flows that wrote lately */
+	uint64_t refused_opens;  /* of data files, for want of descriptors, since the start */
 };
 
 /* An inode that lost a name. ino 0 means that none did. */

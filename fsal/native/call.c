@@ -10,6 +10,7 @@
  */
 #include "call.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -23,6 +24,11 @@
 #include "thread.h"
 
 #define TOGETHER 64u
+/* Calls that wait for a lane, beside those that are in Python: RPC_Ioq_ThrdMax in
+ * gateway/cli/ganesha_conf.py leaves threads for all that needs no name, while both lanes stand still. */
+#ifndef SPW_WAITING_MAX
+#define SPW_WAITING_MAX 128u
+#endif
 
 enum { WAITING, ANSWERED };
 
@@ -40,6 +46,7 @@ static struct lane {
 	pthread_cond_t left;
 	bool busy; /* a thread is in Python, or chosen to be */
 	bool mine; /* that thread is the lane's own */
+	unsigned int waiting;
 	struct waiting *first, **last;
 } changes = { .lock = PTHREAD_MUTEX_INITIALIZER,
 	      .left = PTHREAD_COND_INITIALIZER,
@@ -59,6 +66,7 @@ static void append_locked(struct lane *lane, struct waiting *call)
 {
 	*lane->last = call;
 	lane->last = &call->next;
+	lane->waiting++;
 }
 
 /* Takes up to TOGETHER calls from the queue. */
@@ -72,6 +80,7 @@ static unsigned int take_locked(struct lane *lane, struct waiting **calls)
 	}
 	if (lane->first == NULL)
 		lane->last = &lane->first;
+	lane->waiting -= count;
 	return count;
 }
 
@@ -139,6 +148,24 @@ int spw_calls_start(void)
 	return rc != 0 ? rc : spw_thread_start(serve, &reads);
 }
 
+/* Returns whether a call is refused while many wait. Threads of our own are few, and do not ask again at
+ * once. */
+static bool is_clients(enum spw_op op)
+{
+	switch (op) {
+	case SPW_SEAL:
+	case SPW_RECLAIM:
+	case SPW_DAMAGE:
+	case SPW_LOST:
+	case SPW_EVICT:
+	case SPW_ARRIVED:
+	case SPW_NOTE_READS:
+		return false;
+	default:
+		return true;
+	}
+}
+
 int spw_call(enum spw_op op, const struct spw_request *request, struct spw_reply *reply)
 {
 	struct waiting call = { .item = { .op = op, .request = request, .reply = reply } };
@@ -150,6 +177,11 @@ int spw_call(enum spw_op op, const struct spw_request *request, struct spw_reply
 		return reply->status;
 	}
 	pthread_mutex_lock(&lane->lock);
+	if (lane->waiting >= SPW_WAITING_MAX && is_clients(op)) {
+		pthread_mutex_unlock(&lane->lock);
+		reply->named_in = 0;
+		return reply->status = EAGAIN;
+	}
 	append_locked(lane, &call);
 	is_alone = !lane->busy;
 	lane->busy = true;

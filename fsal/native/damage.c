@@ -107,6 +107,12 @@ void spw_damage_recall(struct spw_inode *inode)
 	pthread_mutex_unlock(&known.lock);
 }
 
+void spw_damage_noted(struct spw_inode *inode)
+{
+	remember(inode->ino, true);
+	atomic_store(&inode->is_noted, true);
+}
+
 void spw_damage_note(struct spw_inode *inode, const char *reason)
 {
 	int rc = spw_namespace()->damage(inode->ino, reason);

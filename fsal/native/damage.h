@@ -14,6 +14,9 @@ void spw_damage_recall(struct spw_inode *inode);
  * namespace does not answer, the sealer tries again after the next writer. */
 void spw_damage_note(struct spw_inode *inode, const char *reason);
 
+/* Takes in damage that the namespace has recorded by itself. */
+void spw_damage_noted(struct spw_inode *inode);
+
 /* Records that the file has no lost bytes any more. Returns 0 or an errno. */
 int spw_damage_clear(struct spw_inode *inode);
 

@@ -8,15 +8,19 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define ASIDE "../lost+found" /* gateway/data/layout.py has the same place */
 #define ASIDE_MAX 1000u
+#define KEPT_DESCRIPTORS 64u
+#define STAMP "stamp.json" /* gateway/data/stamp.py has the same name */
 #define SHARDS 256u /* gateway/data/layout.py has the same rule */
 
 static int shard_fd[SHARDS];
 static int dir_fd = -1;
+static atomic_uint_fast64_t refused;
 
 int spw_files_start(const char *dir)
 {
@@ -37,6 +41,11 @@ int spw_files_start(const char *dir)
 int spw_files_dir_fd(void)
 {
 	return dir_fd;
+}
+
+uint64_t spw_files_refused(void)
+{
+	return atomic_load(&refused);
 }
 
 struct name {
@@ -81,6 +90,37 @@ static int set_aside(int shard, const char *name)
 	return rc;
 }
 
+void spw_set_aside(uint64_t ino, uint64_t epoch)
+{
+	struct name name = name_of(ino, epoch);
+	int shard = shard_fd[ino % SHARDS], rc = 0;
+
+	if (faccessat(shard, name.text, F_OK, 0) == 0)
+		rc = set_aside(shard, name.text);
+	else if (errno != ENOENT)
+		rc = errno;
+	if (rc != 0)
+		fprintf(stderr, "spillway: %s: cannot be moved to lost+found: %s\n", name.text,
+			strerror(rc));
+}
+
+bool spw_files_answer(void)
+{
+	_Alignas(4096) char block[4096];
+	ssize_t got = -1;
+	int fd;
+
+	/* Without the page cache, which answers for a disk that is gone. tmpfs has nothing else. */
+	fd = openat(dir_fd, STAMP, O_RDONLY | O_CLOEXEC | O_DIRECT);
+	if (fd < 0 && errno == EINVAL)
+		fd = openat(dir_fd, STAMP, O_RDONLY | O_CLOEXEC);
+	if (fd >= 0) {
+		got = pread(fd, block, sizeof(block), 0);
+		close(fd);
+	}
+	return got > 0;
+}
+
 int spw_expect_no_file(const struct spw_inode *inode)
 {
 	struct name name = name_of(inode->ino, inode->epoch);
@@ -94,23 +134,48 @@ int spw_expect_no_file(const struct spw_inode *inode)
 	return rc == 0 ? 0 : EIO;
 }
 
+/* Opens a data file, unless only the descriptors are left that names, connections and reports need.
+ * Returns a descriptor, or -1 with errno. */
+static int open_file(int shard, const char *name, int flags)
+{
+	int fd = openat(shard, name, flags | O_CLOEXEC, 0600);
+	struct rlimit limit;
+
+	if (fd < 0 || getrlimit(RLIMIT_NOFILE, &limit) != 0 ||
+	    (rlim_t)fd + KEPT_DESCRIPTORS < limit.rlim_cur)
+		return fd;
+	close(fd);
+	errno = EMFILE;
+	return -1;
+}
+
 /* Opens the data file of the present epoch, in place of an older one that is open. A call that
  * still uses the descriptor has the one or the other. */
 static int open_locked(struct spw_inode *inode, enum spw_absent absent)
 {
 	struct name name = name_of(inode->ino, inode->epoch);
 	int shard = shard_fd[inode->ino % SHARDS], fd;
+	bool reads_only = false;
 	struct stat st;
 
-	fd = openat(shard, name.text, O_RDWR | O_CLOEXEC);
+	fd = open_file(shard, name.text, O_RDWR);
+	/* A disk that met an error is mounted read-only: what is on it can be read all the same. */
+	if (fd < 0 && errno == EROFS && absent == SPW_ABSENT_FAILS) {
+		reads_only = true;
+		fd = open_file(shard, name.text, O_RDONLY);
+	}
 	if (fd < 0 && errno == ENOENT && absent != SPW_ABSENT_FAILS) {
 		if (absent == SPW_ABSENT_IF_NEW && !inode->may_create)
 			return EIO;
-		fd = openat(shard, name.text, O_RDWR | O_CLOEXEC | O_CREAT | O_EXCL, 0600);
+		fd = open_file(shard, name.text, O_RDWR | O_CREAT | O_EXCL);
 		atomic_store(&inode->entry_durable, false);
 	}
-	if (fd < 0) /* a lack of descriptors passes, so the client should come back */
-		return errno == EMFILE || errno == ENFILE ? EAGAIN : errno;
+	if (fd < 0 && (errno == EMFILE || errno == ENFILE)) { /* the client should come back */
+		atomic_fetch_add(&refused, 1);
+		return EAGAIN;
+	}
+	if (fd < 0)
+		return errno;
 	if (inode->fd >= 0) {
 		(void)dup3(fd, inode->fd, O_CLOEXEC); /* it cannot fail: both are open */
 		close(fd);
@@ -118,6 +183,7 @@ static int open_locked(struct spw_inode *inode, enum spw_absent absent)
 		inode->fd = fd;
 	}
 	inode->fd_epoch = inode->epoch;
+	inode->fd_reads_only = reads_only;
 	inode->may_create = false;
 	/* Bytes that are there already were sealed, and their directory entry was synced with
 	 * them. */
@@ -136,6 +202,13 @@ bool spw_fd_leave(struct spw_inode *inode)
 		inode->leaving = true;
 	pthread_mutex_unlock(&inode->fd_lock);
 	return is_free;
+}
+
+void spw_fd_doubt(struct spw_inode *inode)
+{
+	pthread_mutex_lock(&inode->fd_lock);
+	inode->leaving = true;
+	pthread_mutex_unlock(&inode->fd_lock);
 }
 
 void spw_fd_stay(struct spw_inode *inode)
@@ -158,7 +231,8 @@ static int get_locked(struct spw_inode *inode, enum spw_absent absent, int *fd)
 
 	if (inode->leaving)
 		rc = EAGAIN;
-	else if (inode->fd < 0 || inode->fd_epoch != inode->epoch)
+	else if (inode->fd < 0 || inode->fd_epoch != inode->epoch ||
+		 (inode->fd_reads_only && absent != SPW_ABSENT_FAILS))
 		rc = open_locked(inode, absent);
 	if (rc == 0)
 		inode->fd_users++;
@@ -176,15 +250,26 @@ int spw_fd_get(struct spw_inode *inode, enum spw_absent absent, int *fd)
 	return rc;
 }
 
-int spw_fd_get_to_read(struct spw_inode *inode, int *fd, bool *is_absent)
+int spw_fd_get_to_read(struct spw_inode *inode, struct spw_reader *reader)
 {
 	int rc;
 
 	pthread_mutex_lock(&inode->fd_lock);
-	rc = get_locked(inode, SPW_ABSENT_FAILS, fd);
-	*is_absent = atomic_load(&inode->is_absent);
+	rc = get_locked(inode, SPW_ABSENT_FAILS, &reader->fd);
+	reader->is_absent = atomic_load(&inode->is_absent);
+	reader->epoch = inode->epoch;
 	pthread_mutex_unlock(&inode->fd_lock);
 	return rc;
+}
+
+bool spw_fd_is_still(struct spw_inode *inode, const struct spw_reader *reader)
+{
+	bool is_still;
+
+	pthread_mutex_lock(&inode->fd_lock);
+	is_still = inode->epoch == reader->epoch;
+	pthread_mutex_unlock(&inode->fd_lock);
+	return is_still;
 }
 
 void spw_fd_hold(struct spw_inode *inode)

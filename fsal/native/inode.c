@@ -60,6 +60,7 @@ static struct spw_inode *inode_new(const struct spw_attr *attr, uint64_t born)
 	inode->epoch = attr->epoch;
 	inode->born = born;
 	inode->fd = -1;
+	atomic_store(&inode->least_bytes, UINT64_MAX);
 	atomic_store(&inode->is_absent, is_absent(attr));
 	spw_damage_recall(inode);
 	pthread_mutex_init(&inode->fd_lock, NULL);
@@ -266,6 +267,14 @@ void spw_learn_locked(struct spw_inode *inode, const struct spw_attr *attr)
 	inode->attr = *attr;
 	inode->attr_known = true;
 	inode->change_seen = attr->change;
+	spw_expect_bytes_locked(inode);
+}
+
+void spw_expect_bytes_locked(struct spw_inode *inode)
+{
+	uint64_t least = inode->attr_known ? inode->attr.size : UINT64_MAX;
+
+	atomic_store(&inode->least_bytes, inode->write_open ? 0 : least);
 }
 
 void spw_changed(const struct spw_attr *attr)

@@ -39,6 +39,7 @@ struct spw_inode {
 	pthread_mutex_t fd_lock;
 	int fd;                /* -1: closed */
 	uint64_t fd_epoch;     /* of the data file that `fd` is of */
+	bool fd_reads_only;    /* the disk was mounted read-only when it was opened */
 	unsigned int fd_users; /* open states and running operations */
 	bool may_create;       /* the row has no bytes, and the data file was not opened since */
 	bool leaving;          /* the epoch changes or is not known: no descriptor is given */
@@ -69,15 +70,19 @@ struct spw_inode {
 	atomic_uint_fast64_t synced; /* the number of these changes on stable storage */
 	uint64_t sealed;             /* the number of these that the namespace knows; under meta */
 	uint64_t row_size;           /* size in its row when it was opened for writing */
+	/* Bytes that the data file has at least: fewer means lost bytes. 0 while the file is open
+	 * for writing; UINT64_MAX while the row is not known. Changes under `meta`. */
+	atomic_uint_fast64_t least_bytes;
 	uint64_t row_used;           /* allocated bytes in its row; while open for writing */
 	atomic_uint_fast64_t grown;  /* bytes on the disk beyond `row_used` */
 	uint64_t top;                /* directory below the root that it is in; 0: not asked yet */
-	atomic_int error;            /* set for good when an fdatasync failed (0: none) */
+	atomic_int error;            /* set for good when bytes were lost (0: none) */
 	atomic_bool is_noted;        /* the namespace has a row for the error */
 
 	atomic_bool is_absent; /* its bytes are in the bucket; not set while `fd` has users */
 	struct spw_cold *cold; /* its granules, while it is absent; under the lock of cold.c */
 	atomic_uint_least32_t read_minute; /* of the last read that was noted */
+	uint64_t lost_ms; /* when its data file was last given up; 0: never; under `meta` */
 };
 
 /* Prepares the table. Call it before any other function of this header. */
@@ -134,6 +139,10 @@ void spw_inode_hold(struct spw_inode *inode);
 /* Keeps attributes that the namespace answered, unless newer ones are known. Only inode.c, writer.c
  * and seal.c call this. `meta` is held. */
 void spw_learn_locked(struct spw_inode *inode, const struct spw_attr *attr);
+
+/* Sets `least_bytes` by the row and by whether the file is open for writing. Only writer.c and seal.c
+ * call this, after they changed `write_open`. `meta` is held. */
+void spw_expect_bytes_locked(struct spw_inode *inode);
 
 /* Fills the attributes of the row, and asks for them if they are not known. `meta` is held. Returns
  * 0 or an errno. */

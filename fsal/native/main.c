@@ -119,7 +119,7 @@ static void ns_reclaim(struct spw_orphan *orphans, uint32_t count)
 	struct spw_request request = { .orphans = orphans, .entries_max = count };
 	struct spw_reply reply;
 
-	/* The next start reclaims an orphan for which this fails. */
+	/* The sealer tries again for an orphan for which this fails. */
 	(void)spw_call(SPW_RECLAIM, &request, &reply);
 }
 
@@ -159,6 +159,15 @@ static int ns_arrived(uint64_t ino, uint64_t epoch, uint64_t content_version, st
 	struct spw_request request = { .ino = ino, .ino2 = epoch, .cookie = content_version };
 
 	return call_attr(SPW_ARRIVED, &request, attr);
+}
+
+static int ns_lost(uint64_t ino, const char *reason, struct spw_attr *attr)
+{
+	struct spw_request request = {
+		.ino = ino, .name = reason, .name_len = (uint32_t)strlen(reason),
+	};
+
+	return call_attr(SPW_LOST, &request, attr);
 }
 
 static void ns_note_reads(const struct spw_read *reads, uint32_t count)
@@ -201,6 +210,7 @@ static void ns_space(const struct spw_space *space, uint64_t *dirty_bytes)
 	struct spw_request request = { .space = *space };
 	struct spw_reply reply;
 
+	request.space.refused_opens = spw_files_refused();
 	if (spw_call(SPW_SPACE, &request, &reply) == 0)
 		*dirty_bytes = reply.dirty_bytes;
 }
@@ -236,6 +246,7 @@ static fsal_status_t init_config(struct fsal_module *module, config_file_t confi
 		.damages = ns_damages,
 		.evict = ns_evict,
 		.arrived = ns_arrived,
+		.lost = ns_lost,
 		.note_reads = ns_note_reads,
 		.acknowledged = ns_acknowledged,
 	};

@@ -144,8 +144,9 @@ static fsal_status_t readdir_(struct fsal_obj_handle *dir, fsal_cookie_t *whence
 	request.buffer = gsh_malloc(READDIR_BYTES);
 	request.buffer_bytes = READDIR_BYTES;
 	request.cookie = whence != NULL ? *whence : 0;
-	*eof = false;
-	while (more) {
+	/* Cookies are positive in the database, so no entry comes after a greater one. */
+	*eof = request.cookie > INT64_MAX;
+	while (more && !*eof) {
 		uint64_t asked = spw_asked(), began = spw_dentry_asked();
 
 		rc = spw_call(SPW_READDIR, &request, &reply);

@@ -22,6 +22,9 @@ struct spw_inode_ops {
 	int (*evict)(uint64_t ino, uint64_t content_version, struct spw_attr *attr);
 	int (*arrived)(uint64_t ino, uint64_t epoch, uint64_t content_version,
 		       struct spw_attr *attr);
+	/* Says that the data file lacks bytes of the row, or cannot be read. The file becomes absent
+	 * if the bucket has it, which *attr tells; if not, the reason is recorded as its damage. */
+	int (*lost)(uint64_t ino, const char *reason, struct spw_attr *attr);
 	/* Records when files were read. No inode is given twice. */
 	void (*note_reads)(const struct spw_read *reads, uint32_t count);
 	/* Says whether the bucket has the file as it is (enum spw_ack). */

@@ -11,7 +11,8 @@
 #include "thread.h"
 
 #define GATHER_US 2000
-#define PAUSE_MS 1000u /* after the first failed seal of a file; each next pause is twice as long */
+/* After the first failed seal of a file, or reclaim; each next pause is twice as long. */
+#define PAUSE_MS 1000u
 #define PAUSE_MAX_MS 32000u
 
 struct orphan {
@@ -29,6 +30,8 @@ static struct {
 	struct spw_inode *later; /* inodes that wait until their `again_ms` */
 	uint64_t due_ms;         /* the earliest `again_ms` of them */
 	struct orphan *orphans;
+	uint64_t orphans_due_ms; /* no orphan is taken before it */
+	uint32_t orphans_pause_ms;
 	unsigned int in_hand;
 } queue = { .lock = PTHREAD_MUTEX_INITIALIZER,
 	    .idle = PTHREAD_COND_INITIALIZER,
@@ -56,6 +59,13 @@ bool spw_queue_add(struct spw_inode *inode)
 	return is_new;
 }
 
+static uint32_t longer_ms(uint32_t pause_ms)
+{
+	uint32_t longer = pause_ms == 0 ? PAUSE_MS : pause_ms * 2;
+
+	return longer < PAUSE_MAX_MS ? longer : PAUSE_MAX_MS;
+}
+
 bool spw_queue_again(struct spw_inode *inode)
 {
 	bool is_new;
@@ -64,9 +74,7 @@ bool spw_queue_again(struct spw_inode *inode)
 	is_new = !inode->unsealed;
 	if (is_new) {
 		inode->unsealed = true;
-		inode->pause_ms = inode->pause_ms == 0 ? PAUSE_MS : inode->pause_ms * 2;
-		if (inode->pause_ms > PAUSE_MAX_MS)
-			inode->pause_ms = PAUSE_MAX_MS;
+		inode->pause_ms = longer_ms(inode->pause_ms);
 		inode->again_ms = spw_clock_ms() + inode->pause_ms;
 		if (queue.later == NULL || inode->again_ms < queue.due_ms)
 			queue.due_ms = inode->again_ms;
@@ -109,12 +117,12 @@ static void resume_locked(void)
 	}
 }
 
-void spw_queue_orphan(uint64_t ino, uint64_t epoch)
+static void add_orphan(uint64_t ino, uint64_t epoch)
 {
 	struct orphan *orphan = malloc(sizeof(*orphan));
 
 	if (orphan == NULL)
-		return; /* the next start reclaims it */
+		abort(); /* as Ganesha's own allocator does */
 	orphan->what = (struct spw_orphan){ .ino = ino, .epoch = epoch, .status = EIO };
 	pthread_mutex_lock(&queue.lock);
 	orphan->next = queue.orphans;
@@ -123,11 +131,39 @@ void spw_queue_orphan(uint64_t ino, uint64_t epoch)
 	pthread_mutex_unlock(&queue.lock);
 }
 
+void spw_queue_orphan(uint64_t ino, uint64_t epoch)
+{
+	add_orphan(ino, epoch);
+}
+
+void spw_queue_orphans_done(const struct spw_orphan *orphans, unsigned int count)
+{
+	bool failed = false;
+
+	for (unsigned int i = 0; i < count; i++) {
+		/* ENOENT: it is no orphan. */
+		if (orphans[i].status == 0 || orphans[i].status == ENOENT)
+			continue;
+		failed = true;
+		add_orphan(orphans[i].ino, orphans[i].epoch);
+	}
+	pthread_mutex_lock(&queue.lock);
+	queue.orphans_pause_ms = failed ? longer_ms(queue.orphans_pause_ms) : 0;
+	queue.orphans_due_ms = failed ? spw_clock_ms() + queue.orphans_pause_ms : 0;
+	pthread_mutex_unlock(&queue.lock);
+}
+
+static bool has_orphans_locked(void)
+{
+	return queue.orphans != NULL &&
+	       (queue.orphans_due_ms == 0 || spw_clock_ms() >= queue.orphans_due_ms);
+}
+
 static unsigned int dequeue_orphans_locked(struct spw_orphan *orphans)
 {
 	unsigned int count = 0;
 
-	while (count < SPW_QUEUE_BATCH && queue.orphans != NULL) {
+	while (count < SPW_QUEUE_BATCH && has_orphans_locked()) {
 		struct orphan *orphan = queue.orphans;
 
 		orphans[count++] = orphan->what;
@@ -139,10 +175,14 @@ static unsigned int dequeue_orphans_locked(struct spw_orphan *orphans)
 
 static void wait_locked(void)
 {
-	if (queue.later == NULL)
+	uint64_t due_ms = queue.later != NULL ? queue.due_ms : UINT64_MAX;
+
+	if (queue.orphans != NULL && queue.orphans_due_ms < due_ms)
+		due_ms = queue.orphans_due_ms;
+	if (due_ms == UINT64_MAX)
 		pthread_cond_wait(&queue.work, &queue.lock);
 	else
-		(void)spw_wait_until(&queue.work, &queue.lock, queue.due_ms);
+		(void)spw_wait_until(&queue.work, &queue.lock, due_ms);
 	resume_locked();
 }
 
@@ -153,8 +193,8 @@ unsigned int spw_queue_take(struct spw_inode **inodes, struct spw_orphan *orphan
 
 	pthread_mutex_lock(&queue.lock);
 	resume_locked();
-	if (queue.first == NULL && queue.orphans == NULL) {
-		while (queue.first == NULL && queue.orphans == NULL)
+	if (queue.first == NULL && !has_orphans_locked()) {
+		while (queue.first == NULL && !has_orphans_locked())
 			wait_locked();
 		pthread_mutex_unlock(&queue.lock);
 		/* The pause gathers more work for the batch. No call waits for the sealer. */

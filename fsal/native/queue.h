@@ -27,6 +27,10 @@ void spw_queue_settled(struct spw_inode *inode);
 /* Queues an inode that lost its last name and that nothing has open. */
 void spw_queue_orphan(uint64_t ino, uint64_t epoch);
 
+/* Takes the results of a batch of orphans. Those that could not be reclaimed are queued again, and no
+ * orphan is taken for a while: at first 1 s, with each batch that fails twice as long. */
+void spw_queue_orphans_done(const struct spw_orphan *orphans, unsigned int count);
+
 /* Waits until there is work, and takes it: files, each with a handle, and orphans, at most
  * SPW_QUEUE_BATCH of each. Returns the number of files. */
 unsigned int spw_queue_take(struct spw_inode **inodes, struct spw_orphan *orphans,

@@ -10,10 +10,7 @@
 #include "fd.h"
 #include "namespace.h"
 
-/* Takes what the namespace says of an epoch that is not known, as after an eviction without an
- * answer. While that is not known either, no descriptor is given: the epoch decides which data file
- * a writer gets. */
-static void settle_locked(struct spw_inode *inode)
+void spw_settle_locked(struct spw_inode *inode)
 {
 	struct spw_attr attr;
 
@@ -28,7 +25,7 @@ bool spw_settle(struct spw_inode *inode)
 	if (pthread_mutex_trylock(&inode->meta) != 0)
 		return false;
 	if (inode->leaving)
-		settle_locked(inode);
+		spw_settle_locked(inode);
 	is_known = !inode->leaving;
 	pthread_mutex_unlock(&inode->meta);
 	return is_known;
@@ -43,7 +40,7 @@ static int evict_locked(struct spw_inode *inode, uint64_t content_version, struc
 
 	/* The end of a refused eviction would make an epoch believed that is not known. */
 	if (inode->leaving)
-		settle_locked(inode);
+		spw_settle_locked(inode);
 	if (inode->leaving)
 		return EAGAIN;
 	*epoch = inode->epoch;
@@ -53,7 +50,7 @@ static int evict_locked(struct spw_inode *inode, uint64_t content_version, struc
 	if (rc == 0)
 		spw_place_locked(inode, attr);
 	else if (rc == EIO) /* the namespace failed after the commit, or before */
-		settle_locked(inode);
+		spw_settle_locked(inode);
 	else
 		spw_fd_stay(inode);
 	return rc;

@@ -20,6 +20,11 @@ int spw_evict(struct spw_inode *inode, uint64_t content_version, struct spw_attr
  * is not while another call has `meta`: a READ does not wait for an eviction. */
 bool spw_settle(struct spw_inode *inode);
 
+/* Takes what the namespace says of an epoch that is not known, as after an eviction without an answer.
+ * While that is not known either, no descriptor is given: the epoch decides which data file a writer
+ * gets. `meta` is held. */
+void spw_settle_locked(struct spw_inode *inode);
+
 /* Makes a file resident, all of whose bytes are on stable storage. attr: of the file afterwards.
  * Returns 0, ESTALE if the file has another epoch or version, or an errno. */
 int spw_arrived(struct spw_inode *inode, uint64_t epoch, uint64_t content_version,

@@ -106,6 +106,7 @@ static bool finish_locked(struct spw_inode *inode, const struct spw_seal *seal)
 	inode->sealed += seal->data.writes;
 	spw_space_sealed(atomic_exchange(&inode->grown, 0), seal->status == 0);
 	inode->write_open = false;
+	spw_expect_bytes_locked(inode);
 	let_go_locked(inode);
 	return true;
 }
@@ -151,11 +152,13 @@ static void seal_batch(struct spw_inode **inodes, unsigned int count)
  * the bytes of a file with a row. */
 static void reclaim_batch(struct spw_orphan *orphans, unsigned int count)
 {
-	if (count > 0)
-		spw_namespace()->reclaim(orphans, count);
+	if (count == 0)
+		return;
+	spw_namespace()->reclaim(orphans, count);
 	for (unsigned int i = 0; i < count; i++)
 		if (orphans[i].status == 0)
 			spw_reclaimed(orphans[i].ino, orphans[i].epoch);
+	spw_queue_orphans_done(orphans, count);
 }
 
 static void *sealer(void *argument)

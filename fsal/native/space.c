@@ -21,7 +21,7 @@
 #define FULL_PART 16    /* below this fraction of the slow part the level is FULL */
 #define PROGRESS_BYTES (1 << 20)
 #define REFUSAL_KEPT_MS 20000u /* clients ask again after 15 s at the latest */
-#define WAITERS_MAX 32u        /* of the server's 200 threads */
+#define WAITERS_MAX 32u        /* of the server's 512 threads */
 #define WRITE_MAX_BYTES (9 << 20) /* the server's buffer: a larger request is an ALLOCATE */
 #define FLOWS 256u
 #define FLOW_IDLE_MS 2000u

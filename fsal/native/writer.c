@@ -8,6 +8,7 @@
 
 #include "clock.h"
 #include "fd.h"
+#include "lost.h"
 #include "namespace.h"
 #include "queue.h"
 #include "residency.h"
@@ -48,6 +49,18 @@ static bool is_untouched_locked(const struct spw_inode *inode, const struct spw_
 	       inode->change_seen == created->change;
 }
 
+/* Looks whether the data file has the bytes of the row: as soon as the file is open for writing, the
+ * data file is the truth, and what it lacks would be sealed as cut off. A file whose bytes are lost
+ * may be opened, because it is emptied in this way, but not be written before. */
+static int require_bytes_locked(struct spw_inode *inode, bool is_emptied)
+{
+	int rc = spw_too_short_locked(inode);
+
+	if (rc == EIO && (is_emptied || atomic_load(&inode->error) != 0))
+		return 0;
+	return rc == EAGAIN && atomic_load(&inode->is_absent) ? 0 : rc;
+}
+
 /* Opens the inode for writing in the namespace. The version moves, and from here on fstat is the
  * truth. An mtime that a client set since the seal is only in the row, so the data file gets it. An
  * absent file has no data file that counts: only a writer that empties it needs none. */
@@ -55,6 +68,8 @@ static int open_locked(struct spw_inode *inode, bool is_emptied, struct spw_attr
 {
 	int rc = spw_attr_locked(inode, attr);
 
+	if (rc == 0 && !atomic_load(&inode->is_absent))
+		rc = require_bytes_locked(inode, is_emptied);
 	if (rc == 0 && !atomic_load(&inode->is_absent))
 		rc = carry_mtime(inode, attr->mtime_ns);
 	else if (rc == 0 && !is_emptied)
@@ -69,6 +84,7 @@ static void begin_locked(struct spw_inode *inode, const struct spw_attr *attr)
 	spw_learn_locked(inode, attr);
 	spw_place_locked(inode, attr);
 	inode->write_open = true;
+	spw_expect_bytes_locked(inode);
 	inode->row_size = attr->size;
 	inode->row_used = attr->used;
 	/* Bytes that the row has and the disk does not have are lost. An empty file in their place

@@ -42,7 +42,8 @@ NFS_CORE_PARAM {{
     Enable_RQUOTA = false;
     Enable_UDP = false;
     Plugins_Dir = {plugins_dir};
-    RPC_Ioq_ThrdMax = 200;
+    # More than name changes and look-ups that wait for the database may take (fsal/native/call.c).
+    RPC_Ioq_ThrdMax = 512;
 {rpc_buffers}{io_flusher}}}
 
 NFSV4 {{

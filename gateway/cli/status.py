@@ -89,6 +89,13 @@ def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         f"{size(disk['used_bytes'])} used ({share:.0f} %), {size(disk['free_bytes'])} free "
         f"at {disk['path']}",
     )
+    if (lost := disk["lost_copies"])["files"]:
+        yield "disk", _lost_text(**lost)
+    if not disk["has_descriptors"]:
+        yield (
+            "descriptors",
+            "USED UP: clients wait for files: raise LimitNOFILE of the NFS server, and restart it",
+        )
     yield from cached.lines(facts["cache"], share / 100)
     if facts["space"] is not None:
         yield "space", _space_text(facts["space"])
@@ -104,6 +111,16 @@ def _checksum_text(checksum: dict[str, str | None]) -> str:
         return "md5, until the store was asked whether it verifies a newer one"
     how = "as configured" if checksum["from"] == "configuration" else "the best the store verifies"
     return f"{checksum['kind']}, {how}"
+
+
+def _lost_text(files: int, last: dict[str, Any], is_recent: bool) -> str:
+    count = "1 local copy" if files == 1 else f"{files} local copies"
+    ago = duration(last["age_seconds"])
+    loses = "LOSES BYTES: " if is_recent else ""
+    return (
+        f"{loses}{count} lost and fetched again, the last {ago} ago: {last['path']}: "
+        f"{last['reason']}; check the disk (smartctl, the log of the kernel)"
+    )
 
 
 def _space_text(space: dict[str, Any]) -> str:

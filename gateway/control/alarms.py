@@ -12,6 +12,8 @@ BUCKET_UNREACHABLE = "bucket_unreachable"
 BUCKET_REFUSED = "bucket_refused"
 DISK_SLOW = "disk_slow"
 DISK_FULL = "disk_full"
+DISK_FAILING = "disk_failing"
+DESCRIPTORS_GONE = "descriptors_gone"
 FILES_STUCK = "files_stuck"
 FILES_DAMAGED = "files_damaged"
 NAMES_HELD = "names_held"
@@ -29,12 +31,15 @@ def of(facts: Mapping[str, Any]) -> dict[str, int]:
     drain = facts["drain"]
     bucket = (drain.get("bucket") if drain is not None and drain["alive"] else None) or {}
     level = (facts["space"] or {}).get("level")
+    lost = facts["disk"]["lost_copies"]
     return {
         PROCESS_DOWN: sum(not entry["alive"] for entry in facts["processes"].values()),
         BUCKET_UNREACHABLE: int(bucket.get("state") == "unreachable"),
         BUCKET_REFUSED: int(bucket.get("state") == "refused"),
         DISK_SLOW: int(level == "slow"),
         DISK_FULL: int(level == "full"),
+        DISK_FAILING: lost["files"] if lost["is_recent"] else 0,
+        DESCRIPTORS_GONE: int(not facts["disk"]["has_descriptors"]),
         FILES_STUCK: facts["stuck"]["files"],
         FILES_DAMAGED: len(cached.damaged(facts["cache"])),
         NAMES_HELD: facts["held"]["files"],

@@ -13,14 +13,21 @@ from typing import Any
 from gateway import clock, state
 from gateway.control import backlog, bucket, cached, checkpoints, retention, trash
 from gateway.control.reading import opened, reading
+from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.errors import UserError
 from gateway.namespace import space as space_report
+from gateway.namespace import trouble
 from gateway.promotion import store as promotions
 from gateway.settings import Settings
+from gateway.text import shown
 from gateway.trash.trash import Trash
 
 STUCK_SHOWN = 5
+FAILING_SECONDS = 86400
+"""For so long after it lost a local copy, a disk is one that a person must look at."""
+DESCRIPTORS_SECONDS = 600
+"""For so long after it had no descriptor for a data file, the NFS server is said to lack them."""
 UNITS = "units of systemd"
 """The phase of ``up`` where each process is a service of its own."""
 
@@ -54,6 +61,7 @@ def gather_quickly(settings: Settings, database: Database) -> dict[str, Any]:
         policies = retention.gather(session)
         promoted = Counter(one.state for one in promotions.every(session))
         trashed = trash.summary(Trash(settings, database))
+        lost = _lost_copies(settings, session)
     oldest = waiting.oldest
     processes = _processes(settings)
     alive = all(entry["alive"] for entry in processes.values()) and serves(processes)
@@ -62,9 +70,10 @@ def gather_quickly(settings: Settings, database: Database) -> dict[str, Any]:
     space = state.read(settings, space_report.REPORT) if processes["ganesha"]["alive"] else None
     full = space is not None and space.get("level") == "full"
     is_well = not refused and not full and not waiting.stuck and not cached.damaged(cache)
-    is_well = is_well and not held["files"]
+    is_well = is_well and not held["files"] and not lost["is_recent"]
+    has_descriptors = _has_descriptors(settings)
     return {
-        "healthy": alive and is_well and not catalogue["alarms"],
+        "healthy": alive and is_well and has_descriptors and not catalogue["alarms"],
         "config": str(settings.source),
         "data_dir": str(settings.data_dir),
         "processes": processes,
@@ -89,7 +98,7 @@ def gather_quickly(settings: Settings, database: Database) -> dict[str, Any]:
         "retention": policies,
         "trash": trashed,
         "promotions": {str(one): promoted[one] for one in promotions.State},
-        "disk": _disk(settings),
+        "disk": _disk(settings) | {"lost_copies": lost, "has_descriptors": has_descriptors},
         "space": space,
     }
 
@@ -150,6 +159,28 @@ def part(report: dict[str, Any], name: str) -> dict[str, Any]:
     """Return a section of the drain's report. A drain that just started has not filled it."""
     found = report.get(name)
     return found if isinstance(found, dict) else {"state": "unknown", "error": None}
+
+
+def _lost_copies(settings: Settings, session: Session) -> dict[str, Any]:
+    """Return how many local copies the disk has lost of files that the bucket has, and the last."""
+    report = state.read(settings, trouble.REPORT) or {}
+    last = report.get("last_lost") or {}
+    seconds = age_seconds(last.get("at_ns"))
+    if seconds is None:
+        return {"files": 0, "last": None, "is_recent": False}
+    path = backlog.path_in_export(session, last["ino"], settings.nfs.export)
+    return {
+        "files": report["lost_copies"],
+        "last": {"path": path, "reason": shown(str(last["reason"])), "age_seconds": seconds},
+        "is_recent": seconds < FAILING_SECONDS,
+    }
+
+
+def _has_descriptors(settings: Settings) -> bool:
+    """Return whether the NFS server had descriptors for all data files lately."""
+    report = state.read(settings, trouble.REPORT) or {}
+    seconds = age_seconds(report.get("refused_ns"))
+    return seconds is None or seconds > DESCRIPTORS_SECONDS
 
 
 def _disk(settings: Settings) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from gateway.errors import InvalidArgument, ReadOnly, Stale, TryAgain
 from gateway.namespace import naming
 from gateway.namespace.acknowledged import is_urgent
 from gateway.namespace.lookup import get
-from gateway.namespace.residency import open_emptied
+from gateway.namespace.residency import give_up_copy, open_emptied
 from gateway.types import Attr, Kind, Sealed
 
 CRASH_CHANGE_STEP = 1 << 32
@@ -92,6 +92,21 @@ def damaged(tx: Tx, ino: int, reason: str) -> None:
     tx.run(sql.DAMAGE_DELETE, the_ino=ino)
     tx.run(sql.DAMAGE_INSERT, ino=ino, content_version=row[0], reason=reason, noted_ns=tx.now_ns)
     tx.touch(ino)
+
+
+def lost(tx: Tx, ino: int, reason: str) -> Attr:
+    """Give up the data file of a file: it lacks bytes, or the disk cannot read it.
+
+    The file becomes absent, to be fetched again, if the bucket has it. If not, it is damaged. The
+    caller moves the data file aside once an absent file is durable.
+
+    Parameters: reason, one line for a person. Raises Stale.
+    """
+    attr = give_up_copy(tx, ino)
+    if attr is None:
+        damaged(tx, ino, reason)
+        return get(tx, ino)
+    return attr
 
 
 def whole(tx: Tx, ino: int) -> None:

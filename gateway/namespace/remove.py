@@ -53,7 +53,9 @@ def remove(
 def reclaim(tx: Tx, ino: int) -> bool:
     """Delete the row of an orphan. Its bytes may be deleted after the commit.
 
-    Returns False if the inode is no orphan. Its bytes must not be deleted then.
+    The row is gone already if an earlier call was committed that got no answer. Returns False if
+    the inode is no orphan. Its bytes must not be deleted then.
     """
     tx.touch(ino)
-    return tx.run(sql.INODE_DELETE, the_ino=ino) > 0
+    is_deleted = tx.run(sql.INODE_DELETE, the_ino=ino) > 0
+    return is_deleted or tx.one(sql.CONTENT_VERSION, ino=ino) is None

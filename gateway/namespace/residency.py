@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import delete, exists, insert, or_, select, update
+from sqlalchemy import and_, delete, exists, insert, or_, select, update
 
 from gateway.db.compiled import Session, Statement, b, given, rows_of
 from gateway.db.statements import (
@@ -31,7 +31,7 @@ from gateway.db.statements import (
     warming,
 )
 from gateway.db.writer import Tx
-from gateway.errors import Busy, NotPermitted, Stale
+from gateway.errors import Busy, NotPermitted, Stale, TryAgain
 from gateway.namespace.lookup import get
 from gateway.namespace.pins import Pins
 from gateway.types import Attr, Residency
@@ -78,6 +78,33 @@ EVICT = Statement(
     .returning(*ATTR)
 )
 """Makes a file absent whose version the bucket has, with digests to verify it by."""
+_IS_STORED = (
+    IS_REGULAR,
+    inode.c.write_open == 0,
+    inode.c.drained_version == inode.c.content_version,
+    ~exists().where(damage.c.ino == inode.c.ino),
+)
+_OF_INODE = object_.c.ino == inode.c.ino
+GIVE_UP = Statement(
+    update(inode)
+    .where(
+        inode.c.ino == b("the_ino"),
+        or_(
+            and_(IS_REGULAR, IS_ABSENT),
+            and_(*_IS_STORED, exists().where(_OF_INODE, *HAS_VERSION, *IS_CERTAIN)),
+        ),
+    )
+    .values(residency=Residency.ABSENT, epoch=inode.c.epoch + 1)
+    .returning(*ATTR)
+)
+"""Makes a file absent whose data file cannot be used, if the bucket has it. Of an absent file
+nothing is only in the data file. That its object has still to be moved does not matter: no move
+reads the data file of an absent file."""
+STORED = Statement(
+    select(inode.c.ino).where(
+        inode.c.ino == b("ino"), *_IS_STORED, exists().where(_OF_INODE, *HAS_VERSION)
+    )
+)
 ARRIVED = Statement(
     update(inode)
     .where(
@@ -99,6 +126,8 @@ EVICTION_DELETE = Statement(
     delete(eviction).where(eviction.c.ino == b("the_ino"), eviction.c.epoch == b("the_epoch"))
 )
 PRESENCE_DELETE = Statement(delete(presence).where(presence.c.ino == b("the_ino")))
+WARMING = Statement(select(warming.c.ino).where(warming.c.ino == b("ino")))
+WARMING_INSERT = Statement(insert(warming))
 WARMING_DELETE = Statement(delete(warming).where(warming.c.ino == b("the_ino")))
 _READS = given("reads", ino=int, read_ns=int)
 LAST_READ_DELETE = Statement(delete(last_read).where(last_read.c.ino.in_(select(_READS.c.ino))))
@@ -150,6 +179,25 @@ def evict(tx: Tx, ino: int, content_version: int) -> Attr:
         get(tx, ino)
         raise Busy
     return _with_new_epoch(tx, Attr(*row))
+
+
+def give_up_copy(tx: Tx, ino: int) -> Attr | None:
+    """Make a file absent whose data file lacks bytes or cannot be read, also while clients have it
+    open, and also a pinned one: that is fetched whole again.
+
+    Returns None if the bucket does not have the file as it is. Raises TryAgain while a request that
+    was given up may still change the object.
+    """
+    row = tx.change(GIVE_UP, the_ino=ino)
+    if row is None and tx.one(STORED, ino=ino) is not None:
+        raise TryAgain
+    if row is None:
+        return None
+    is_wanted = tx.one(WARMING, ino=ino) is not None
+    attr = _with_new_epoch(tx, Attr(*row))
+    if is_wanted or Pins(tx).cover(ino):
+        tx.run(WARMING_INSERT, ino=ino, asked_ns=tx.now_ns)
+    return attr
 
 
 def _with_new_epoch(tx: Tx, attr: Attr) -> Attr:

@@ -29,6 +29,7 @@ from gateway.db.sqlite import Sqlite
 from gateway.namespace import create, volume
 from gateway.namespace.facade import Namespace
 from gateway.namespace.space import Space
+from gateway.namespace.trouble import DiskTrouble
 from gateway.settings import Settings
 from gateway.types import Attr, Kind
 from tests.bench import load, names, report, sites
@@ -52,7 +53,7 @@ class Creates:
 
     def __init__(self, settings: Settings) -> None:
         self.namespace = Namespace(settings)
-        self._verbs = Verbs(self.namespace, Space(settings, self.namespace))
+        self._verbs = Verbs(self.namespace, Space(settings, self.namespace), DiskTrouble(settings))
         self._requests = (bridge.RequestStruct * TOGETHER)()
         self._replies = (bridge.ReplyStruct * TOGETHER)()
         self._items = (bridge.ItemStruct * TOGETHER)()

@@ -104,6 +104,10 @@ class Namespace(facade.Namespace):
     def damaged(self, ino: int, reason: str) -> None:
         self.run(content.damaged, ino, reason)
 
+    def lost(self, ino: int, reason: str) -> Attr:
+        """Give up the data file of a file. The caller moves the one of the epoch before aside."""
+        return self.run(content.lost, ino, reason)
+
     def whole(self, ino: int) -> None:
         self.run(content.whole, ino)
 

@@ -9,6 +9,7 @@ import pytest
 
 from gateway import errors
 from gateway.data.layout import DataFiles
+from gateway.namespace import remove
 from gateway.namespace.content import CRASH_CHANGE_STEP
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, Sealed, SetAttr
@@ -169,6 +170,15 @@ def test_orphans_live_until_they_are_reclaimed(namespace: Namespace, settings: S
     namespace.setattr(ROOT, SetAttr())  # the writer works in order
     assert row(settings, attr.ino) is None
     assert not path.exists()
+
+
+def test_a_reclaim_whose_answer_was_lost_is_done_again(
+    namespace: Namespace, settings: Settings
+) -> None:
+    attr = create(namespace, b"f")
+    namespace.remove(ROOT_CRED, ROOT, b"f")
+    assert namespace.run(remove.reclaim, attr.ino)
+    assert namespace.run(remove.reclaim, attr.ino)
 
 
 def test_reclaim_spares_what_has_a_name(namespace: Namespace, settings: Settings) -> None:

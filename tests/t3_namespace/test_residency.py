@@ -218,6 +218,85 @@ def test_a_resident_file_that_is_emptied_keeps_its_data_file(
     assert count(settings, "eviction") == 0
 
 
+REASON = "data file 16.0 has 3 bytes, 5 expected"
+
+
+def damages(settings: Settings) -> list[tuple[int, str]]:
+    return [(ino, reason) for ino, reason in query(settings, "SELECT ino, reason FROM damage")]
+
+
+def test_a_clean_file_whose_data_file_is_lost_is_absent(
+    namespace: Namespace, settings: Settings
+) -> None:
+    attr = save(namespace, settings)
+    lost = namespace.lost(attr.ino, REASON)
+    assert (lost.residency, lost.epoch) == (Residency.ABSENT, attr.epoch + 1)
+    assert (lost.size, lost.change, lost.mtime_ns) == (attr.size, attr.change, attr.mtime_ns)
+    assert damages(settings) == []
+    assert query(settings, "SELECT ino, epoch FROM eviction") == [(attr.ino, attr.epoch)]
+    # Of an absent file only verified copies are on the disk, whatever has become of the object.
+    fetched(namespace, settings, lost, DATA)
+    query(settings, "DELETE FROM object")
+    again = namespace.lost(attr.ino, REASON)
+    assert (again.residency, again.epoch) == (Residency.ABSENT, attr.epoch + 2)
+    assert count(settings, "presence") == 0
+    assert damages(settings) == []
+
+
+@pytest.mark.parametrize(
+    "only_here",
+    [
+        "UPDATE inode SET write_open = 1",
+        "UPDATE inode SET drained_version = 0",
+        "UPDATE object SET content_version = 0",
+        "UPDATE object SET size = 4",
+        "DELETE FROM block_digest",
+        "DELETE FROM object",
+    ],
+)
+def test_a_file_that_the_bucket_may_lack_is_damaged_when_its_data_file_is_lost(
+    namespace: Namespace, settings: Settings, only_here: str
+) -> None:
+    attr = save(namespace, settings)
+    query(settings, only_here)
+    lost = namespace.lost(attr.ino, REASON)
+    assert (lost.residency, lost.epoch) == (Residency.RESIDENT, attr.epoch)
+    assert damages(settings) == [(attr.ino, REASON)]
+    assert count(settings, "eviction") == 0
+
+
+def test_a_lost_data_file_waits_while_its_object_may_still_change(
+    namespace: Namespace, settings: Settings
+) -> None:
+    attr = save(namespace, settings)
+    query(settings, "INSERT INTO doubt (key, ino, noted_ns) VALUES ('f', :ino, 1)", ino=attr.ino)
+    with pytest.raises(errors.TryAgain):
+        namespace.lost(attr.ino, REASON)
+    assert damages(settings) == []
+    query(settings, "DELETE FROM doubt")
+    query(settings, "INSERT INTO rekey (ino, renamed_ns) VALUES (:ino, 1)", ino=attr.ino)
+    assert namespace.lost(attr.ino, REASON).residency == Residency.ABSENT
+
+
+def test_a_pinned_file_whose_data_file_is_lost_is_brought_back_whole(
+    namespace: Namespace, settings: Settings
+) -> None:
+    attr = save(namespace, settings)
+    other = save(namespace, settings, b"g")
+    query(
+        settings,
+        "INSERT INTO pin (ino, note, pinned_by, pinned_ns) VALUES (:ino, '', 'x', 1)",
+        ino=attr.ino,
+    )
+    for one in (attr, other):
+        assert namespace.lost(one.ino, REASON).residency == Residency.ABSENT
+    assert query(settings, "SELECT ino FROM warming") == [(attr.ino,)]
+    # What a person has asked for comes back, although another data file is lost meanwhile.
+    query(settings, "DELETE FROM pin")
+    namespace.lost(attr.ino, REASON)
+    assert query(settings, "SELECT ino FROM warming") == [(attr.ino,)]
+
+
 def test_reads_are_noted_for_files_that_exist(namespace: Namespace, settings: Settings) -> None:
     first, second = save(namespace, settings, b"f"), save(namespace, settings, b"g")
     namespace.note_reads([(first.ino, 5), (987_654, 6)])

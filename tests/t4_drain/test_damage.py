@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
+import pytest
+
+from gateway.drain.rows import File
+from gateway.drain.send import source
+from gateway.errors import DataFileError
+from gateway.objectstore.body import Section
 from gateway.types import ROOT_CRED, SetAttr
 from tests.support.waiting import until
 from tests.t4_drain.site import Site
 
+PIPE_BYTES = 65536
 REASON = "fdatasync failed: Input/output error"
 
 
@@ -44,3 +54,37 @@ def test_an_open_file_whose_bytes_are_lost_gets_no_snapshot(site: Site) -> None:
             opened(site, path, b"all of it")
             until(partial(has_object, site, path), "a snapshot")
     assert set(site.objects()) == {"run/second.log", "run/third.log"}
+
+
+def test_an_error_of_the_disk_is_not_taken_for_the_end_of_a_file() -> None:
+    """A read that meets a bad sector answers the bytes before it: only the next one fails."""
+    pieces, end = os.pipe()
+    with os.fdopen(pieces, "rb", 0) as data, os.fdopen(end, "wb", 0) as writer:
+        # Each read answers what is there, less than it was asked for.
+        with ThreadPoolExecutor(1) as pool:
+            body = pool.submit(source.read, data, 2 * PIPE_BYTES)
+            for _ in range(2):
+                writer.write(bytes(PIPE_BYTES))
+            assert body.result() == bytes(2 * PIPE_BYTES)
+        writer.write(b"cut off")
+        writer.close()
+        with pytest.raises(DataFileError, match="ended 93 bytes early"):
+            source.read(data, 100)
+    # Address 0 is in no mapping, so the kernel answers EIO, as for a bad sector.
+    with Path("/proc/self/mem").open("rb", buffering=0) as unreadable:
+        with pytest.raises(DataFileError, match="cannot be read: Input/output error"):
+            source.read(unreadable, 100)
+        with pytest.raises(DataFileError, match="cannot be read"):
+            list(Section(unreadable.fileno(), 0, 100))
+
+
+def test_a_data_file_that_cannot_be_opened_needs_a_person(site: Site) -> None:
+    ino = site.write("lost", b"bytes")
+    path = site.namespace.files.path(ino, 0)
+    path.unlink()
+    path.symlink_to(path.name)
+    file = File(*[0] * len(File._fields))._replace(ino=ino, size=5)
+    with pytest.raises(DataFileError, match="cannot be opened"):
+        source.open_data(site.namespace.files, file)
+    site.drain()
+    assert site.objects() == {}

@@ -120,7 +120,7 @@ def run_suite(
 
 
 INODE_SOURCES = (
-    "bytes.c", "closing.c", "cold.c", "cold_requests.c", "damage.c", "fd.c", "inode.c",
+    "bytes.c", "closing.c", "cold.c", "cold_requests.c", "damage.c", "fd.c", "inode.c", "lost.c",
     "namespace.c", "queue.c", "reads.c", "residency.c", "seal.c", "session.c", "space.c",
     "sync.c", "writer.c",
 )  # fmt: skip
@@ -128,7 +128,14 @@ INODE_FLAGS = (
     "-Wl,--wrap=fdatasync,--wrap=fsync",
     "-DSPW_COLD_RETRY_MS=1500",
     "-DSPW_CLOSING_ABANDONED_MS=2500",
+    "-DSPW_LOST_AGAIN_MS=1000",
 )
+WRAPPED = {
+    "test_data_file": ("openat",),
+    "test_evict": ("spw_fd_get_to_read",),
+    "test_lost": ("spw_fd_get_to_read", "preadv", "pread"),
+}
+"""The functions that a suite replaces, beside those of all suites."""
 
 
 @SANITIZERS
@@ -136,13 +143,13 @@ INODE_FLAGS = (
     "suite",
     [
         *("test_inode", "test_seal", "test_orphan", "test_data_file", "test_damage"),
-        *("test_cold", "test_evict", "test_reads", "test_session", "test_closing"),
+        *("test_cold", "test_evict", "test_reads", "test_session", "test_closing", "test_lost"),
     ],
 )
 def test_bytes_and_writers(tmp_path: Path, suite: str, sanitizer: str) -> None:
     files = DataFiles(tmp_path / "files")
     files.create()
-    flags = ["-Wl,--wrap=spw_fd_get_to_read"] if suite == "test_evict" else []
+    flags = [f"-Wl,--wrap={name}" for name in WRAPPED.get(suite, ())]
     run_suite(tmp_path, suite, INODE_SOURCES, sanitizer, *INODE_FLAGS, *flags, root=str(files.root))
 
 
@@ -163,7 +170,7 @@ def test_room_is_shared_and_never_overdrawn(tmp_path: Path, sanitizer: str) -> N
 
 @SANITIZERS
 def test_calls_that_wait_are_gathered(tmp_path: Path, sanitizer: str) -> None:
-    run_suite(tmp_path, "test_call", ("call.c",), sanitizer)
+    run_suite(tmp_path, "test_call", ("call.c",), sanitizer, "-DSPW_WAITING_MAX=20")
 
 
 @SANITIZERS

@@ -20,6 +20,8 @@ def open_data(files: DataFiles, file: File) -> BinaryIO:
         if file.size == 0:
             return io.BytesIO()
         raise DataFileError(f"data file {path} is missing, {file.size} bytes expected") from None
+    except OSError as exc:
+        raise DataFileError(f"data file {path} cannot be opened: {exc.strerror}") from exc
     found = os.fstat(data.fileno()).st_size
     if found != file.size:
         data.close()
@@ -29,7 +31,14 @@ def open_data(files: DataFiles, file: File) -> BinaryIO:
 
 def read(data: BinaryIO, size: int) -> bytes:
     """Read all bytes. Raises DataFileError."""
-    body = data.read(size)
-    if len(body) != size:
-        raise DataFileError(f"data file ended {size - len(body)} bytes early")
-    return body
+    pieces, left = [], size
+    try:
+        # A read that meets a bad sector answers the bytes before it. The next one tells the error.
+        while left and (piece := data.read(left)):
+            pieces.append(piece)
+            left -= len(piece)
+    except OSError as exc:
+        raise DataFileError(f"data file cannot be read: {exc.strerror}") from exc
+    if left:
+        raise DataFileError(f"data file ended {left} bytes early")
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -36,6 +36,10 @@ static struct {
 	int damages, fail_damage;
 	int fail_evict, fail_getattr, noted, note_calls;
 	bool evicts_all_the_same; /* an eviction that fails was committed */
+	int losses, fail_lost;
+	bool loses_all_the_same; /* a call of lost() that fails was committed */
+	bool is_stored;          /* the bucket has the row's version */
+	char reason[128];        /* of the last loss */
 	bool evict_saw_file;      /* the data file was there at the last eviction's commit */
 	uint64_t damaged;       /* inode whose bytes are lost; 0: none */
 	uint64_t never_sealed; /* inode whose seal fails; 0: none */
@@ -227,6 +231,30 @@ static inline int ns_arrived(uint64_t ino, uint64_t epoch, uint64_t content_vers
 	return rc;
 }
 
+/* Gives up the data file of the row, or records its damage. */
+static inline int ns_lost(uint64_t ino, const char *reason, struct spw_attr *attr)
+{
+	int rc;
+
+	pthread_mutex_lock(&ns_lock);
+	rc = ns.fail_lost;
+	if (rc == 0 || ns.loses_all_the_same) {
+		ns.losses++;
+		snprintf(ns.reason, sizeof(ns.reason), "%s", reason);
+		if (ns.is_stored || ns.row.residency == SPW_ABSENT) {
+			ns.row.residency = SPW_ABSENT;
+			ns.row.epoch++;
+		} else {
+			ns.damages++;
+			ns.damaged = ino;
+		}
+		*attr = ns.row;
+		attr->ino = ino;
+	}
+	pthread_mutex_unlock(&ns_lock);
+	return rc;
+}
+
 static inline void ns_note_reads(const struct spw_read *reads, uint32_t count)
 {
 	pthread_mutex_lock(&ns_lock);
@@ -353,6 +381,14 @@ static inline bool has_bytes(uint64_t ino)
 	return data_file(ino, &st);
 }
 
+static inline void make_stamp(void)
+{
+	int fd = openat(spw_files_dir_fd(), "stamp.json", O_WRONLY | O_CREAT, 0600);
+
+	assert(fd >= 0 && write(fd, "{}\n", 3) == 3);
+	close(fd);
+}
+
 static void fake_namespace_start(const char *files_dir)
 {
 	static const struct spw_inode_ops ops = {
@@ -364,6 +400,7 @@ static void fake_namespace_start(const char *files_dir)
 		.damages = ns_damages,
 		.evict = ns_evict,
 		.arrived = ns_arrived,
+		.lost = ns_lost,
 		.note_reads = ns_note_reads,
 		.acknowledged = ns_acknowledged,
 	};
@@ -372,6 +409,7 @@ static void fake_namespace_start(const char *files_dir)
 	spw_inodes_start();
 	assert(spw_files_start("/nonexistent") == ENOENT);
 	assert(spw_files_start(files_dir) == 0);
+	make_stamp();
 	assert(spw_damage_start() == 0);
 	assert(spw_sealer_start() == 0);
 }

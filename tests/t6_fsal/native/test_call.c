@@ -33,7 +33,7 @@ void spw_python_run(const struct spw_item *items, uint32_t count)
 	atomic_store(&last_inside, pthread_self());
 	/* One thread is inside at a time, and its batch has calls of one kind only. */
 	assert(atomic_fetch_add(inside, 1) == 0);
-	for (int waited = 0; inside == &changing && atomic_load(&held) && waited < 5000; waited++)
+	for (int waited = 0; inside == &changing && atomic_load(&held) && waited < 60000; waited++)
 		usleep(1000);
 	for (uint32_t i = 0; i < count; i++) {
 		assert(is_read(items[i].op) == is_read(items[0].op));
@@ -127,6 +127,49 @@ static void reads_do_not_wait_for_changes(void)
 	pthread_join(thread, NULL);
 }
 
+static atomic_int refused;
+
+static void *impatient(void *argument)
+{
+	struct spw_request request = { .ino = 1 };
+	struct spw_reply reply = { .status = -1, .named_in = 5 };
+	int rc = spw_call(*(enum spw_op *)argument, &request, &reply);
+
+	assert(rc == 0 || rc == EAGAIN);
+	assert(reply.status == rc && (rc == 0 || reply.named_in == 0));
+	atomic_fetch_add(&refused, rc == EAGAIN);
+	return NULL;
+}
+
+/* The database stands still: each call that waits has a thread of Ganesha's, and READs need some. */
+static void not_all_threads_wait(void)
+{
+	enum { CALLERS = SPW_WAITING_MAX + 20 };
+	static enum spw_op mkdir = SPW_MKDIR, seal = SPW_SEAL;
+	pthread_t threads[CALLERS], sealer;
+
+	atomic_store(&refused, 0);
+	atomic_store(&answered, 0);
+	atomic_store(&held, true);
+	for (int i = 0; i < CALLERS; i++) {
+		assert(pthread_create(&threads[i], NULL, impatient, &mkdir) == 0);
+		while (i == 0 && atomic_load(&changing) == 0)
+			usleep(1000);
+	}
+	/* One is in Python, and the others either wait or are refused at once. */
+	for (int waited = 0; atomic_load(&refused) < 19 && waited < 50000; waited++)
+		usleep(1000);
+	assert(atomic_load(&refused) == 19 && atomic_load(&answered) == 0);
+	assert(pthread_create(&sealer, NULL, impatient, &seal) == 0);
+	call(SPW_GETATTR, 5); /* the other lane has room */
+	atomic_store(&held, false);
+	for (int i = 0; i < CALLERS; i++)
+		pthread_join(threads[i], NULL);
+	pthread_join(sealer, NULL);
+	assert(atomic_load(&refused) == 19);
+	assert(atomic_load(&answered) == SPW_WAITING_MAX + 1 + 2);
+}
+
 /* A lone caller enters Python by itself, and no other thread is woken for it. */
 static void a_lone_call_stays_in_its_thread(void)
 {
@@ -145,6 +188,7 @@ int main(void)
 	everybody_is_answered();
 	those_that_wait_go_in_together();
 	reads_do_not_wait_for_changes();
+	not_all_threads_wait();
 	puts("all passed");
 	return 0;
 }

@@ -97,8 +97,10 @@ static void the_end_of_an_absent_file_is_that_of_its_row(void)
 		close(fd);
 	}
 	expect(inode, 0, 3, "abc", false);
-	assert(read_at(inode, 0, 4) == EIO); /* not an end of the file */
+	assert(read_at(inode, 0, 4) == EINPROGRESS); /* not an end of the file */
+	assert(ns.row.epoch == 4);
 	hydrate(inode, 0, "abc");
+	assert(present(inode, 0, G) == 0);
 	expect(inode, 2, 1, "c", false);
 	spw_inode_put(inode);
 }

@@ -24,6 +24,20 @@ static void make_data(uint64_t ino, const char *text)
 	close(fd);
 }
 
+int __real_openat(int directory, const char *name, int flags, mode_t mode);
+int __wrap_openat(int directory, const char *name, int flags, mode_t mode);
+
+static bool is_read_only; /* the disk was mounted read-only after an error */
+
+int __wrap_openat(int directory, const char *name, int flags, mode_t mode)
+{
+	if (is_read_only && (flags & (O_RDWR | O_WRONLY | O_CREAT))) {
+		errno = EROFS;
+		return -1;
+	}
+	return __real_openat(directory, name, flags, mode);
+}
+
 /* Return a sealed file whose data file is lost. */
 static struct spw_inode *robbed(void)
 {
@@ -229,6 +243,31 @@ static void emptying_what_has_bytes_syncs_the_file_alone(void)
 	spw_inode_put(inode);
 }
 
+static void a_disk_that_is_read_only_is_read(void)
+{
+	struct spw_inode *inode = fresh();
+	uint64_t found;
+
+	assert(put(inode, "abc", 0, false) == 0);
+	settle();
+	is_read_only = true;
+	spw_fd_hold(inode); /* a client has it open for reading */
+	expect(inode, 0, 8, "abc", true);
+	assert(spw_seek(inode, 0, SEEK_DATA, &found) == 0 && found == 0);
+	assert(put(inode, "x", 0, true) == EROFS && spw_truncate(inode, 1) == EROFS);
+	assert(spw_truncate(inode, 0) == EROFS && spw_allocate(inode, 0, 9, true) == EROFS);
+	settle();
+	expect(inode, 0, 8, "abc", true);
+	assert(ns.row.size == 3 && ns.damages == 0);
+	is_read_only = false; /* the client that reads has the descriptor still */
+	assert(put(inode, "x", 0, true) == 0);
+	expect(inode, 0, 8, "xbc", true);
+	settle();
+	spw_fd_release(inode);
+	expect(inode, 0, 8, "xbc", true);
+	spw_inode_put(inode);
+}
+
 static void times_that_do_not_fit_are_cut(void)
 {
 	const struct timespec late = { .tv_sec = 9300000000, .tv_nsec = 1 };
@@ -252,6 +291,7 @@ int main(int argc, char **argv)
 	the_bytes_of_who_overtook_a_creation_stay();
 	emptying_what_is_empty_syncs_nothing();
 	emptying_what_has_bytes_syncs_the_file_alone();
+	a_disk_that_is_read_only_is_read();
 	times_that_do_not_fit_are_cut();
 	puts("all passed");
 	return 0;

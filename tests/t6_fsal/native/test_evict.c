@@ -229,14 +229,14 @@ static void a_reader_follows_to_the_new_data_file(void)
 	spw_inode_put(inode);
 }
 
-int __real_spw_fd_get_to_read(struct spw_inode *inode, int *fd, bool *is_absent);
-int __wrap_spw_fd_get_to_read(struct spw_inode *inode, int *fd, bool *is_absent);
+int __real_spw_fd_get_to_read(struct spw_inode *inode, struct spw_reader *reader);
+int __wrap_spw_fd_get_to_read(struct spw_inode *inode, struct spw_reader *reader);
 
 static bool empties; /* the next reader is overtaken by a truncation */
 
-int __wrap_spw_fd_get_to_read(struct spw_inode *inode, int *fd, bool *is_absent)
+int __wrap_spw_fd_get_to_read(struct spw_inode *inode, struct spw_reader *reader)
 {
-	int rc = __real_spw_fd_get_to_read(inode, fd, is_absent);
+	int rc = __real_spw_fd_get_to_read(inode, reader);
 
 	if (empties) {
 		empties = false;

@@ -52,6 +52,57 @@ static void bytes_stay_while_their_row_does(void)
 	assert(ns.reclaims == 2 && !has_bytes(ino));
 }
 
+static int count_of(const int *count)
+{
+	int found;
+
+	pthread_mutex_lock(&ns_lock);
+	found = *count;
+	pthread_mutex_unlock(&ns_lock);
+	return found;
+}
+
+/* The database is away for a moment: the bytes must not stay until the next start. */
+static void a_reclaim_that_failed_is_tried_again(void)
+{
+	struct spw_removed removed = { .kind = SPW_REGULAR, .nlink = 0 };
+	struct spw_inode *inode;
+
+	for (int i = 0; i < 2; i++) {
+		inode = fresh();
+		removed.ino = next_ino;
+		assert(put(inode, "abc", 0, false) == 0);
+		settle();
+		ns.fail_reclaim = i == 0 ? EAGAIN : EIO;
+		spw_removed(&removed);
+		spw_inode_put(inode);
+		assert(!spw_queue_flush(1));
+		assert(count_of(&ns.reclaims) >= 1 && has_bytes(next_ino));
+		ns.fail_reclaim = 0;
+		settle();
+		assert(!has_bytes(next_ino));
+	}
+}
+
+static void an_orphan_that_cannot_be_reclaimed_holds_no_seal_up(void)
+{
+	struct spw_removed removed = { .ino = ++next_ino, .kind = SPW_REGULAR, .nlink = 0 };
+	struct spw_inode *inode = fresh();
+
+	ns.fail_reclaim = EAGAIN;
+	spw_removed(&removed);
+	assert(!spw_queue_flush(1));
+	for (int i = 0; i < 3; i++) {
+		assert(put(inode, "abc", 0, false) == 0);
+		for (int waited = 0; count_of(&ns.seals) <= i && waited < 30000; waited++)
+			usleep(1000);
+	}
+	assert(count_of(&ns.seals) == 3);
+	ns.fail_reclaim = 0;
+	settle();
+	spw_inode_put(inode);
+}
+
 /* Another client removes the name of a new file before its maker has a handle. */
 static void a_name_that_goes_before_its_maker_has_a_handle_leaves_no_bytes(void)
 {
@@ -86,6 +137,8 @@ int main(int argc, char **argv)
 	fake_namespace_start(argv[1]);
 	orphans_are_reclaimed_with_the_last_handle();
 	bytes_stay_while_their_row_does();
+	a_reclaim_that_failed_is_tried_again();
+	an_orphan_that_cannot_be_reclaimed_holds_no_seal_up();
 	a_name_that_goes_before_its_maker_has_a_handle_leaves_no_bytes();
 	puts("all passed");
 	return 0;
