@@ -14,7 +14,9 @@
     │       │   └── StoreBusy     SlowDown, 429: the request was not taken up
     │       ├── Deferred          it works by itself later: an object is in an archive
     │       ├── StoreRefused      credentials, bucket name, permission: try again slowly
+    │       │   └── OtherOwner    the bucket and prefix are not known to be this gateway's
     │       └── ObjectRefused     this one object: missing, not what was recorded, key not taken
+    │           ├── Occupied      something is at the key already
     │           └── WrongBytes    the bytes that came are not those that were stored
     ├── NotPossible               what a person asked for cannot be done with this path or thing
     │   ├── NotThere              there is no such path or thing
@@ -130,8 +132,17 @@ class StoreRefused(BucketError):
     """The object store refuses every request. A person must act, so tries may be rare."""
 
 
+class OtherOwner(StoreRefused):
+    """The bucket and prefix belong to another gateway, or are not known to be this one's. Nothing
+    is written there. The message names who has it, and the remedy."""
+
+
 class ObjectRefused(BucketError):
     """The object store works, but not for this object. The work on other objects continues."""
+
+
+class Occupied(ObjectRefused):
+    """Something is at a key at which nothing, or another object, was expected. It is unchanged."""
 
 
 class WrongBytes(ObjectRefused):

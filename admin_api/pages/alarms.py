@@ -88,6 +88,9 @@ def _bucket(facts: Mapping[str, Any]) -> Iterator[Alarm]:
     if bucket["state"] == "refused":
         remedy = "Correct the credentials or the permissions of the bucket. Nothing is lost."
     said = bucket["error"] or "no reason known"
+    if bucket.get("taken"):
+        yield Alarm("bad", f"The bucket is not known to be this gateway's{for_long}", said)
+        return
     yield Alarm("bad", f"The bucket is {bucket['state']}{for_long}: {said}", remedy)
 
 

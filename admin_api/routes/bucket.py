@@ -73,7 +73,7 @@ def read_bucket(gateway: Governed, _viewer: Viewer, figures: Figured) -> Bucket:
 @router.post("/test")
 def test_bucket(gateway: Governed, _operator: Operator) -> Probe:
     """Ask the bucket now. A bucket that does not answer takes up to 10 seconds."""
-    return Probe(**bucket.probe(gateway.settings))
+    return Probe(**bucket.test(gateway.settings))
 
 
 @router.post("/setup", responses=describe(409, 502, 503))

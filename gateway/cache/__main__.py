@@ -15,6 +15,7 @@ from gateway.db.engine import Database
 from gateway.door import door
 from gateway.errors import NamespaceError, UserError
 from gateway.objectstore.s3 import S3Store
+from gateway.ownership.keeper import guarded
 from gateway.settings import Settings
 
 log = logging.getLogger("cache")
@@ -48,10 +49,11 @@ def main() -> int:
 
 def _evict(settings: Settings, hydrator: Hydrator, stop: threading.Event) -> None:
     """Keep room on the disk until stop is set."""
+    database = Database(settings.database_url)
     evictor = Evictor(
         settings,
-        Database(settings.database_url),
-        S3Store(settings),
+        database,
+        guarded(S3Store(settings), settings, database, stop),
         partial(door.opened, settings, door.BACKGROUND_SECONDS),
         lambda: hydrator.fetched_bytes,
         stop,

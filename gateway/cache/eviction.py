@@ -65,8 +65,10 @@ def eviction_of(settings: Settings, database: Database) -> Iterator[Eviction]:
     """Open the bucket and what evicts files. Raises BucketError."""
     # The import is here because boto3 takes half a second to import.
     from gateway.objectstore.s3 import S3Store
+    from gateway.ownership.keeper import guarded
 
-    with Eviction(settings, database, S3Store(settings)) as eviction:
+    store = guarded(S3Store(settings), settings, database)
+    with Eviction(settings, database, store) as eviction:
         yield eviction
 
 
@@ -94,6 +96,8 @@ class Eviction:
         Raises DoorClosed; StoreUnavailable, StoreRefused before anything was requested; OSError,
         NamespaceError after the evictions, whose rows are left then.
         """
+        # What another gateway may replace is no copy of what is on the disk.
+        self._store.require_permit()
         seen = list(self._pool.map(self._look, candidates))
         if seen and not any(verdict is None for verdict, _what in seen):
             # Answers to HEAD have no reason. With a wrong key, or without the bucket, all objects

@@ -16,6 +16,7 @@ from gateway.db.engine import Database
 from gateway.door import door
 from gateway.errors import NamespaceError, UserError
 from gateway.manifests.writer import Manifests
+from gateway.ownership.keeper import Ownership
 from gateway.promotion.duty import Promoter
 from gateway.receipts.keeper import Receipts
 from gateway.receipts.status import Status
@@ -63,6 +64,7 @@ def main() -> int:
     process.watched(settings, lambda: follower.rounds)
     follower.run()
     duties.end()
+    Ownership(settings, database).release()
     return process.end()
 
 

@@ -10,13 +10,14 @@ from gateway.cli import checks, result
 from gateway.data.layout import DataFiles
 from gateway.db import schema
 from gateway.db.engine import Database
-from gateway.errors import NamespaceError, UserError
-from gateway.namespace import adopt
+from gateway.errors import BucketError, NamespaceError, UserError
+from gateway.namespace import adopt, identity
 from gateway.settings import Settings
 
 WHAT = {
     "files": "the data files below data_dir, after a disk was replaced or a backup restored",
-    "bucket": "the configured bucket and prefix; everything is drained to them again",
+    "bucket": "the configured bucket and prefix, from another copy of this gateway, or in place of "
+    "others: then everything is drained to them again",
 }
 
 
@@ -24,6 +25,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     listed = "; ".join(f"{name}: {text}" for name, text in WHAT.items())
     result.option(parser)
     parser.add_argument("what", choices=sorted(WHAT), help=listed)
+    parser.add_argument(
+        "--adopt",
+        action="store_true",
+        help="bucket: also if it has another owner, or objects and no owner",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,8 +43,9 @@ def run(args: argparse.Namespace) -> int:
     try:
         with datadir.locked(settings, "spillway adopt"), checks.alone(database):
             schema.require_current(database)
-            adopted = _files if args.what == "files" else _bucket
-            return adopted(database, settings, args.json)
+            if args.what == "files":
+                return _files(database, settings, args.json)
+            return _bucket(database, settings, args)
     except NamespaceError as exc:
         raise UserError(f"cannot write {database.url}: {exc}") from None
     finally:
@@ -77,12 +84,37 @@ def _files(database: Database, settings: Settings, as_json: bool) -> int:
     return 1 if found.damaged else 0
 
 
-def _bucket(database: Database, settings: Settings, as_json: bool) -> int:
-    files = adopt.adopt_bucket(database, settings.bucket)
-    bucket = settings.bucket
-    text = (
-        f"bucket {bucket.name}, prefix {bucket.prefix!r}: adopted; {files} files will be sent; "
-        "what is in the former bucket stays there"
-    )
-    result.show({"bucket": bucket.name, "prefix": bucket.prefix, "files": files}, text, as_json)
+def _bucket(database: Database, settings: Settings, args: argparse.Namespace) -> int:
+    # The import is here because boto3 takes half a second to import.
+    from gateway.ownership.keeper import Ownership
+
+    bucket, ownership = settings.bucket, Ownership(settings, database)
+    where = f"bucket {bucket.name}, prefix {bucket.prefix!r}"
+    is_same = identity.has_bucket(database, bucket)
+    silent, has_ours = None, False
+    try:
+        found = ownership.survey()
+    except BucketError as exc:
+        if is_same or args.adopt:
+            raise UserError(f"{where} is not adopted, because it cannot be asked: {exc}") from None
+        silent = str(exc)
+    else:
+        if found.problem is not None and not args.adopt:
+            raise UserError(found.problem)
+        has_ours = found.has_ours
+    keeps = is_same and has_ours
+    files = adopt.doubt_bucket(database) if keeps else adopt.adopt_bucket(database, settings.bucket)
+    if silent is None:
+        ownership.take()
+    lines = [
+        f"{where}: adopted; its {files} objects are looked at, and what is not there as recorded "
+        "is sent again"
+        if keeps
+        else f"{where}: adopted; {files} files will be sent; what is in the former bucket stays "
+        "there"
+    ]
+    if silent is not None:
+        lines.append(f"the drain looks whose it is before it sends anything: {silent}")
+    facts = {"bucket": bucket.name, "prefix": bucket.prefix, "files": files}
+    result.show(facts, "\n".join(lines), args.json)
     return 0

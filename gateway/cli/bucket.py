@@ -9,7 +9,7 @@ from typing import Any
 
 from gateway import config
 from gateway.cli import result
-from gateway.control.bucket import probe, set_up
+from gateway.control.bucket import set_up, test
 from gateway.errors import BucketError, UserError
 from gateway.text import shown
 
@@ -25,6 +25,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="setup: add the rule that ends unfinished uploads, beside all others",
     )
+    parser.add_argument(
+        "--adopt",
+        action="store_true",
+        help="also if the prefix has another owner, or objects and no owner",
+    )
     parser.add_argument("--json", action="store_true", help="the same facts as JSON")
 
 
@@ -36,9 +41,9 @@ def run(args: argparse.Namespace) -> int:
     """
     settings = config.load(args.config)
     if is_test(args):
-        return show_probe(probe(settings), args.json)
+        return show_probe(test(settings, args.adopt), args.json)
     try:
-        facts, is_well = set_up(settings, args.apply)
+        facts, is_well = set_up(settings, args.apply, args.adopt)
     except BucketError as exc:
         raise UserError(str(exc)) from None
     return show_set_up(facts, is_well, args)
@@ -53,9 +58,9 @@ def is_test(args: argparse.Namespace) -> bool:
 
 def show_probe(facts: dict[str, Any], as_json: bool) -> int:
     """Print whether the bucket answers. Returns the exit status."""
-    text = "the bucket answers" if facts["reachable"] else shown(facts["error"])
+    text = "the bucket answers" if facts["error"] is None else shown(facts["error"])
     result.show(facts, text, as_json)
-    return int(not facts["reachable"])
+    return int(facts["error"] is not None)
 
 
 def show_set_up(facts: dict[str, Any], is_well: bool, args: argparse.Namespace) -> int:

@@ -182,6 +182,7 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
     "adopt": _of(
         ("adopt files", "Takes over the data files of a replaced or restored disk."),
         ("adopt bucket", "Takes over a bucket that was changed in the configuration."),
+        ("adopt bucket --adopt", "Takes it also from another gateway, which is gone for good."),
     ),
     "fsck": _of(
         ("fsck", "Checks the namespace."),

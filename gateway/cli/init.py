@@ -14,7 +14,7 @@ import os
 import sys
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,8 +22,9 @@ from typing import Any, NamedTuple
 from gateway import atomic, config
 from gateway.cli import checks, database, ganesha_conf
 from gateway.data.layout import SHARDS, DataFiles
+from gateway.db import schema
 from gateway.db.engine import Database
-from gateway.errors import IdentityError, UserError
+from gateway.errors import BucketError, IdentityError, NamespaceError, SchemaError, UserError
 from gateway.exports.keeper import at_start
 from gateway.namespace import identity
 from gateway.settings import SECTIONS, Settings
@@ -83,6 +84,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="make a new namespace although this configuration has had one, whose database is gone",
     )
+    parser.add_argument(
+        "--adopt",
+        action="store_true",
+        help="take the prefix also if it has another owner, or objects and no owner",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -102,6 +108,7 @@ def run(args: argparse.Namespace) -> int:
         checks.require_data_dir(settings)
     if not args.new:
         identity.require_database(settings)
+    _require_free(settings, keys, args.adopt)
     # The directory is first: if data_dir cannot be made, no file that names it may be left behind.
     _say(_data_dir(settings))
     if text is None:
@@ -118,6 +125,7 @@ def run(args: argparse.Namespace) -> int:
     exports, _left_out = at_start(settings)
     written = ganesha_conf.write(settings, exports)
     _say(f"NFS server configuration {settings.ganesha_conf}: {'written' if written else 'current'}")
+    _say(_bucket(settings, args.adopt))
     _say(f"next: spillway up --config {path}")
     return 0
 
@@ -283,6 +291,60 @@ def _files(settings: Settings) -> str:
     finally:
         database.close()
     return f"{where}: {'stamped' if made else 'exist'}"
+
+
+def _require_free(settings: Settings, keys: Keys | None, adopts: bool) -> None:
+    """Raise UserError if a namespace that is not made yet would share its prefix. A bucket that
+    cannot be asked now is asked by the drain, before it sends anything."""
+    has_keys = keys is not None or settings.credentials_file.exists()
+    if adopts or not has_keys or _is_made(settings):
+        return
+    if keys is not None:
+        # They are not in the file yet. boto takes them from the environment then.
+        os.environ.update(AWS_ACCESS_KEY_ID=keys.key_id, AWS_SECRET_ACCESS_KEY=keys.secret)
+    # The import is here because boto3 takes half a second to import.
+    from gateway.ownership.keeper import problem_of_new
+
+    try:
+        why = problem_of_new(settings)
+    except BucketError:
+        return
+    if why is not None:
+        raise UserError(why)
+
+
+def _is_made(settings: Settings) -> bool:
+    try:
+        schema.require_made(Database(settings.database_url))
+    except SchemaError:
+        return False
+    return True
+
+
+def _bucket(settings: Settings, adopts: bool) -> str:
+    """Claim the bucket and prefix. Raises UserError if they are another's."""
+    where = f"bucket {settings.bucket.name}, prefix {settings.bucket.prefix!r}"
+    later = f"{where}: not asked now, the drain claims it before it sends anything"
+    if not adopts and not settings.credentials_file.exists():
+        return f"{later}: there are no credentials yet"
+    # The import is here because boto3 takes half a second to import.
+    from gateway.ownership.keeper import Ownership
+
+    with closing(Database(settings.database_url)) as database:
+        ownership = Ownership(settings, database)
+        try:
+            found = ownership.survey()
+            why = found.problem or ownership.problem()
+            if why is not None and not adopts:
+                raise UserError(why)
+            if found.is_owned and why is None:
+                return f"{where}: this gateway's"
+            ownership.take()
+        except (BucketError, NamespaceError) as exc:
+            if adopts:
+                raise UserError(f"{where} is not adopted: {exc}") from None
+            return f"{later}: {exc}"
+    return f"{where}: claimed"
 
 
 def _keys(key_id: str | None) -> Keys | None:

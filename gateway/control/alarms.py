@@ -10,6 +10,7 @@ from gateway.control import cached
 PROCESS_DOWN = "process_down"
 BUCKET_UNREACHABLE = "bucket_unreachable"
 BUCKET_REFUSED = "bucket_refused"
+BUCKET_TAKEN = "bucket_taken"
 DISK_SLOW = "disk_slow"
 DISK_FULL = "disk_full"
 DISK_FAILING = "disk_failing"
@@ -35,7 +36,8 @@ def of(facts: Mapping[str, Any]) -> dict[str, int]:
     return {
         PROCESS_DOWN: sum(not entry["alive"] for entry in facts["processes"].values()),
         BUCKET_UNREACHABLE: int(bucket.get("state") == "unreachable"),
-        BUCKET_REFUSED: int(bucket.get("state") == "refused"),
+        BUCKET_REFUSED: int(bucket.get("state") == "refused" and not bucket.get("taken")),
+        BUCKET_TAKEN: int(bool(bucket.get("taken"))),
         DISK_SLOW: int(level == "slow"),
         DISK_FULL: int(level == "full"),
         DISK_FAILING: lost["files"] if lost["is_recent"] else 0,

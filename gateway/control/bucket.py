@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,7 +11,7 @@ from gateway.control.reading import reading
 from gateway.db import schema
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
-from gateway.errors import BucketError, NamespaceError, UserError
+from gateway.errors import BucketError, NamespaceError, SchemaError, UserError
 from gateway.settings import Settings
 
 if TYPE_CHECKING:
@@ -32,9 +33,40 @@ def facts(settings: Settings) -> dict[str, Any]:
     }
 
 
+def test(settings: Settings, adopts: bool = False) -> dict[str, Any]:
+    """Ask the bucket once whether it can be used, and whose it is. Raises UserError.
+
+    Parameters: adopts, whether it may be another gateway's.
+    """
+    facts = probe(settings)
+    if adopts or not facts["reachable"]:
+        return facts
+    try:
+        return {**facts, "error": owner_problem(settings)}
+    except BucketError as exc:
+        return {"reachable": False, "error": str(exc)}
+
+
 def probe(settings: Settings) -> dict[str, Any]:
     """Ask the bucket once whether it can be used. PROBE_SECONDS limits each wait."""
     return Probe(settings).ask()
+
+
+def owner_problem(settings: Settings) -> str | None:
+    """Return why the bucket and prefix may be another gateway's, or None. Raises BucketError,
+    UserError."""
+    from gateway.ownership.keeper import Ownership, problem_of_new
+
+    with closing(Database(settings.database_url)) as database:
+        try:
+            schema.require_made(database)
+        except SchemaError:
+            return problem_of_new(settings)
+        schema.require_current(database)
+        try:
+            return Ownership(settings, database).problem()
+        except NamespaceError as exc:
+            raise UserError(f"cannot read {database.url}: {exc}") from None
 
 
 class Probe:
@@ -91,11 +123,17 @@ class SetUp(NamedTuple):
     """Whether nothing of it needs a person."""
 
 
-def set_up(settings: Settings, applies: bool) -> SetUp:
-    """Look at the bucket's own settings. Parameters: applies, whether the rule that ends unfinished
-    uploads is added if it is missing. Raises BucketError."""
+def set_up(settings: Settings, applies: bool, adopts: bool = False) -> SetUp:
+    """Look at the bucket's own settings. Raises BucketError; UserError if the prefix may be another
+    gateway's.
+
+    Parameters: applies, whether the rule that ends unfinished uploads is added if it is missing;
+    adopts, whether the prefix may be another gateway's.
+    """
     from gateway.objectstore.setup import Setup
 
+    if not adopts and (why := owner_problem(settings)) is not None:
+        raise UserError(why)
     setup = Setup(settings)
     found = setup.look()
     applied = applies and not any(map(setup.aborts, found.rules))

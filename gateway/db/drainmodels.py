@@ -135,6 +135,30 @@ class Endpoint(Base):
     asked_ns: Mapped[int]
 
 
+class BucketOwner(Base):
+    """What this gateway knows of its claim to the bucket and prefix, in one row. The bucket has the
+    other half (gateway.ownership)."""
+
+    __tablename__ = "bucket_owner"
+    id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    url: Mapped[str] = mapped_column(String)
+    """The URL of the store, as the configuration has it. Empty: AWS."""
+    bucket: Mapped[str] = mapped_column(String)
+    prefix: Mapped[str] = mapped_column(String)
+    conditions: Mapped[str | None] = mapped_column(String)
+    """Which conditions of requests the store heeds: ``none``, ``create`` or ``replace``. NULL: it
+    was not asked yet."""
+    epoch: Mapped[int]
+    """The highest epoch that this gateway has written, 0 before the first claim."""
+    token: Mapped[str | None] = mapped_column(String)
+    """The random text that the owner object has, if it is this gateway's. NULL: there was no
+    claim."""
+    former: Mapped[str | None] = mapped_column(String)
+    """The text that it may have instead, while it moves."""
+
+    __table_args__ = (CheckConstraint("id = 1", name="one_row"),)
+
+
 class Lease(Base):
     """The right of one run of a drain to work. Its claims are deleted with it."""
 

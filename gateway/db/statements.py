@@ -34,6 +34,7 @@ warming: Any = models.Warming.__table__
 last_read: Any = models.LastRead.__table__
 digest: Any = drainmodels.Digest.__table__
 endpoint: Any = drainmodels.Endpoint.__table__
+bucket_owner: Any = drainmodels.BucketOwner.__table__
 upload: Any = drainmodels.Upload.__table__
 tombstone: Any = drainmodels.Tombstone.__table__
 rekey: Any = drainmodels.Rekey.__table__

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from gateway.errors import BucketError
 from gateway.objectstore.checksums import Kind
+from gateway.objectstore.conditions import Conditions
 from gateway.objectstore.objects import Stored
 from gateway.objectstore.pace import Ended
 from gateway.settings import Settings
@@ -20,6 +21,8 @@ class Small(NamedTuple):
     key: str
     body: bytes
     metadata: dict[str, str]
+    there: str | None = None
+    """What is at the key, as ``S3Store.put`` takes it."""
 
 
 Result = Stored | BucketError
@@ -33,6 +36,8 @@ class Handshake(NamedTuple):
     """The address of the bucket's objects, up to their keys."""
     kind: Kind
     """The kind of the checksum that goes with each object."""
+    conditions: Conditions
+    """What the store heeds."""
 
 
 class Task(NamedTuple):

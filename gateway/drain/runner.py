@@ -21,6 +21,7 @@ from gateway.errors import (
     Deferred,
     LeaseLost,
     NamespaceError,
+    OtherOwner,
     StoreRefused,
     StoreUnavailable,
 )
@@ -91,6 +92,9 @@ class Runner:
     def _failed(self, job: Job, lease: int, exc: Exception) -> None:
         if isinstance(exc, LeaseLost):
             return self._note_doubts(job)
+        if isinstance(exc, OtherOwner):
+            # It says nothing of the job, and the request was not sent.
+            return self._health.failed(exc)
         if isinstance(exc, StoreRefused):
             self._refused(job, exc)
         elif self._claims.is_lost(lease):

@@ -44,6 +44,7 @@ from gateway.errors import BucketError, LeaseLost, NamespaceError, ObjectRefused
 from gateway.objectstore.negotiation import negotiate
 from gateway.objectstore.pace import Pace, Rates
 from gateway.objectstore.s3 import S3Store
+from gateway.ownership.keeper import Ownership
 from gateway.report import StatusFile
 from gateway.settings import Settings
 
@@ -92,6 +93,7 @@ class Drain:
             self._sent_bytes.moved,
             senders=self._senders,
         )
+        self._ownership = _ownership_of(self._context)
         self.health = Health(settings.bucket.name, drain.retry_max_seconds)
         self.retries = Retries(drain.retry_max_seconds)
         self._started = datetime.now(UTC)
@@ -123,10 +125,7 @@ class Drain:
             self._sweeps(), self._claims, self.health, self.retries, self._threads, self._runner
         )
         self._enter()
-        with self._context.reading() as view:
-            known = endpoint.known(view.session, settings.bucket)
-        self._is_checksum_known = known is not None
-        store.kind = known or store.kind
+        self._is_checksum_known = self._recall_checksum()
         self._status = StatusFile(settings.run_dir / state.DRAIN, self._report)
 
     def _sweeps(self) -> list[Sweep]:
@@ -168,6 +167,7 @@ class Drain:
         self._threads.close(and_wait=False)
         if self._threads.wait(STOP_SECONDS):
             self._claims.leave()
+            self._ownership.release()
 
     def wake(self) -> None:
         """Make the loop look for work, or for the stop, now."""
@@ -252,15 +252,30 @@ class Drain:
                     # A person may have corrected the credentials meanwhile.
                     store.reload()
                     self._senders.reload()
+                    self._ownership.reload()
                 store.check()
+                self._look_at_owner()
                 self._know_checksum()
                 health.checked()
                 self._dispatcher.read_again()
+            elif self._ownership.is_due:
+                self._look_at_owner()
             self._look_for_unrecorded()
         except BucketError as exc:
             health.failed(exc)
             return False
         return True
+
+    def _look_at_owner(self) -> None:
+        """Make sure that the bucket and prefix are this gateway's. Raises BucketError."""
+        self._context.store.conditions = self._ownership.look()
+
+    def _recall_checksum(self) -> bool:
+        """Use the checksum that the store was found to verify. Returns whether it is known."""
+        with self._context.reading() as view:
+            known = endpoint.known(view.session, self._settings.bucket)
+        self._context.store.kind = known or self._context.store.kind
+        return known is not None
 
     def _know_checksum(self) -> None:
         """Ask the store which checksum it verifies, if that is not known: once, before the first
@@ -323,6 +338,13 @@ class Drain:
             "restless_files": self._snapshots.restless(),
             "requests_at_once": self._pace.places,
         }
+
+
+def _ownership_of(context: Context) -> Ownership:
+    """Return the claim to the bucket, without which the store changes nothing."""
+    found = Ownership(context.settings, context.database, context.stop)
+    found.guard(context.store)
+    return found
 
 
 def _rules(settings: Settings) -> Acknowledge:

@@ -94,8 +94,10 @@ class Manifests:
     def _store(self) -> S3Store:
         if self._opened is None:
             from gateway.objectstore.s3 import S3Store
+            from gateway.ownership.keeper import guarded
 
-            self._opened = S3Store(kept_readable(self._settings))
+            store = S3Store(kept_readable(self._settings))
+            self._opened = guarded(store, self._settings, self._database, self._stop)
         return self._opened
 
     def _each(self, work: Iterable[T], do: Callable[[T], bool], ino_of: Callable[[T], int]) -> bool:

@@ -15,7 +15,17 @@ from enum import Enum, auto
 from itertools import islice
 from typing import NamedTuple
 
-from sqlalchemy import and_, delete, exists, func, literal_column, or_, select, update
+from sqlalchemy import (
+    and_,
+    delete,
+    exists,
+    func,
+    insert,
+    literal_column,
+    or_,
+    select,
+    update,
+)
 
 from gateway import clock
 from gateway.data import stamp
@@ -115,6 +125,14 @@ _UPLOADS_FORGET = Statement(delete(sql.upload))
 _TOMBSTONES_FORGET = Statement(delete(sql.tombstone))
 _REKEYS_FORGET = Statement(delete(sql.rekey))
 _DOUBTS_FORGET = Statement(delete(sql.doubt))
+_DOUBT_ALL = Statement(
+    insert(sql.doubt).from_select(
+        ["key", "ino", "noted_ns", "look_ns"],
+        select(sql.object_.c.key, sql.object_.c.ino, b("now_ns"), literal_column("0")).select_from(
+            sql.object_
+        ),
+    )
+)
 _PROMOTED_AGAIN = Statement(update(sql.promotion).values(manifest_etag=literal_column("NULL")))
 """Lets the manifests of promoted copies be put into the new bucket, when it has the copies."""
 _DRAIN_AGAIN = Statement(
@@ -368,3 +386,11 @@ def adopt_bucket(database: Database, bucket: BucketSettings) -> int:
         return files
     finally:
         connection.close()
+
+
+def doubt_bucket(database: Database) -> int:
+    """Have the drain compare each object with its row, because another gateway may have replaced
+    some: what is not there as recorded is sent again. Returns how many objects there are."""
+    with database.writing() as session:
+        session.run(_DOUBTS_FORGET)
+        return session.run(_DOUBT_ALL, now_ns=clock.now_ns())

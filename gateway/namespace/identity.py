@@ -294,6 +294,13 @@ def require_bucket(database: Database, bucket: BucketSettings) -> None:
             session.run(sql.BUCKET, bucket=bucket.name, prefix=bucket.prefix)
 
 
+def has_bucket(database: Database, bucket: BucketSettings) -> bool:
+    """Return whether the namespace's objects are in the configured bucket and prefix."""
+    with database.reading() as session:
+        found = of(session)
+    return (found.bucket, found.prefix) == (bucket.name, bucket.prefix)
+
+
 def claim(database: Database, files: DataFiles, make_directory: Callable[[], object]) -> bool:
     """Stamp the data files of a namespace that no gateway was started on.
 

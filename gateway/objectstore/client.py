@@ -61,7 +61,13 @@ _REGION = {"301", "307", "AuthorizationHeaderMalformed", "IllegalLocationConstra
 _REGION |= {"PermanentRedirect", "TemporaryRedirect"}
 _BUSY = {"429", "SlowDown", "ServiceUnavailable", "Throttling", "ThrottlingException"}
 _BUSY |= {"TooManyRequests", "RequestLimitExceeded"}
-_PASSING = {"BadDigest", "IncompleteBody", "OperationAborted", "RequestTimeout"} | _BUSY
+_PASSING = {
+    "BadDigest",
+    "ConditionalRequestConflict",
+    "IncompleteBody",
+    "OperationAborted",
+    "RequestTimeout",
+} | _BUSY
 OF_ALL_REQUESTS = _CREDENTIALS | _PERMISSION | _QUOTA | _REGION | _PASSING
 OF_ALL_REQUESTS |= {"RequestTimeTooSkewed"}
 """Codes that any kind of request can get."""
@@ -237,6 +243,11 @@ def is_lacking(exc: BucketError) -> bool:
     return code_in(exc) == "NotImplemented" or (
         status in (400, 405, 411, 501) and code_in(exc) not in OF_ALL_REQUESTS
     )
+
+
+def is_failed_condition(exc: BucketError) -> bool:
+    """Return whether an answer says that a condition of the request does not hold."""
+    return code_in(exc) in ("PreconditionFailed", "412")
 
 
 def code_in(exc: BucketError) -> str:

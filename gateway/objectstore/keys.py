@@ -114,6 +114,16 @@ def probe_key(prefix: str, name: str) -> str:
     return _below(prefix, f"{OURS}/probe/{name}")
 
 
+def owner_key(prefix: str) -> str:
+    """Return the key of the object that says which gateway the prefix belongs to."""
+    return _below(prefix, f"{OURS}/owner.json")
+
+
+def probes_below(prefix: str) -> str:
+    """Return the prefix of the keys that ``probe_key`` gives."""
+    return _below(prefix, f"{OURS}/probe/")
+
+
 def manifests_below(prefix: str) -> str:
     """Return the prefix of the keys of manifests. ``key_of`` and ``parts_of`` take it: the parts
     are the names of the run, and the name that ``manifests.document.name_of`` gives."""

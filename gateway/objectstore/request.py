@@ -15,6 +15,7 @@ from gateway.failpoints import DRAIN_REQUEST
 from gateway.objectstore import client
 from gateway.objectstore.body import Body
 from gateway.objectstore.checksums import Kind
+from gateway.objectstore.conditions import Conditions
 from gateway.objectstore.pace import Gate
 from gateway.objectstore.wire import Put
 from gateway.settings import Settings
@@ -40,6 +41,11 @@ class Requests:
     ) -> None:
         self.kind = kind
         """Changes at the most once, before the first body is sent."""
+        self.conditions = Conditions.NONE
+        """What the store heeds. Changes at the most once, before the first body is sent."""
+        self.permit: Callable[[], None] | None = None
+        """Called before each request that changes something. It raises BucketError if this gateway
+        may not: the bucket and prefix may be another one's (gateway.ownership)."""
         self._address = address
         self._pace = pace
         self._attempts = client.ATTEMPTS_MAX if attempts is None else attempts
@@ -51,6 +57,11 @@ class Requests:
     def reload(self) -> None:
         """Read the credentials again at the next request: a person may have changed them."""
         self._connection = None
+
+    def require_permit(self) -> None:
+        """Raise BucketError if this gateway may not change anything in the bucket now."""
+        if self.permit is not None:
+            self.permit()
 
     def check(self) -> None:
         """Check that the bucket answers. Raises StoreUnavailable or StoreRefused, with a remedy."""
@@ -97,6 +108,8 @@ class Requests:
         return answer
 
     def _do(self, operation: str, key: str | None, request: Callable[[client.Connection], T]) -> T:
+        if not operation.startswith(_READS):
+            self.require_permit()
         with self._typed(operation, key):
             connected = self._connected()
             failpoints.hit_counted(DRAIN_REQUEST.format(operation=operation, when="before"))
@@ -128,6 +141,8 @@ class Requests:
         return headers | {_HEADERS[name]: value for name, value in self._kept_as.items()}
 
 
+_READS = ("head_", "get_", "list_", "restore_")
+"""The beginnings of the operations that change no object."""
 _HEADERS = {
     "StorageClass": "x-amz-storage-class",
     "ServerSideEncryption": "x-amz-server-side-encryption",

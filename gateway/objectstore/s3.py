@@ -14,12 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, TypeVar
 
-from gateway.errors import BucketError, ObjectRefused, StoreRefused
+from gateway.errors import BucketError, ObjectRefused, Occupied, StoreRefused
 from gateway.objectstore import client
 from gateway.objectstore.body import Body
 from gateway.objectstore.checksums import Kind, Sum, sum_of
+from gateway.objectstore.conditions import ABSENT
 from gateway.objectstore.deletions import Deletions
 from gateway.objectstore.objects import (
     COPY_MAX_BYTES,
@@ -94,13 +96,26 @@ class S3Store(Deletions):
             answer.get("StorageClass", ""),
         )
 
-    def put(self, key: str, body: Body, metadata: Mapping[str, str]) -> Stored:
+    def put(
+        self, key: str, body: Body, metadata: Mapping[str, str], there: str | None = None
+    ) -> Stored:
         """Store an object in one request and verify it. Raises BucketError.
 
         The store confirms the bytes by their checksum in its answer, or by an ETag that is their
         MD5. An answer without either (the store encrypts) makes us ask for the object.
+
+        Parameters: there, what is at the key now: ABSENT, or the ETag of an object (heeded if
+        the store heeds it), or None for anything. Raises Occupied if it is something else.
         """
-        sent, answer = self._send("put_object", key, {}, self._headers(metadata), body)
+        if there == ABSENT and not self.conditions.creates and self.head(key) is not None:
+            raise Occupied(f"{key}: something is there already")
+        headers = self._headers(metadata) | self.conditions.header(there)
+        try:
+            sent, answer = self._send("put_object", key, {}, headers, body)
+        except ObjectRefused as exc:
+            if there is not None and client.is_failed_condition(exc):
+                raise Occupied(f"{key}: something else is there already") from exc
+            raise
         expected = sent.digests.sum(self.kind)
         if require_sum(answer, expected, key) and etag_of(answer):
             told = sum_in(answer, self.kind)
@@ -172,11 +187,13 @@ class S3Store(Deletions):
         parts: Sequence[Part],
         size: int,
         metadata: Mapping[str, str],
+        there: str | None = None,
     ) -> Head:
         """Make the object of its parts and verify it. Raises BucketError.
 
         If the store no longer knows the upload, the answer to an earlier try may have been lost.
-        Then the checksum or the metadata must prove that the object is this one.
+        Then the checksum or the metadata must prove that the object is this one. The same holds if
+        something is at the key at which nothing is expected. Parameters: there, as of ``put``.
         """
         kind = self.kind
         expected = sum_of([part.digests for part in parts], kind)
@@ -186,6 +203,7 @@ class S3Store(Deletions):
             how = {kind.field: expected.value, "ChecksumType": "FULL_OBJECT"}
             for one, part in zip(listed, parts, strict=True):
                 one[kind.field] = part.digests.header(kind)
+        how |= self._if_absent(there)
         answered = self._complete(key, upload_id, listed, how)
         if answered is not None:
             require_sum(answered, expected, key)
@@ -210,17 +228,24 @@ class S3Store(Deletions):
         head: Head,
         metadata: Mapping[str, str],
         storage_class: str | None = None,
+        there: str | None = None,
     ) -> Head:
         """Copy an object inside the store and verify the copy.
 
         Parameters: head of the source (if the source has changed since, the store refuses);
-        metadata of the copy; storage_class, None for that of all that is sent. Raises BucketError;
-        the target is then untouched, or complete.
+        metadata of the copy; storage_class, None for that of all that is sent; there, as of
+        ``put``: not every store heeds it here. Raises BucketError; the target is then untouched, or
+        complete.
         """
         part_bytes = 0
         if head.size > self._copy_max_bytes:
             part_bytes = part_bytes_of(head.size, min(COPY_PART_BYTES, self._copy_max_bytes))
-        return self._copy(source, target, head, metadata, part_bytes, self._keep(storage_class))
+        kept_as, absent = self._keep(storage_class), self._if_absent(there)
+        return self._copy(source, target, head, metadata, part_bytes, kept_as, absent)
+
+    def _if_absent(self, there: str | None) -> dict[str, str]:
+        """Return the argument of a request that expects nothing at its key."""
+        return {"IfNoneMatch": "*"} if there == ABSENT and self.conditions.creates else {}
 
     def keep_in(self, key: str, head: Head, storage_class: str) -> Head:
         """Copy an object onto itself, into another storage class, and verify it.
@@ -249,11 +274,12 @@ class S3Store(Deletions):
         metadata: Mapping[str, str],
         part_bytes: int,
         kept_as: Mapping[str, str],
+        absent: Mapping[str, str] = MappingProxyType({}),
     ) -> Head:
         """Copy an object. Parameters: part_bytes, 0 to copy it whole; kept_as, how the store is to
-        keep the copy."""
+        keep the copy; absent, the condition that nothing is at the target."""
         copied = part_bytes > 0 and self._copy_parts(
-            source, target, head, metadata, part_bytes, kept_as
+            source, target, head, metadata, part_bytes, kept_as, absent
         )
         if not copied:
             self._call(
@@ -263,6 +289,7 @@ class S3Store(Deletions):
                 **_changed(head, metadata),
                 **kept_as,
                 **_if_still(head),
+                **absent,
             )
         plain = is_plain_md5(head.etag) and not head.opaque_etag and not copied
         found = self._verified(target, head.size, Sum(Kind.MD5, head.etag) if plain else None)
@@ -302,6 +329,7 @@ class S3Store(Deletions):
         metadata: Mapping[str, str],
         part_bytes: int,
         kept_as: Mapping[str, str],
+        absent: Mapping[str, str],
     ) -> bool:
         """Copy in ranges. Returns False if the server cannot, though it may answer 200 (rclone)."""
         upload_id = self._begin(target, {**metadata, PART_BYTES: str(part_bytes)}, kept_as)
@@ -322,7 +350,7 @@ class S3Store(Deletions):
                     self.abort(target, upload_id)
                     return False
                 done.append({"PartNumber": number, "ETag": answer["CopyPartResult"]["ETag"]})
-            if self._complete(target, upload_id, done, {}) is None:
+            if self._complete(target, upload_id, done, absent) is None:
                 raise ObjectRefused(f"{target}: the copy's multipart upload is gone")
         except BaseException:
             # An unfinished copy is useless: the drain starts it again from the beginning.
@@ -347,7 +375,7 @@ class S3Store(Deletions):
                 **how,
             )
         except ObjectRefused as exc:
-            if client.code_in(exc) in _UNKNOWN_UPLOAD:
+            if client.code_in(exc) in _UNKNOWN_UPLOAD or client.is_failed_condition(exc):
                 return None
             raise
 

@@ -48,17 +48,20 @@ class Work:
         from gateway.drain import endpoint
         from gateway.objectstore.checksums import Kind
         from gateway.objectstore.holds import HoldingStore
+        from gateway.ownership.keeper import guarded
 
         with self.reading() as session:
             kind = endpoint.known(session, self.settings.bucket) or Kind.MD5
-        return HoldingStore(self.settings, kind=kind)
+        store = HoldingStore(self.settings, kind=kind)
+        return guarded(store, self.settings, self._database)
 
     @cached_property
     def manifests(self) -> S3Store:
         """The bucket, for manifests."""
         from gateway.objectstore.s3 import S3Store
+        from gateway.ownership.keeper import guarded
 
-        return S3Store(kept_readable(self.settings))
+        return guarded(S3Store(kept_readable(self.settings)), self.settings, self._database)
 
     def reload(self) -> None:
         """Read the credentials again at the next request."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gateway import clock
 from gateway.checkpoints.catalogue import Catalogue
+from gateway.db.engine import Database
 from gateway.errors import BucketError, StoreUnavailable
 from gateway.retention import statements as own
 from gateway.retention.facts import Checkpoint
@@ -80,6 +81,8 @@ class BucketHeads:
                 return None
         store = self._store()
         try:
+            # Another gateway on the prefix may replace what is found.
+            store.require_permit()
             why = self._ask(store, catalogue, one)
         except BucketError:
             store.reload()  # a person may have corrected the credentials
@@ -109,12 +112,15 @@ class BucketHeads:
         """Return the store. Raises BucketError."""
         from gateway.objectstore.pace import Pace, Rates
         from gateway.objectstore.s3 import S3Store
+        from gateway.ownership.keeper import guarded
 
         with self._lock:
             if self._opened is None:
                 per_second = self._settings.drain.requests_per_second * RATE_SHARE
                 pace = Pace(Rates(0.0, per_second), AT_ONCE, self._stop)
-                self._opened = S3Store(self._settings, pace=pace)
+                store = S3Store(self._settings, pace=pace)
+                database = Database(self._settings.database_url)
+                self._opened = guarded(store, self._settings, database, self._stop)
             return self._opened
 
 

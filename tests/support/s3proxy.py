@@ -183,6 +183,8 @@ class S3Proxy:
         """Whether to answer a request that has a body with 503 and close the connection: before
         the body ("head"), if the client waits to send it, or in its "middle"."""
         self.requests: list[Request] = []
+        self.owner_requests: list[Request] = []
+        """Those about the owner object, which no fault matches."""
         self.faults: list[Fault] = []
         self.lock = threading.Lock()
         self._server = _Listener(("127.0.0.1", 0), _Handler)
@@ -226,10 +228,14 @@ class S3Proxy:
         """Clear the record of requests."""
         with self.lock:
             self.requests.clear()
+            self.owner_requests.clear()
 
     def fault_for(self, request: Request) -> Fault | None:
         """Record a request and return the fault for it."""
         with self.lock:
+            if request.key.endswith("/.spillway/owner.json"):
+                self.owner_requests.append(request)
+                return None
             self.requests.append(request)
             for fault in self.faults:
                 if fault.times > 0 and fault.matches(request):

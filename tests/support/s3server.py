@@ -2,12 +2,14 @@
 
 ``RcloneServer`` checks signatures and Content-MD5, and keeps objects as files. A restart loses its
 metadata and its multipart uploads. ``MotoServer`` checks neither, but it answers multipart ETags,
-part copies and conditions as AWS does.
+part copies and conditions as AWS does. ``WeedServer`` (SeaweedFS) checks signatures, and heeds
+conditions of all requests.
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import re
 import signal
@@ -22,6 +24,7 @@ from typing import TYPE_CHECKING, Self
 
 import boto3
 from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
 
 from tests.support.ports import free_port
 
@@ -34,6 +37,7 @@ START_DEADLINE_SECONDS = 30.0
 
 # rclone, cmd/serve/s3/backend.go: tempObjectPrefix, and the name that v1.75.0 gave to multipart.
 _TEMPORARY = re.compile(r"\.rclone_(temp|multipart_upload)_")
+_OWNER = ".spillway/owner.json"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
@@ -160,14 +164,17 @@ class RcloneServer(Server):
     def files(self, below: str) -> dict[str, bytes]:
         """Return the objects below a bucket, or a directory of it, by path from there.
 
-        They are read from the disk, so this works while the server is stopped. What is deleted
-        meanwhile is left out, and so are the temporary files of uploads, as in the server's
-        listings. While an object is replaced, its file is missing for some milliseconds.
+        They are read from the disk, so this works while the server is stopped. The owner object
+        of a gateway is left out, and what is deleted meanwhile, and the temporary files of uploads,
+        as in the server's listings. While an object is replaced, its file is missing for some
+        milliseconds.
         """
         root = self.directory / below
         found = {}
         for directory, _, names in os.walk(root):
             for path in (Path(directory, name) for name in names if not _TEMPORARY.match(name)):
+                if path.match(_OWNER):
+                    continue
                 with suppress(FileNotFoundError):
                     found[str(path.relative_to(root))] = path.read_bytes()
         return found
@@ -185,3 +192,51 @@ class MotoServer(Server):
 
     def command(self) -> list[str]:
         return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
+
+
+class WeedServer(Server):
+    """SeaweedFS: a master, a volume server, a filer and its S3 gateway in one process.
+
+    Parameters: directory, for all of it.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        super().__init__(directory / "weed.log")
+        self._directory = directory
+        self._ports = [free_port() for _ in range(6)]
+        keys = {"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}
+        actions = ["Admin", "Read", "Write", "List", "Tagging"]
+        known = {"identities": [{"name": "test", "credentials": [keys], "actions": actions}]}
+        (directory / "s3.json").write_text(json.dumps(known))
+
+    def command(self) -> list[str]:
+        master, volume, filer, *grpc = map(str, self._ports)
+        return [
+            str(Path(sys.executable).with_name("weed")),
+            *("server", "-dir", str(self._directory), "-ip", "127.0.0.1", "-ip.bind", "127.0.0.1"),
+            *("-master.port", master, "-volume.port", volume, "-filer", "-filer.port", filer),
+            *("-master.port.grpc", grpc[0], "-volume.port.grpc", grpc[1]),
+            *("-filer.port.grpc", grpc[2], "-master.volumeSizeLimitMB", "64"),
+            # Each bucket has seven.
+            *("-volume.max", "5000"),
+            *("-s3", "-s3.port", str(self.port), "-s3.config", str(self._directory / "s3.json")),
+        ]
+
+    def start(self) -> None:
+        """Start it, and wait until it can store something. Raises RuntimeError with its log."""
+        super().start()
+        client = self.client()
+        deadline = time.monotonic() + START_DEADLINE_SECONDS
+        while True:
+            try:
+                client.create_bucket(Bucket="started")
+                client.put_object(Bucket="started", Key="k", Body=b"data")
+            except (ClientError, BotoCoreError) as exc:
+                if time.monotonic() > deadline:
+                    self.stop()
+                    raise RuntimeError(f"SeaweedFS did not start: {exc}") from exc
+                time.sleep(0.1)
+            else:
+                break
+        client.close()

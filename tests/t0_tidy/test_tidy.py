@@ -35,6 +35,7 @@ LIBRARIES = {
     "gateway.naming",
     "gateway.storageclasses",
     "gateway.released",
+    "gateway.ownership",
 }
 """The packages that every room of the drain, and the hydrator, may use."""
 DRAIN_BASE = {
@@ -129,6 +130,10 @@ ALLOWED = {
     "gateway.naming": set[str](),
     "gateway.storageclasses": set[str](),
     "gateway.released": {"gateway.db", "gateway.objectstore"},
+    "gateway.ownership": {
+        "gateway.clock", "gateway.db", "gateway.drain.metadata", "gateway.errors",
+        "gateway.objectstore", "gateway.ownership", "gateway.settings", "gateway.units",
+    },
     "gateway.interrupt": set[str](),
     "gateway.text": set[str](),
     "gateway.tls": set[str](),
@@ -382,6 +387,7 @@ def test_only_some_packages_see_the_object_store() -> None:
                 *("gateway.drain", "gateway.cache", "gateway.cli", "gateway.manifests"),
                 *("gateway.control", "gateway.retention.heads"),
                 *("gateway.promotion", "gateway.objectstore", "gateway.released", "tests"),
+                "gateway.ownership",
             },
         )
     } == set()

@@ -13,7 +13,7 @@ import pytest
 from tests.support.ceph import ON_CEPH, CephServer
 from tests.support.postgres import PostgresServer
 from tests.support.s3proxy import S3Proxy
-from tests.support.s3server import MotoServer, RcloneServer, Server
+from tests.support.s3server import MotoServer, RcloneServer, Server, WeedServer
 from tests.support.verifier import Verifier
 from tests.t4_drain.negotiated import configured, remembered
 from tests.t4_drain.site import Site
@@ -28,7 +28,9 @@ def ceph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CephServer]:
 
 
 def _running(
-    request: pytest.FixtureRequest, kind: type[RcloneServer | MotoServer], directory: Path
+    request: pytest.FixtureRequest,
+    kind: type[RcloneServer | MotoServer | WeedServer],
+    directory: Path,
 ) -> Iterator[Server]:
     if ON_CEPH:
         yield request.getfixturevalue("ceph")
@@ -49,6 +51,13 @@ def moto(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
     yield from _running(request, MotoServer, tmp_path_factory.mktemp("s3") / "moto")
+
+
+@pytest.fixture(scope="session")
+def weed(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    yield from _running(request, WeedServer, tmp_path_factory.mktemp("s3") / "weed")
 
 
 Counted = Callable[[], int]
@@ -88,7 +97,7 @@ def make_site(tmp_path: Path) -> Iterator[MakeSite]:
         yield make
 
 
-@pytest.fixture(params=["rclone"] if ON_CEPH else ["rclone", "moto"])
+@pytest.fixture(params=["rclone"] if ON_CEPH else ["rclone", "moto", "weed"])
 def site(request: pytest.FixtureRequest, make_site: MakeSite) -> Site:
     """Make a gateway on each kind of server."""
     return make_site(request.getfixturevalue(request.param))

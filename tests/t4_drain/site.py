@@ -20,11 +20,19 @@ from botocore.exceptions import ResponseStreamingError
 from gateway import clock, config
 from gateway.db.models import RESERVED_NAME, ROOT_INO
 from gateway.errors import NotFound
+from gateway.objectstore.conditions import Conditions
 from gateway.types import ROOT_CRED, Attr, Sealed, SetAttr
 from tests.support.drain import Drain
 from tests.support.namespace import Namespace
+from tests.support.owner import OWNER, own
 from tests.support.s3proxy import DEADLINE_SECONDS, S3Proxy
-from tests.support.s3server import Server, credentials, die_with_parent
+from tests.support.s3server import (
+    MotoServer,
+    Server,
+    WeedServer,
+    credentials,
+    die_with_parent,
+)
 from tests.support.volumes import forget_reserved, make_settings, make_volume, query
 
 MIB = 1024 * 1024
@@ -79,6 +87,13 @@ class Site:
         self.set_credentials(credentials())
         self.namespace = Namespace(self.settings)
         self.output = directory / "drain.log"
+        self.own()
+
+    def own(self) -> None:
+        """Claim the bucket, so that no test of the rest waits for it."""
+        heeds = isinstance(self.server, MotoServer | WeedServer)
+        own(self.settings, Conditions.REPLACE if heeds else Conditions.NONE)
+        self.proxy.forget()
 
     def close(self) -> None:
         self.namespace.close()
@@ -168,6 +183,8 @@ class Site:
         for page in self.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket):
             for entry in page.get("Contents", []):
                 key = entry["Key"]
+                if key.endswith(f"/{OWNER}"):
+                    continue
                 if (body := self._body(key)) is None:
                     continue  # a drain has deleted the object since it was listed
                 below = key.startswith(PREFIX + "/")
@@ -198,6 +215,7 @@ class Site:
             entry["Key"].removeprefix(PREFIX + "/"): entry["ETag"].strip('"')
             for page in pages
             for entry in page.get("Contents", [])
+            if not entry["Key"].endswith(f"/{OWNER}")
         }
 
     def metadata(self, path: str) -> dict[str, str]:

@@ -27,11 +27,17 @@ def generation(site: Site, path: str) -> int:
 
 @pytest.fixture
 def pair(moto: MotoServer, make_site: MakeSite) -> tuple[Site, Site]:
-    """Make two namespaces with the same bucket and prefix."""
+    """Make two namespaces with the same bucket and prefix. Each drains after a person gave the
+    bucket to it."""
     one, other = make_site(moto), make_site(moto)
     other.values["bucket"]["name"] = other.bucket = one.bucket
     other.configure()
     return one, other
+
+
+def drain(site: Site) -> None:
+    site.own()
+    site.drain()
 
 
 def test_an_object_says_of_which_inode_of_which_volume_it_is(moto_site: Site) -> None:
@@ -72,16 +78,16 @@ def test_two_namespaces_on_one_prefix_never_delete_each_others_objects(
 ) -> None:
     one, other = pair
     assert one.write("f", b"of one") == other.write("f", b"of the other")
-    one.drain()
-    other.drain()
+    drain(one)
+    drain(other)
     assert one.objects() == {"f": b"of the other"}
     one.unlink("f")
-    one.drain()
+    drain(one)
     assert one.objects() == {"f": b"of the other"}
     assert one.proxy.operations("DELETE") == []
     assert one.left() == []
     other.unlink("f")
-    other.drain()
+    drain(other)
     assert one.objects() == {}
 
 
@@ -91,12 +97,12 @@ def test_what_an_interrupted_upload_left_is_no_licence_for_the_object_of_another
     one, other = pair
     one.write("f", b"of one")
     one.proxy.inject(lambda r: r.operation == "PUT", Act.FAIL, 1e9, 500, "InternalError")
-    one.drain()
+    drain(one)
     assert one.rows("SELECT generation FROM upload") == [(generation(one, "f"),)]
     other.write("f", b"of the other")
-    other.drain()
+    drain(other)
     one.unlink("f")
-    one.drain()
+    drain(one)
     assert one.objects() == {"f": b"of the other"}
     assert one.left() == []
 
@@ -145,11 +151,11 @@ def test_a_licence_without_an_inode_takes_no_object_of_another_volume(
 ) -> None:
     one, other = pair
     other.write("f", b"of the other")
-    other.drain()
+    drain(other)
     database = Database(one.settings.database_url)
     with Context(one.settings, database, S3Store(one.settings)).writing() as view:
         view.add_tombstone(f"{PREFIX}/f", 0, 0)
     database.close()
-    one.drain()
+    drain(one)
     assert one.objects() == {"f": b"of the other"}
     assert one.left() == []

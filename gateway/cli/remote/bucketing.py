@@ -6,10 +6,13 @@ import argparse
 
 from gateway.cli import bucket
 from gateway.cli.remote.client import Api
+from gateway.errors import UserError
 
 
 def run(args: argparse.Namespace, api: Api) -> int:
-    """Run one verb."""
+    """Run one verb. Raises UserError."""
+    if args.adopt:
+        raise UserError("--adopt is for the machine of the gateway: run the command there")
     if bucket.is_test(args):
         return bucket.show_probe(api.call("POST", "/bucket/test").json(), args.json)
     facts = api.call("POST", "/bucket/setup", {"apply": args.apply}).json()

@@ -27,7 +27,7 @@ from typing import Any
 from gateway import clock
 from gateway.backoff import DOUBLINGS_MAX, jittered_seconds
 from gateway.drain.job import Work
-from gateway.errors import StoreRefused
+from gateway.errors import OtherOwner, StoreRefused
 
 log = logging.getLogger("drain")
 
@@ -72,6 +72,7 @@ class Health:
         """The kinds of jobs that were refused. If it is empty in REFUSED, the check itself was
         refused."""
         self._trying: Work | None = None
+        self._is_taken = False
         self.state = BucketState.UNKNOWN
         self.error: str | None = None
 
@@ -157,6 +158,7 @@ class Health:
         be."""
         with self._lock:
             self.error = str(exc)
+            self._is_taken = isinstance(exc, OtherOwner)
             refused = isinstance(exc, StoreRefused)
             if kind is None:
                 self._refused.clear()
@@ -177,6 +179,8 @@ class Health:
                 "name": self._bucket,
                 "state": self.state.shown,
                 "error": self.error,
+                # Whether another gateway has the bucket, or it is not known whose it is.
+                "taken": self._is_taken,
                 "refused": sorted(kind.value for kind in self._refused),
                 "since_ns": self._since_ns,
             }
@@ -185,7 +189,7 @@ class Health:
         before = self.state.shown
         self.state = state
         if state == BucketState.REACHABLE:
-            self._tries, self._retry_at, self.error = 0, 0.0, None
+            self._tries, self._retry_at, self.error, self._is_taken = 0, 0.0, None, False
             self._refused.clear()
         after = state.shown
         if after == before:

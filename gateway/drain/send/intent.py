@@ -59,6 +59,10 @@ class Started(NamedTuple):
     """The id of the namespace, as in metadata."""
     snapshot_ns: int | None = None
     """The moment that a snapshot shows, or None for a complete version."""
+    is_first: bool = False
+    """Whether no object of the file is recorded at the key."""
+    is_replacing: bool = False
+    """Whether something of this namespace is known to be at the key nevertheless."""
 
 
 class Sent(NamedTuple):
@@ -188,7 +192,9 @@ def intend(
             # aborted.
             continue
         rest, prior = view.paths.rest_of(file.ino), standing.intent
-        one = Started(file, key, None, None, rest, volume, snapshot_ns)
+        is_first = standing.stored is None or standing.stored.key != key
+        is_replacing = standing.has_tombstone or prior is not None
+        one = Started(file, key, None, None, rest, volume, snapshot_ns, is_first, is_replacing)
         if prior is None:
             started[file.ino] = one
         elif (again := _begin_again(view, one, prior)) is not None:

@@ -17,7 +17,7 @@ from typing import BinaryIO
 from gateway.drain import statements as own
 from gateway.drain.context import Context
 from gateway.drain.metadata import SNAPSHOT
-from gateway.drain.send import checksum, intent
+from gateway.drain.send import checksum, intent, occupied
 from gateway.drain.send.intent import Sent, Started
 from gateway.errors import (
     BucketError,
@@ -43,6 +43,8 @@ def send_parts(
     stays, to resume later). Raises: BucketError, DataFileError; the upload stays.
     """
     file, key = started.file, started.key
+    if started.is_first:
+        _require_free(context, started)
     upload_id, part_bytes, listed = _begin(context, started)
     kinds = checksum.kinds_for(context.store.kind, expected)
     count = -(-file.size // part_bytes)
@@ -68,9 +70,10 @@ def send_parts(
             # visible.
             digests = [part.digests for part in parts]
             checksum.require_parts(expected, part_bytes, digests, key)
+            there = occupied.look(context, started) if started.is_first else None
             completing = True
             metadata = intent.metadata(started, part_bytes)
-            head = context.store.complete(key, upload_id, parts, file.size, metadata)
+            head = context.store.complete(key, upload_id, parts, file.size, metadata, there)
             found = head.metadata.get(SNAPSHOT)
             if found is not None and found != metadata.get(SNAPSHOT):
                 # The upload is gone, and the object that was found there is an earlier snapshot.
@@ -90,6 +93,17 @@ def send_parts(
         return None
     sent = checksum.Form(context.store.kind, part_bytes).of(digests)
     return Sent(head.etag, sent, checksum.blocks_of(file.size, digests))
+
+
+def _require_free(context: Context, started: Started) -> None:
+    """Raise ForeignObject if another program's object has the key, before any part is sent."""
+    try:
+        occupied.look(context, started)
+    except occupied.ForeignObject:
+        if started.resumed is None:
+            with context.writing() as view:
+                intent.forget(view, [started])
+        raise
 
 
 def _send_one(

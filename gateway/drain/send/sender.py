@@ -47,8 +47,9 @@ def main() -> None:
     connections: list[Connection] = [Connection(int(fd)) for fd in sys.argv[1:]]
     handshake: Handshake = connections[0].recv()
     notes = _Notes()
-    settings, address, kind = handshake
+    settings, address, kind, conditions = handshake
     store = S3Store(settings, pace=notes, attempts=1, address=address, kind=kind)
+    store.conditions = conditions
     for connection in connections:
         threading.Thread(target=_serve, args=(connection, store, notes)).start()
 

@@ -62,6 +62,7 @@ class Senders:
         When the bucket fails, the rest is not tried. Raises: StoreUnavailable when the process
         died. Then nothing is known of any of the objects.
         """
+        self._store.require_permit()
         if not self._processes:
             return self._send_all(objects, self._send_here)
         process, number = slot = self._idle.get()
@@ -222,7 +223,8 @@ class _Process:
             self._process, self._connections = None, []
 
     def _start(self) -> None:
-        handshake = Handshake(self._settings, self._store.address(), self._store.kind)
+        store = self._store
+        handshake = Handshake(self._settings, store.address(), store.kind, store.conditions)
         pairs = [socket.socketpair() for _ in range(self._channels)]
         theirs = [str(sender.fileno()) for _, sender in pairs]
         self._process = subprocess.Popen(

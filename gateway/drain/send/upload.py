@@ -17,12 +17,19 @@ from typing import BinaryIO
 
 from gateway.drain.context import Context
 from gateway.drain.job import Outcome
-from gateway.drain.messages import Small
+from gateway.drain.messages import Result, Small
 from gateway.drain.rows import File
-from gateway.drain.send import checksum, intent, source
+from gateway.drain.send import checksum, intent, occupied, source
 from gateway.drain.send.intent import Sent, Started
 from gateway.drain.send.parts import send_parts
-from gateway.errors import DataFileError, StoreBusy
+from gateway.errors import (
+    BucketError,
+    DataFileError,
+    Occupied,
+    StoreBusy,
+    StoreRefused,
+    StoreUnavailable,
+)
 from gateway.objectstore.body import digest
 from gateway.objectstore.objects import MIB, Stored
 
@@ -75,8 +82,8 @@ def send(
             # The upload was begun in parts, with another configuration.
             context.store.abort(key, started.resumed.upload_id or "")
         try:
-            stored = context.store.put(key, body, intent.metadata(started))
-        except StoreBusy:
+            stored = occupied.put(context, started, body)
+        except (StoreBusy, occupied.ForeignObject):
             with context.writing() as view:
                 intent.forget(view, [started])
             raise
@@ -117,10 +124,7 @@ def upload_many(context: Context, planned: Sequence[tuple[File, str]]) -> list[O
     started = {at: begun[planned[at][0].ino] for at in bodies if planned[at][0].ino in begun}
     if not started:
         return results
-    objects = [Small(one.key, bodies[at], intent.metadata(one)) for at, one in started.items()]
-    assert context.senders is not None, "only a drain uploads"
-    stops = context.stop.is_set()
-    answers = [None] * len(objects) if stops else context.senders.send(objects)
+    answers = _answers(context, [(one, bodies[at]) for at, one in started.items()])
     sent: list[tuple[Started, Sent]] = []
     unsent: list[Started] = []
     for (index, one), answer in zip(started.items(), answers, strict=True):
@@ -129,7 +133,7 @@ def upload_many(context: Context, planned: Sequence[tuple[File, str]]) -> list[O
             results[index] = Outcome.DONE
         elif answer is not None:
             results[index] = answer
-        if answer is None or isinstance(answer, StoreBusy):
+        if answer is None or isinstance(answer, (StoreBusy, occupied.ForeignObject)):
             # Its row would raise a doubt about a request that cannot be carried out.
             unsent.append(one)
     if sent or unsent:
@@ -138,6 +142,35 @@ def upload_many(context: Context, planned: Sequence[tuple[File, str]]) -> list[O
             intent.forget(view, unsent)
         _tell(lines)
     return results
+
+
+def _answers(context: Context, uploads: Sequence[tuple[Started, bytes]]) -> list[Result | None]:
+    """Send small files. Returns the result of each, or None if it was not sent."""
+    assert context.senders is not None, "only a drain uploads"
+    if context.stop.is_set():
+        return [None] * len(uploads)
+    # What is known to be at a key is looked at first.
+    sent = [not (one.is_first and one.is_replacing) for one, _body in uploads]
+    objects = [
+        Small(one.key, body, intent.metadata(one), occupied.expected(one))
+        for (one, body), is_sent in zip(uploads, sent, strict=True)
+        if is_sent
+    ]
+    answers = iter(context.senders.send(objects) if objects else [])
+    found: list[Result | None] = [next(answers) if is_sent else None for is_sent in sent]
+    fails = False
+    for at, (one, body) in enumerate(uploads):
+        if sent[at] and not isinstance(found[at], Occupied):
+            continue
+        # Such a file changed nothing at its key. If the bucket fails, it counts as not sent.
+        found[at] = None
+        if not fails:
+            try:
+                found[at] = occupied.put(context, one._replace(is_replacing=True), body)
+            except BucketError as exc:
+                found[at] = exc
+                fails = isinstance(exc, (StoreRefused, StoreUnavailable))
+    return found
 
 
 def _waiting(context: Context, files: Sequence[tuple[File, bytes | None]]) -> set[int]:

@@ -39,6 +39,7 @@ from gateway.drain.metadata import with_rest
 from gateway.drain.paths import file_of, intent_of, object_at
 from gateway.drain.rows import File, Object
 from gateway.drain.send import checksum, intent, source
+from gateway.drain.send.occupied import ForeignObject, require_ours
 from gateway.errors import (
     BucketError,
     DataFileError,
@@ -47,6 +48,7 @@ from gateway.errors import (
     ObjectRefused,
     StoreUnavailable,
 )
+from gateway.objectstore.conditions import ABSENT
 from gateway.objectstore.keys import staging_key
 from gateway.objectstore.objects import MIB, Head
 from gateway.objectstore.ranges import is_archived
@@ -121,7 +123,7 @@ def move_many(context: Context, planned: Sequence[Move]) -> list[Outcome | Excep
         result = results.get(ino)
         if result == Outcome.DONE:
             log.info("moved %s to %s", one.move.source, one.move.target)
-        elif isinstance(result, ObjectRefused):
+        elif isinstance(result, ObjectRefused) and not isinstance(result, ForeignObject):
             again = partial(_send_again, context, one.move, one.stored, result)
             results[ino] = _result(again)
     return [results.get(one.ino, Outcome.OUTDATED) for one in planned]
@@ -181,9 +183,13 @@ def _copy(context: Context, begun: _Begun) -> Head:
     head = context.store.head(old_key, with_sum=True)
     if head is None or (head.size, head.etag) != (stored.size, stored.etag):
         raise ObjectRefused(f"{old_key}: the bucket does not have the object that was recorded")
+    there = context.store.head(target)
+    if there is not None and (there.size, there.etag) != (head.size, head.etag):
+        require_ours(context, target, there)
+    expected = ABSENT if there is None else None
     try:
         metadata = with_rest(begun.rest, head.metadata)
-        return context.store.copy(old_key, target, head, metadata, stored.storage_class)
+        return context.store.copy(old_key, target, head, metadata, stored.storage_class, expected)
     except StoreUnavailable:
         # A copy in parts may have left some parts.
         context.note_doubts((ino, target))

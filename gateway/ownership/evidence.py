@@ -1,0 +1,96 @@
+"""Finds out whose the objects below a prefix are that has no owner object yet.
+
+The metadata of an object names its namespace (``gateway.drain.metadata``). An object without it, of
+an earlier Spillway or on a server that keeps none, is this namespace's if the database has recorded
+it with this size and ETag. Samples are looked at, of what is recorded and of what is listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sqlalchemy import select
+
+from gateway.db.compiled import Session, Statement, b
+from gateway.db.statements import object_
+from gateway.drain.metadata import origin_of
+from gateway.objectstore.objects import Head
+from gateway.objectstore.ownerstore import OwnerStore
+from gateway.settings import Settings
+
+SAMPLE = 16
+"""The objects of each kind that are looked at."""
+
+_FACTS = (object_.c.key, object_.c.size, object_.c.etag)
+_FIRST = Statement(select(*_FACTS).order_by(object_.c.ino).limit(b("most")))
+_LAST = Statement(select(*_FACTS).order_by(object_.c.ino.desc()).limit(b("most")))
+
+
+class Recorded(NamedTuple):
+    """An object that the database has recorded."""
+
+    key: str
+    size: int
+    etag: str
+
+
+class Evidence(NamedTuple):
+    """What there is below a prefix."""
+
+    listed: Sequence[str]
+    """Some keys. Empty: there is no object."""
+    recorded: int
+    """How many recorded objects were looked for."""
+    ours: int
+    """How many objects are known to be this namespace's."""
+    foreign: str | None
+    """The key of an object of another namespace."""
+
+    def problem(self, settings: Settings) -> str | None:
+        """Return why the prefix cannot be claimed, with the remedy, or None."""
+        bucket = settings.bucket
+        where = f"bucket {bucket.name}, prefix {bucket.prefix!r}"
+        choose = "choose another bucket.prefix, or, if nothing else writes there: spillway adopt"
+        if self.foreign is not None:
+            return (
+                f"{where} has objects of another gateway ({self.foreign}): {choose} bucket --adopt"
+            )
+        if self.ours or not (self.listed or self.recorded):
+            return None
+        if self.recorded:
+            return (
+                f"{where} has none of the objects that are recorded: it is another store, or an "
+                "older one: correct bucket.endpoint_url; to send everything there: spillway adopt "
+                "bucket" + (" --adopt" if self.listed else "")
+            )
+        return f"{where} has objects ({self.listed[0]}) and no owner: {choose} bucket --adopt"
+
+
+def recorded(session: Session) -> list[Recorded]:
+    """Return some of the objects that the database has recorded."""
+    rows = [*session.all(_FIRST, most=SAMPLE), *session.all(_LAST, most=SAMPLE)]
+    return [Recorded(*row) for row in dict.fromkeys(map(tuple, rows))]
+
+
+def gather(store: OwnerStore, namespace: str, known: Sequence[Recorded]) -> Evidence:
+    """Ask the store. Raises BucketError. Parameters: namespace, id of this one; known, objects
+    that the database has recorded."""
+    listed = store.listed()
+    by_key = {one.key: one for one in known}
+    step = max(1, len(listed) // SAMPLE)
+    ours, foreign = 0, None
+    for key in dict.fromkeys([*by_key, *listed[::step][:SAMPLE], *listed[-1:]]):
+        head = store.head(key)
+        if head is None:
+            continue
+        volume = origin_of(head.metadata).volume
+        if volume is not None and volume != namespace:
+            foreign = key
+            break
+        ours += volume == namespace or _is(head, by_key.get(key))
+    return Evidence(listed, len(known), ours, foreign)
+
+
+def _is(head: Head, known: Recorded | None) -> bool:
+    return known is not None and (head.size, head.etag) == (known.size, known.etag)

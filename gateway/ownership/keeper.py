@@ -1,0 +1,386 @@
+"""Keeps a gateway's claim to its bucket and prefix, and says whether it may write there.
+
+The owner object is written in three steps: the row gets the new token beside the old one, the
+object gets the new one, the row gets the new one alone. So a kill leaves an object whose token the
+row has. A gateway that was copied, or put back, has the token of its time: it is refused as soon as
+the other one has moved the object.
+
+While a gateway runs it writes the time into the object each minute. A gateway with the same ids and
+token on another machine, or after a boot, waits until no such sign can come any more: so of two
+copies the one that runs continues, and the other one writes nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple, NoReturn, TypeVar
+
+from gateway import clock
+from gateway.db.engine import Database
+from gateway.errors import BucketError, NamespaceError, Occupied, OtherOwner, StoreUnavailable
+from gateway.objectstore.conditions import ABSENT, Conditions
+from gateway.objectstore.ownerstore import REQUEST_SECONDS, Owner, OwnerStore, Seen
+from gateway.objectstore.s3 import S3Store
+from gateway.ownership import claim as claims
+from gateway.ownership import evidence
+from gateway.ownership.claim import Claim, Verdict, Who
+from gateway.ownership.evidence import Evidence
+from gateway.settings import Settings
+from gateway.units import duration
+
+log = logging.getLogger("owner")
+
+LOOK_SECONDS = 60.0
+"""For so long a look permits to write, and so old the time in the object may be."""
+UNHEEDED_SECONDS = 2.0
+"""The same, with a store that heeds no conditions: each batch has a look of its own."""
+LOCK = "owner.lock"
+USERS = "owner.users"
+_users: dict[Path, int] = {}
+"""By ``run_dir``, the file whose lock says that this process may write to the bucket."""
+
+T = TypeVar("T", bound=S3Store)
+
+
+class Survey(NamedTuple):
+    """What is below a prefix that a person wants to take."""
+
+    problem: str | None
+    """Why it may be another's, or None."""
+    has_ours: bool
+    """Whether the owner object, or some of the objects, are this namespace's."""
+    is_owned: bool
+    """Whether there is an owner object."""
+
+
+class Ownership:
+    """The claim of one gateway. It is safe to use from several threads.
+
+    Parameters: settings; database; stop, after which nothing is waited for.
+    """
+
+    def __init__(
+        self, settings: Settings, database: Database, stop: threading.Event | None = None
+    ) -> None:
+        self._settings = settings
+        self._database = database
+        self._stop = stop or threading.Event()
+        self._guarded: S3Store | None = None
+        self._lock = threading.Lock()
+        self._valid_until = 0.0
+        """Monotonic seconds until which this process may write."""
+        self._looked_at = -LOOK_SECONDS
+        self._watched: tuple[str, float] | None = None
+        """The ETag of an owner object that another one may keep, and since when it is the same."""
+
+    def guard(self, store: S3Store) -> None:
+        """Let a store change nothing without this gateway's claim."""
+        store.permit = self.require
+        self._guarded = self._guarded or store
+
+    @cached_property
+    def _store(self) -> OwnerStore:
+        address = None if self._guarded is None else self._guarded.address()
+        return OwnerStore(self._settings, address)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the last look is a minute ago."""
+        return clock.monotonic_seconds() - self._looked_at >= LOOK_SECONDS
+
+    def require(self) -> None:
+        """Raise BucketError if this gateway may not write to the bucket now. Raises
+        NamespaceError."""
+        if clock.monotonic_seconds() >= self._valid_until:
+            with self._lock:
+                if clock.monotonic_seconds() >= self._valid_until:
+                    self._look()
+
+    def look(self) -> Conditions:
+        """Look at the owner object, and claim it if no gateway has it. Returns which conditions the
+        store heeds. Raises as ``require``."""
+        with self._lock:
+            return self._look()
+
+    def problem(self) -> str | None:
+        """Return why this gateway may not write to the bucket, or None. Changes nothing. Raises
+        BucketError, NamespaceError."""
+        try:
+            seen, me, known = self._store.look(), self._who(), self._claim()
+            verdict = claims.judge(known, None if seen is None else seen.owner, me)
+            if seen is None:
+                self._require_evidence(me)
+            elif verdict in (Verdict.OTHER, Verdict.COPY):
+                self._refuse(seen.owner, me, verdict)
+        except OtherOwner as exc:
+            return str(exc)
+        return None
+
+    def reload(self) -> None:
+        """Read the credentials again: a person may have corrected them."""
+        self._store.reload()
+
+    def survey(self) -> Survey:
+        """Return what a person should know before the bucket and prefix are taken. Raises
+        BucketError, NamespaceError."""
+        me, known = self._who(), self._claim()
+        found = self._evidence(me)
+        try:
+            seen = self._store.look()
+            if seen is None:
+                is_strange = found.foreign is not None or (found.listed and not found.ours)
+                why = found.problem(self._settings) if is_strange else None
+                return Survey(why, found.ours > 0, False)
+            if seen.owner.namespace == me.namespace:
+                return Survey(None, True, True)
+            self._refuse(seen.owner, me, claims.judge(known, seen.owner, me))
+        except OtherOwner as exc:
+            return Survey(str(exc), found.ours > 0, True)
+
+    def take(self) -> None:
+        """Take the bucket and prefix from the gateway that has them, because a person says so. This
+        gateway is not running. Raises as ``require``."""
+        with self._lock, self._alone():
+            seen = self._seen_by_force()
+            self._move(self._who(), self._claim(), seen, released=True)
+
+    def release(self) -> None:
+        """Say in the bucket that this gateway was stopped, if this is its last process. Then its
+        next start, wherever it is, need not wait. Whatever goes wrong costs that start a wait."""
+        users = _users.get(self._settings.run_dir)
+        if users is None:
+            return
+        with suppress(BucketError, NamespaceError, OSError):
+            fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with self._lock, self._alone():
+                self._valid_until = 0.0
+                seen, me, known = self._store.look(), self._who(), self._claim()
+                if seen and claims.judge(known, seen.owner, me) is Verdict.OURS:
+                    self._write(seen.owner._replace(released=True), known, seen.etag)
+
+    def _look(self) -> Conditions:
+        self._looked_at = began = clock.monotonic_seconds()
+        self._valid_until = 0.0
+        try:
+            self._use()
+            with self._alone():
+                conditions = self._settle()
+        except OSError as exc:
+            raise StoreUnavailable(
+                f"cannot find out whose the bucket is: {exc.filename}: {exc.strerror}"
+            ) from None
+        self._valid_until = began + (LOOK_SECONDS if conditions.creates else UNHEEDED_SECONDS)
+        return conditions
+
+    def _settle(self) -> Conditions:
+        """Make sure that the object is this gateway's. Raises BucketError."""
+        seen, me, known = self._store.look(), self._who(), self._claim()
+        verdict = claims.judge(known, None if seen is None else seen.owner, me)
+        if verdict in (Verdict.OTHER, Verdict.COPY):
+            assert seen is not None
+            self._refuse(seen.owner, me, verdict)
+        if seen is None:
+            self._require_evidence(me)
+        elif verdict is Verdict.KNOWN:
+            self._require_silence(seen, me)
+        if known.conditions is None:
+            known = known._replace(conditions=self._store.ask_conditions())
+            self._record(known)
+        assert known.conditions is not None
+        if seen is None or verdict is not Verdict.OURS or seen.owner.token != known.token:
+            self._move(me, known, seen)
+        else:
+            if known.former is not None:
+                self._confirm(seen.owner, known)
+            if seen.owner.released or _is_old(seen.owner):
+                self._refresh(seen, known)
+        return known.conditions
+
+    def _require_evidence(self, me: Who) -> None:
+        if (why := self._evidence(me).problem(self._settings)) is not None:
+            raise OtherOwner(why)
+
+    def _evidence(self, me: Who) -> Evidence:
+        with self._database.reading() as session:
+            recorded = evidence.recorded(session)
+        return evidence.gather(self._store, me.namespace, recorded)
+
+    def _require_silence(self, seen: Seen, me: Who) -> None:
+        """Raise BucketError until the gateway that wrote the object is known to be gone."""
+        late_seconds = self._settings.bucket.late_seconds
+        wait_seconds = 2 * LOOK_SECONDS + late_seconds
+        now = clock.monotonic_seconds()
+        before, self._watched = self._watched, (seen.etag, now)
+        if before is not None and before[0] != seen.etag:
+            self._refuse(seen.owner, me, Verdict.COPY)
+        if before is not None:
+            self._watched = before
+            if now - before[1] >= wait_seconds:
+                log.warning("no sign of %s: this gateway takes the bucket", seen.owner)
+                self._watched = None
+                return
+        raise StoreUnavailable(
+            f"{self._where} was last written by this gateway at {seen.owner}, which was not "
+            f"stopped and may still run: nothing is sent for {duration(wait_seconds)}, in which a "
+            "copy of this gateway would give a sign"
+        )
+
+    def _move(self, me: Who, known: Claim, seen: Seen | None, released: bool = False) -> None:
+        """Make the object this gateway's, with a new epoch. Raises BucketError.
+
+        Parameters: released, whether this process ends now: the next one reads the object back.
+        """
+        if known.conditions is None:
+            known = known._replace(conditions=self._store.ask_conditions())
+        epoch = 1 + max(known.epoch, 0 if seen is None else seen.owner.epoch)
+        former = seen.owner.token if seen is not None and known.knows(seen.owner) else ""
+        known = known._replace(epoch=epoch, token=secrets.token_hex(16), former=former)
+        self._record(known)
+        now_ns, host = clock.now_ns(), socket.gethostname()
+        assert known.token is not None
+        mine = Owner(
+            me.namespace, me.gateway, epoch, known.token, me.holder, host, now_ns, released
+        )
+        self._write(mine, known, ABSENT if seen is None else seen.etag)
+        if not released:
+            self._confirm(mine, known)
+        log.info("%s is this gateway's, epoch %d", self._where, epoch)
+
+    def _confirm(self, mine: Owner, known: Claim) -> None:
+        """End a move. Where the store heeds no conditions the object is read back, when no request
+        of another gateway for it can be under way any more. Raises BucketError."""
+        assert known.conditions is not None
+        if not known.conditions.replaces:
+            passed_seconds = (clock.now_ns() - mine.time_ns) / clock.NS
+            if self._stop.wait(max(0.0, REQUEST_SECONDS - max(0.0, passed_seconds))):
+                raise StoreUnavailable("the process ends")
+            seen = self._store.look()
+            if seen is None or seen.owner.token != known.token:
+                raise StoreUnavailable(f"{self._where}: the owner object has changed")
+        self._record(known._replace(former=None))
+
+    def _refresh(self, seen: Seen, known: Claim) -> None:
+        now_ns = clock.now_ns()
+        owner = seen.owner._replace(time_ns=now_ns, released=False, address=socket.gethostname())
+        self._write(owner, known, seen.etag)
+
+    def _write(self, owner: Owner, known: Claim, expected: str) -> None:
+        assert known.conditions is not None
+        self._store.conditions = known.conditions
+        try:
+            self._store.write(owner, expected)
+        except Occupied:
+            raise StoreUnavailable(
+                f"{self._where}: the owner object has changed: it is looked at again"
+            ) from None
+
+    def _seen_by_force(self) -> Seen | None:
+        """Return the owner object, or a stand-in for one that cannot be understood."""
+        try:
+            return self._store.look()
+        except OtherOwner:
+            etag = self._store.etag()
+            return None if etag is None else Seen(Owner("", "", 0, "", "", "", 0, True), etag)
+
+    def _refuse(self, owner: Owner, me: Who, verdict: Verdict) -> NoReturn:
+        mine = f"this one is {socket.gethostname()}, namespace {me.namespace[:8]}"
+        if verdict is Verdict.OTHER:
+            raise OtherOwner(
+                f"{self._where} belongs to another gateway, {owner}; {mine}: nothing is sent or "
+                "deleted: give one of them another bucket.prefix; if that one is gone for good, "
+                "stop this one, and: spillway adopt bucket --adopt"
+            )
+        raise OtherOwner(
+            f"{self._where} belongs to another copy of this gateway, {owner}; {mine}: nothing is "
+            "sent or deleted: only one of them may run; if that one is gone for good, stop this "
+            "one, and: spillway adopt bucket"
+        )
+
+    @property
+    def _where(self) -> str:
+        bucket = self._settings.bucket
+        return f"bucket {bucket.name}, prefix {bucket.prefix!r},"
+
+    def _who(self) -> Who:
+        with self._database.reading() as session:
+            return claims.who(session, self._settings)
+
+    def _claim(self) -> Claim:
+        with self._database.reading() as session:
+            return claims.read(session, self._settings)
+
+    def _record(self, known: Claim) -> None:
+        with self._database.writing() as session:
+            claims.write(session, self._settings, known)
+
+    def _use(self) -> None:
+        if self._settings.run_dir not in _users:
+            users = _users.setdefault(self._settings.run_dir, self._opened(USERS))
+            fcntl.flock(users, fcntl.LOCK_SH)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other processes of this gateway from the owner object meanwhile."""
+        fd = self._opened(LOCK)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
+
+    def _opened(self, name: str) -> int:
+        path = self._settings.run_dir / name
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if os.geteuid() == 0:
+            # A command of root must not keep the processes of the gateway out.
+            above = path.parent.stat()
+            os.fchown(fd, above.st_uid, above.st_gid)
+        return fd
+
+
+def problem_of_new(settings: Settings) -> str | None:
+    """Return why a namespace that is not made yet must not have the configured prefix, or None.
+    Raises BucketError."""
+    store = OwnerStore(settings)
+    bucket = settings.bucket
+    where = f"bucket {bucket.name}, prefix {bucket.prefix!r}"
+    try:
+        seen = store.look()
+    except OtherOwner as exc:
+        return str(exc)
+    if seen is not None:
+        return (
+            f"{where}, belongs to another gateway, {seen.owner}: choose another --prefix; if that "
+            "one is gone for good: spillway init --adopt"
+        )
+    if listed := store.listed():
+        return (
+            f"{where}, has objects ({listed[0]}): choose another --prefix, or, if nothing else "
+            "writes there: spillway init --adopt"
+        )
+    return None
+
+
+def guarded(
+    store: T, settings: Settings, database: Database, stop: threading.Event | None = None
+) -> T:
+    """Return a store that changes nothing unless the bucket and prefix are this gateway's.
+
+    Parameters: store, a new one; settings, database, stop, of the gateway.
+    """
+    Ownership(settings, database, stop).guard(store)
+    return store
+
+
+def _is_old(owner: Owner) -> bool:
+    return abs(clock.now_ns() - owner.time_ns) >= LOOK_SECONDS * clock.NS

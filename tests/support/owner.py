@@ -1,0 +1,26 @@
+"""The owner object of a bucket and prefix, for tests that are about other things."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from gateway.db.engine import Database
+from gateway.objectstore.conditions import Conditions
+from gateway.ownership import claim
+from gateway.ownership.keeper import Ownership
+from gateway.settings import Settings
+
+OWNER = ".spillway/owner.json"
+"""The key of the owner object below the prefix."""
+
+
+def own(settings: Settings, conditions: Conditions = Conditions.NONE) -> None:
+    """Claim the bucket for a gateway, as a start of it would that was some time ago. A store that
+    heeds no conditions would be waited for, and asked which ones it heeds."""
+    with closing(Database(settings.database_url)) as database:
+        with database.writing() as session:
+            claim.write(session, settings, claim.NO_CLAIM._replace(conditions=conditions))
+        Ownership(settings, database).take()
+        with database.writing() as session:
+            known = claim.read(session, settings)
+            claim.write(session, settings, known._replace(former=None))
