@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,13 +21,19 @@ struct orphan {
 	struct spw_orphan what;
 };
 
+struct list {
+	struct spw_inode *first, **last;
+};
+
 /* The queue has inodes without a writer that the namespace still has open for writing, and
  * orphans. */
 static struct {
 	pthread_mutex_t lock;
-	pthread_cond_t work;
+	pthread_cond_t dirty; /* for spw_queue_to_sync */
+	pthread_cond_t work;  /* for spw_queue_take */
 	pthread_cond_t idle;
-	struct spw_inode *first, **last;
+	struct list unsynced; /* inodes with bytes that may not be on stable storage */
+	struct list ready;    /* to be sealed */
 	struct spw_inode *later; /* inodes that wait until their `again_ms` */
 	uint64_t due_ms;         /* the earliest `again_ms` of them */
 	struct orphan *orphans;
@@ -34,14 +41,39 @@ static struct {
 	uint32_t orphans_pause_ms;
 	unsigned int in_hand;
 } queue = { .lock = PTHREAD_MUTEX_INITIALIZER,
+	    .dirty = PTHREAD_COND_INITIALIZER,
 	    .idle = PTHREAD_COND_INITIALIZER,
-	    .last = &queue.first };
+	    .unsynced.last = &queue.unsynced.first,
+	    .ready.last = &queue.ready.first };
 
-static void append_locked(struct spw_inode *inode)
+static void append(struct list *list, struct spw_inode *inode)
 {
 	inode->next_unsealed = NULL;
-	*queue.last = inode;
-	queue.last = &inode->next_unsealed;
+	*list->last = inode;
+	list->last = &inode->next_unsealed;
+}
+
+static struct spw_inode *pop(struct list *list)
+{
+	struct spw_inode *inode = list->first;
+
+	list->first = inode->next_unsealed;
+	if (list->first == NULL)
+		list->last = &list->first;
+	return inode;
+}
+
+/* Queues an inode to be synced, or to be sealed if there is nothing to sync. */
+static void append_locked(struct spw_inode *inode)
+{
+	if (atomic_load(&inode->error) == 0 &&
+	    atomic_load(&inode->synced) >= atomic_load(&inode->writes)) {
+		append(&queue.ready, inode);
+		pthread_cond_signal(&queue.work);
+	} else {
+		append(&queue.unsynced, inode);
+		pthread_cond_signal(&queue.dirty);
+	}
 }
 
 bool spw_queue_add(struct spw_inode *inode)
@@ -53,7 +85,6 @@ bool spw_queue_add(struct spw_inode *inode)
 	if (is_new) {
 		inode->unsealed = true;
 		append_locked(inode);
-		pthread_cond_signal(&queue.work);
 	}
 	pthread_mutex_unlock(&queue.lock);
 	return is_new;
@@ -186,6 +217,28 @@ static void wait_locked(void)
 	resume_locked();
 }
 
+struct spw_inode *spw_queue_to_sync(void)
+{
+	struct spw_inode *inode;
+
+	pthread_mutex_lock(&queue.lock);
+	while (queue.unsynced.first == NULL)
+		pthread_cond_wait(&queue.dirty, &queue.lock);
+	inode = pop(&queue.unsynced);
+	queue.in_hand++;
+	pthread_mutex_unlock(&queue.lock);
+	return inode;
+}
+
+void spw_queue_synced(struct spw_inode *inode)
+{
+	pthread_mutex_lock(&queue.lock);
+	append(&queue.ready, inode);
+	queue.in_hand--;
+	pthread_cond_signal(&queue.work);
+	pthread_mutex_unlock(&queue.lock);
+}
+
 unsigned int spw_queue_take(struct spw_inode **inodes, struct spw_orphan *orphans,
 			    unsigned int *orphan_count)
 {
@@ -193,8 +246,8 @@ unsigned int spw_queue_take(struct spw_inode **inodes, struct spw_orphan *orphan
 
 	pthread_mutex_lock(&queue.lock);
 	resume_locked();
-	if (queue.first == NULL && !has_orphans_locked()) {
-		while (queue.first == NULL && !has_orphans_locked())
+	if (queue.ready.first == NULL && !has_orphans_locked()) {
+		while (queue.ready.first == NULL && !has_orphans_locked())
 			wait_locked();
 		pthread_mutex_unlock(&queue.lock);
 		/* The pause gathers more work for the batch. No call waits for the sealer. */
@@ -202,22 +255,19 @@ unsigned int spw_queue_take(struct spw_inode **inodes, struct spw_orphan *orphan
 		pthread_mutex_lock(&queue.lock);
 	}
 	*orphan_count = dequeue_orphans_locked(orphans);
-	while (count < SPW_QUEUE_BATCH && queue.first != NULL) {
-		inodes[count] = queue.first;
-		queue.first = inodes[count]->next_unsealed;
+	while (count < SPW_QUEUE_BATCH && queue.ready.first != NULL) {
+		inodes[count] = pop(&queue.ready);
 		inodes[count++]->unsealed = false;
 	}
-	if (queue.first == NULL)
-		queue.last = &queue.first;
-	queue.in_hand = count + *orphan_count;
+	queue.in_hand += count + *orphan_count;
 	pthread_mutex_unlock(&queue.lock);
 	return count;
 }
 
-void spw_queue_done(void)
+void spw_queue_done(unsigned int count)
 {
 	pthread_mutex_lock(&queue.lock);
-	queue.in_hand = 0;
+	queue.in_hand -= count;
 	pthread_cond_broadcast(&queue.idle);
 	pthread_mutex_unlock(&queue.lock);
 }
@@ -235,7 +285,7 @@ bool spw_queue_flush(unsigned int seconds)
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += seconds;
 	pthread_mutex_lock(&queue.lock);
-	while ((queue.first != NULL || queue.later != NULL || queue.orphans != NULL ||
+	while ((queue.unsynced.first != NULL || queue.ready.first != NULL || queue.later != NULL || queue.orphans != NULL ||
 		queue.in_hand > 0) &&
 	       rc == 0)
 		rc = pthread_cond_timedwait(&queue.idle, &queue.lock, &until);

@@ -13,7 +13,7 @@
 /* Prepares the queue. Call it before any other function of this header. */
 void spw_queue_start(void);
 
-/* Queues a file whose last writer ended. Returns true if the queue has taken over a handle of the
+/* Queues a file whose last writer ended: to be synced, then to be sealed. Returns true if the queue has taken over a handle of the
  * caller's, false if the file was queued already. */
 bool spw_queue_add(struct spw_inode *inode);
 
@@ -31,13 +31,20 @@ void spw_queue_orphan(uint64_t ino, uint64_t epoch);
  * orphan is taken for a while: at first 1 s, with each batch that fails twice as long. */
 void spw_queue_orphans_done(const struct spw_orphan *orphans, unsigned int count);
 
-/* Waits until there is work, and takes it: files, each with a handle, and orphans, at most
- * SPW_QUEUE_BATCH of each. Returns the number of files. */
+/* Waits for a file whose bytes may not be on stable storage, and takes it out until
+ * spw_queue_synced. Several threads may call this. */
+struct spw_inode *spw_queue_to_sync(void);
+
+/* Gives a file to the sealer, whether or not it could be synced. */
+void spw_queue_synced(struct spw_inode *inode);
+
+/* Waits until there is something to seal or to reclaim, and takes it: files, each with a handle, and
+ * orphans, at most SPW_QUEUE_BATCH of each. Returns the number of files. */
 unsigned int spw_queue_take(struct spw_inode **inodes, struct spw_orphan *orphans,
 			    unsigned int *orphan_count);
 
-/* Notes that the work taken last is done. */
-void spw_queue_done(void);
+/* Notes that so many files and orphans that spw_queue_take gave are done. */
+void spw_queue_done(unsigned int count);
 
 /* Waits until nothing is queued or taken, for at most so many seconds. Returns whether nothing
  * is. */

@@ -1,4 +1,5 @@
-/* Runs the sealer: one thread that seals files whose last writer closed, and reclaims orphans. */
+/* Seals files whose last writer closed, and reclaims orphans: one thread, the sealer, in transactions of
+ * many. Other threads sync the files before: no file waits for another one's bytes. */
 #include "seal.h"
 
 #include <errno.h>
@@ -21,6 +22,8 @@
 #include "sync.h"
 #include "thread.h"
 
+#define SYNCERS 8
+
 static bool wants_seal_locked(const struct spw_inode *inode)
 {
 	return inode->write_open && inode->writers == 0 && !inode->orphan;
@@ -38,6 +41,18 @@ static void sync_before(struct spw_inode *inode)
 	pthread_mutex_unlock(&inode->meta);
 	if (wanted)
 		(void)spw_commit(inode); /* prepare_locked sees a failure */
+}
+
+static void *syncer(void *argument)
+{
+	(void)argument;
+	for (;;) {
+		struct spw_inode *inode = spw_queue_to_sync();
+
+		sync_before(inode);
+		spw_queue_synced(inode);
+	}
+	return NULL;
 }
 
 static void let_go_locked(struct spw_inode *inode)
@@ -77,10 +92,12 @@ static bool prepare_locked(struct spw_inode *inode, struct spw_seal *seal, bool 
 	seal->data.writes = writes - inode->sealed;
 	if (seal->data.writes == 0)
 		return true;
+	/* A writer came after the sync, or it failed: other files do not wait for these bytes. */
+	if (atomic_load(&inode->synced) < writes)
+		return refuse_locked(inode, again);
 	rc = spw_fd_get(inode, SPW_ABSENT_FAILS, &fd);
 	if (rc == 0) {
-		rc = spw_sync_fd(inode, fd);
-		if (rc == 0 && fstat(fd, &st) != 0)
+		if (fstat(fd, &st) != 0)
 			rc = errno;
 		spw_fd_release(inode);
 	}
@@ -119,8 +136,6 @@ static void seal_batch(struct spw_inode **inodes, unsigned int count)
 	bool later[SPW_QUEUE_BATCH] = { false };
 	unsigned int ready = 0;
 
-	for (unsigned int i = 0; i < count; i++)
-		sync_before(inodes[i]);
 	/* A new writer waits for the answer to the seal: it must open a new version. */
 	for (unsigned int i = 0; i < count; i++) {
 		pthread_mutex_lock(&inodes[i]->meta);
@@ -172,13 +187,17 @@ static void *sealer(void *argument)
 
 		seal_batch(inodes, count);
 		reclaim_batch(orphans, orphan_count);
-		spw_queue_done();
+		spw_queue_done(count + orphan_count);
 	}
 	return NULL;
 }
 
 int spw_sealer_start(void)
 {
+	int rc = 0;
+
 	spw_queue_start();
-	return spw_thread_start(sealer, NULL);
+	for (int i = 0; rc == 0 && i < SYNCERS; i++)
+		rc = spw_thread_start(syncer, NULL);
+	return rc != 0 ? rc : spw_thread_start(sealer, NULL);
 }

@@ -80,7 +80,7 @@ int __wrap_fdatasync(int fd);
 int __wrap_fdatasync(int fd)
 {
 	atomic_fetch_add(&fdatasyncs, 1);
-	while_held(&fdatasync_held, 5000);
+	while_held(&fdatasync_held, 60000);
 	if (atomic_load(&fdatasync_error) != 0) {
 		errno = atomic_load(&fdatasync_error);
 		return -1;

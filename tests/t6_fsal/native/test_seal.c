@@ -57,6 +57,49 @@ static void the_seal_comes_after_the_sync(void)
 	spw_inode_put(inode);
 }
 
+static void wait_for(const int *count, int wanted)
+{
+	int found = 0;
+
+	for (int waited = 0; found < wanted && waited < 60000; waited++) {
+		usleep(1000);
+		pthread_mutex_lock(&ns_lock);
+		found = *count;
+		pthread_mutex_unlock(&ns_lock);
+	}
+	assert(found == wanted);
+}
+
+/* A client died with a lot of bytes in memory, and the disk is slow. */
+static void nothing_waits_for_the_bytes_of_another_file(void)
+{
+	struct spw_removed removed = { .kind = SPW_REGULAR, .nlink = 0 };
+	struct spw_inode *slow = fresh(), *quick;
+	struct spw_attr attr;
+
+	assert(spw_writer_begin(slow, NULL) == 0);
+	assert(put(slow, "abc", 0, false) == 0);
+	atomic_store(&fdatasync_held, true);
+	spw_writer_end(slow);
+	quick = get(++next_ino);
+	for (int i = 0; i < 3; i++) {
+		assert(spw_writer_begin(quick, NULL) == 0);
+		spw_writer_end(quick);
+		wait_for(&ns.seals, i + 1);
+	}
+	removed.ino = ++next_ino;
+	spw_removed(&removed);
+	wait_for(&ns.reclaims, 1);
+	assert(ns.seals == 3 && spw_getattr(slow, &attr) == 0 && attr.size == 3);
+	/* Nor does another writer of the same file wait for them. */
+	assert(put(slow, "def", 3, false) == 0);
+	atomic_store(&fdatasync_held, false);
+	settle();
+	assert(ns.last.size == 6 && ns.row.size == 6);
+	spw_inode_put(slow);
+	spw_inode_put(quick);
+}
+
 static void a_failed_seal_is_tried_again_and_loses_no_size(void)
 {
 	struct spw_inode *inode = fresh();
@@ -338,6 +381,7 @@ int main(int argc, char **argv)
 	the_first_writer_opens_and_the_last_one_seals();
 	a_refused_open_writes_nothing();
 	the_seal_comes_after_the_sync();
+	nothing_waits_for_the_bytes_of_another_file();
 	a_failed_seal_is_tried_again_and_loses_no_size();
 	a_writer_that_comes_before_the_seal_goes_on_with_the_version();
 	a_seal_waits_for_an_mtime_that_is_being_set();
