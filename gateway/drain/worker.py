@@ -252,7 +252,6 @@ class Drain:
                     # A person may have corrected the credentials meanwhile.
                     store.reload()
                     self._senders.reload()
-                    self._ownership.reload()
                 store.check()
                 self._look_at_owner()
                 self._know_checksum()

@@ -23,10 +23,18 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, NoReturn, TypeVar
+from weakref import ReferenceType
 
 from gateway import clock
 from gateway.db.engine import Database
-from gateway.errors import BucketError, NamespaceError, Occupied, OtherOwner, StoreUnavailable
+from gateway.errors import (
+    BucketError,
+    NamespaceError,
+    Occupied,
+    OtherOwner,
+    StoreRefused,
+    StoreUnavailable,
+)
 from gateway.objectstore.conditions import ABSENT, Conditions
 from gateway.objectstore.ownerstore import REQUEST_SECONDS, Owner, OwnerStore, Seen
 from gateway.objectstore.s3 import S3Store
@@ -74,7 +82,8 @@ class Ownership:
         self._settings = settings
         self._database = database
         self._stop = stop or threading.Event()
-        self._guarded: S3Store | None = None
+        self._guarded: ReferenceType[S3Store] | None = None
+        """The first store whose changes are permitted. It refers to this object."""
         self._lock = threading.Lock()
         self._valid_until = 0.0
         """Monotonic seconds until which this process may write."""
@@ -85,12 +94,12 @@ class Ownership:
     def guard(self, store: S3Store) -> None:
         """Let a store change nothing without this gateway's claim."""
         store.permit = self.require
-        self._guarded = self._guarded or store
+        self._guarded = self._guarded or ReferenceType(store)
 
     @cached_property
     def _store(self) -> OwnerStore:
-        address = None if self._guarded is None else self._guarded.address()
-        return OwnerStore(self._settings, address)
+        store = None if self._guarded is None else self._guarded()
+        return OwnerStore(self._settings, None if store is None else store.address())
 
     @property
     def is_due(self) -> bool:
@@ -124,10 +133,6 @@ class Ownership:
         except OtherOwner as exc:
             return str(exc)
         return None
-
-    def reload(self) -> None:
-        """Read the credentials again: a person may have corrected them."""
-        self._store.reload()
 
     def survey(self) -> Survey:
         """Return what a person should know before the bucket and prefix are taken. Raises
@@ -174,6 +179,10 @@ class Ownership:
             self._use()
             with self._alone():
                 conditions = self._settle()
+        except StoreRefused:
+            # A person may correct the credentials.
+            self._store.reload()
+            raise
         except OSError as exc:
             raise StoreUnavailable(
                 f"cannot find out whose the bucket is: {exc.filename}: {exc.strerror}"

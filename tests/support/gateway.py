@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from gateway import config
 from gateway.control import status
+from tests.support.owner import confirm
 from tests.support.ports import free_port
 from tests.support.waiting import until
 
@@ -69,6 +70,7 @@ class Gateway:
                 "AWS_SECRET_ACCESS_KEY": secret_access_key,
             },
         )
+        confirm(config.load(self.config))
 
     def _configure(self, bucket: str, endpoint_url: str, values: Values) -> None:
         merged: dict[str, dict[str, Any]] = {

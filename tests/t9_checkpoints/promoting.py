@@ -30,6 +30,7 @@ from gateway.promotion.wishes import NO_WISHES, Wishes
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, SetAttr
 from tests.support.namespace import Namespace
+from tests.support.owner import OWNER
 from tests.support.s3server import die_with_parent
 from tests.support.volumes import query
 from tests.support.waiting import until
@@ -215,13 +216,15 @@ def save(site: Site) -> dict[str, bytes]:
 
 
 def lock(site: Site) -> None:
-    """Give the new bucket Object Lock."""
+    """Give the new bucket Object Lock. moto wants it to be empty for that."""
+    site.client.delete_object(Bucket=site.bucket, Key=f"{PREFIX}/{OWNER}")
     site.client.put_bucket_versioning(
         Bucket=site.bucket, VersioningConfiguration={"Status": "Enabled"}
     )
     site.client.put_object_lock_configuration(
         Bucket=site.bucket, ObjectLockConfiguration={"ObjectLockEnabled": "Enabled"}
     )
+    site.own()
 
 
 def held(site: Site) -> dict[str, bool]:
@@ -229,6 +232,8 @@ def held(site: Site) -> dict[str, bool]:
     found: dict[str, bool] = {}
     for one in site.client.list_object_versions(Bucket=site.bucket).get("Versions", []):
         key, version = one["Key"], one["VersionId"]
+        if key.endswith(OWNER):
+            continue
         head = site.client.head_object(Bucket=site.bucket, Key=key, VersionId=version)
         found[key] = found.get(key, False) or head.get("ObjectLockLegalHoldStatus") == "ON"
     return found

@@ -17,6 +17,7 @@ from gateway.manifests.writer import Manifests
 from gateway.objectstore.s3 import S3Store
 from gateway.settings import Settings
 from tests.support import restore
+from tests.support.owner import OWNER, own
 from tests.support.s3server import RcloneServer, credentials
 from tests.support.volumes import query
 from tests.t9_checkpoints.records import record
@@ -40,7 +41,9 @@ def settings(settings: Settings, server: RcloneServer) -> Settings:
     settings.credentials_file.touch(0o600)
     settings.credentials_file.write_text(credentials())
     bucket = replace(settings.bucket, name=BUCKET, prefix=PREFIX, endpoint_url=server.url)
-    return replace(settings, bucket=bucket)
+    found = replace(settings, bucket=bucket)
+    own(found)
+    return found
 
 
 @pytest.fixture
@@ -99,6 +102,7 @@ def test_manifests_follow_the_catalogue(
     etags = {
         one["Key"]: one["ETag"].strip('"')
         for one in server.client().list_objects_v2(Bucket=BUCKET)["Contents"]
+        if OWNER not in one["Key"]
     }
     assert {key: etag for key, etag, _look_ns in rows} == etags
     assert {look_ns for *_rest, look_ns in rows} == {None}
