@@ -47,6 +47,7 @@ DRAIN_BASE = {
         "precedence",
         "lacking",
         "below",
+        "awaited",
         "context",
         "job",
         "messages",

@@ -181,9 +181,14 @@ def _copy(context: Context, begun: _Begun) -> Head:
     head = context.store.head(old_key, with_sum=True)
     if head is None or (head.size, head.etag) != (stored.size, stored.etag):
         raise ObjectRefused(f"{old_key}: the bucket does not have the object that was recorded")
+    metadata = with_rest(begun.rest, head.metadata)
+    if begun.standing.has_tombstone and (there := context.store.copied(target, head, metadata)):
+        # An earlier try got no answer.
+        context.awaited.ended(target)
+        return there
     try:
-        metadata = with_rest(begun.rest, head.metadata)
-        return context.store.copy(old_key, target, head, metadata, stored.storage_class)
+        with context.lasting(target):
+            return context.store.copy(old_key, target, head, metadata, stored.storage_class)
     except StoreUnavailable:
         # A copy in parts may have left some parts.
         context.note_doubts((ino, target))
