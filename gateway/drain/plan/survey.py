@@ -30,6 +30,7 @@ from gateway.db.journal import BELOW, CHANGED, STORED, Lost, Reader
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.job import Batch, Job, JobId, Page
+from gateway.drain.paths import objects_above
 from gateway.drain.plan import uploads
 from gateway.drain.plan.behind import Behind
 from gateway.drain.plan.complete import Complete
@@ -338,6 +339,7 @@ class Survey:
             view.paths.read_names(inos)
             keys = {ino: key for ino in inos if (key := view.paths.key_of(ino)) is not None}
             found = intent.standings(view, keys.items())
+            crossed = objects_above(view.session, context.prefix, keys.values())
             for ino in inos:
                 standing = found.get(ino)
                 if standing is None or not uploads.is_eligible(context, standing):
@@ -349,8 +351,12 @@ class Survey:
                 request = view.paths.request_of(ino) or self._request_of(
                     uploads.id_of(ino, keys[ino])
                 )
+                key, batch = keys[ino], batches[request]
+                is_crossed = key in crossed
                 jobs.append(
-                    uploads.job_of(context, view, standing, keys[ino], batches[request], request)
+                    uploads.job_of(
+                        context, view, standing, key, batch, request, is_crossed=is_crossed
+                    )
                 )
                 total_bytes += standing.file.size
         return jobs

@@ -39,8 +39,13 @@ def job_of(
     key: str,
     batch: Batch,
     request_id: str | None,
+    *,
+    is_crossed: bool,
 ) -> Job:
-    """Return the upload of a file, or what must happen before it."""
+    """Return the upload of a file, or what must happen before it.
+
+    Parameters: is_crossed, whether an object is recorded at a key that its key goes through.
+    """
     file = standing.file
     found = Job(
         id_of(file.ino, key),
@@ -52,6 +57,6 @@ def job_of(
         file.size,
         request_id,
     )
-    if standing.occupant in (None, file.ino):
+    if standing.occupant in (None, file.ino) and not is_crossed:
         return found
     return make_way(context, view, file.ino, key) or found
