@@ -142,6 +142,8 @@ class Context:
     """The sender of small objects. Only a running drain has one."""
     copiers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(COPIES))
     """The threads for the copies of all moves."""
+    is_first: bool = False
+    """Whether a person or client waits for what is sent: its parts give way to nothing."""
     awaited: Awaited = field(default_factory=Awaited)
     """The keys at which the store may still be at work."""
     turn: threading.Lock = field(default_factory=threading.Lock)

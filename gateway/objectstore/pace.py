@@ -36,6 +36,8 @@ LASTING = ("CompleteMultipartUpload", "CopyObject", "UploadPartCopy")
 """Requests on which a store may be at work for minutes before it answers: that says nothing of how
 much it gets."""
 RETRY_AFTER_MAX_SECONDS = 300.0
+PATIENCE_SECONDS = 30.0
+"""A request that gives way to others gives way for so long, also while the rate is limited."""
 SCHEDULE_SECONDS = 1.0
 """The interval at which a waiting request checks whether the rate has changed."""
 
@@ -47,6 +49,12 @@ to wait for its bytes meanwhile. It may not block."""
 
 def always() -> bool:
     return True
+
+
+def patiently() -> Goes:
+    """Return what lets a request give way to all others, but not for ever."""
+    until = clock.monotonic_seconds() + PATIENCE_SECONDS
+    return lambda: clock.monotonic_seconds() >= until
 
 
 class TokenBucket:

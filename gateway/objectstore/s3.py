@@ -46,7 +46,7 @@ from gateway.objectstore.objects import (
     require_sum,
     sum_in,
 )
-from gateway.objectstore.pace import Gate
+from gateway.objectstore.pace import Gate, Goes, always
 from gateway.settings import Settings
 
 _UNKNOWN_UPLOAD = ("NoSuchUpload", "NoSuchKey", "404")
@@ -138,14 +138,21 @@ class S3Store(Deletions):
         return {"ChecksumAlgorithm": self.kind.algorithm, "ChecksumType": "FULL_OBJECT"}
 
     def put_part(
-        self, key: str, upload_id: str, number: int, body: Body, also: Collection[Kind] = ()
+        self,
+        key: str,
+        upload_id: str,
+        number: int,
+        body: Body,
+        also: Collection[Kind] = (),
+        goes_first: Goes = always,
     ) -> Part:
         """Send one part and verify the answer. Raises BucketError.
 
-        Parameters: number, from 1; also, other checksums of the part that are wanted.
+        Parameters: number, from 1; also, other checksums of the part that are wanted; goes_first,
+        for the pace.
         """
         query = {"partNumber": str(number), "uploadId": upload_id}
-        sent, answer = self._send("upload_part", key, query, {}, body, also)
+        sent, answer = self._send("upload_part", key, query, {}, body, also, goes_first)
         require_sum(answer, sent.digests.sum(self.kind), key)
         return Part(number, answer["ETag"], sent.digests)
 

@@ -96,7 +96,7 @@ def move_job(batch: Batch, planned: move.Move) -> Job:
     small."""
     return Job(
         JobId(Work.COPY, planned.ino, planned.target),
-        Lane.CHORE,
+        Lane.COPY,
         planned.claims,
         partial(run_alone, batch, planned),
         batch=batch if planned.size <= move.SMALL_BYTES else None,

@@ -31,6 +31,7 @@ from gateway.errors import (
 from gateway.objectstore.body import Section, digest
 from gateway.objectstore.checksums import Kind, sum_of
 from gateway.objectstore.objects import Head, ListedPart, Part, part_bytes_of
+from gateway.objectstore.pace import always, patiently
 
 log = logging.getLogger("drain")
 
@@ -153,7 +154,8 @@ def _send_one(
         digests = digest(section, kinds)
         if found.has(digests, context.store.kind):
             return Part(number, f'"{found.etag}"', digests)
-    return context.store.put_part(started.key, upload_id, number, section, kinds)
+    goes_first = always if context.is_first else patiently()
+    return context.store.put_part(started.key, upload_id, number, section, kinds, goes_first)
 
 
 def _begin_anew(context: Context, started: Started, upload_id: str) -> None:
