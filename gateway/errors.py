@@ -11,7 +11,8 @@
     │   ├── InUse                 another process of this gateway has the data directory
     │   └── BucketError           the bucket cannot be used as configured
     │       ├── StoreUnavailable  network, 5xx: try again soon
-    │       │   └── StoreBusy     SlowDown, 429: the request was not taken up
+    │       │   ├── StoreBusy     SlowDown, 429: the request was not taken up
+    │       │   └── StoreSlow     it is at work on a request that may take long
     │       ├── Deferred          it works by itself later: an object is in an archive
     │       ├── StoreRefused      credentials, bucket name, permission: try again slowly
     │       │   └── OtherOwner    the bucket and prefix are not known to be this gateway's
@@ -121,6 +122,11 @@ class StoreUnavailable(BucketError):
 class StoreBusy(StoreUnavailable):
     """The object store answered that it takes up no more requests now. So this one, which was sent
     once, changed nothing and cannot change anything later."""
+
+
+class StoreSlow(StoreUnavailable):
+    """The object store took a request that may take long (a copy, the completion of an upload), and
+    did not answer in time. It may still carry it out. This says nothing of other requests."""
 
 
 class Deferred(BucketError):

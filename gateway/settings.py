@@ -159,7 +159,12 @@ class DrainSettings:
         "The directory of a run is drained whatever its name, once it has a checkpoint.",
         HOLD_PATTERNS,
     )
-    workers: int = _key("Files uploaded at the same time.", 4, checks.between(1, 64))
+    workers: int = _key(
+        "Files uploaded at the same time, of each kind: small ones and ones over 64 MiB, and of\n"
+        "each those that a person or client waits for and all others.",
+        4,
+        checks.between(1, 64),
+    )
     part_bytes: int = _key(
         "Size of a multipart part; it grows by itself for files of over 10,000 parts.",
         16 * _MIB,

@@ -14,13 +14,14 @@ from gateway.db import drainmodels, models
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.statements import IS_DIRTY
 from gateway.drain import statements as own
-from gateway.drain.admission.retries import FOR_GOOD, failures, needs_person
+from gateway.drain.admission.retries import FOR_GOOD, Failure, failures, needs_person
 from gateway.drain.paths import file_of
 from gateway.namespace import lookup
 from gateway.namespace.lookup import way_up
 from gateway.settings import Settings
 from gateway.text import printable, shown
 from gateway.trash import rows as trash
+from gateway.units import duration
 
 _DEPTH_MAX = 4096
 
@@ -62,7 +63,7 @@ class Oldest(NamedTuple):
 
 
 class Stuck(NamedTuple):
-    """A file, or an object without a file, that needs a person."""
+    """A file, or an object without a file, that needs a person, or fails for long."""
 
     path: str
     """Path as clients see it. A job about no file has its id here."""
@@ -188,13 +189,24 @@ def _stuck(session: Session, export: str) -> list[Stuck]:
         if file_of(session, ino) is not None and not lookup.is_trashed(session, ino)
     ]
     for job, failure in failures(session):
-        if not needs_person(failure.tries, failure.error):
+        if not (needs_person(failure.tries, failure.error) or failure.is_lasting):
             continue
         if job.file and file_of(session, job.file) is None:
             continue
         path = path_in_export(session, job.file, export) if job.file else shown(str(job))
-        found.append(Stuck(path, shown(failure.error.removeprefix(FOR_GOOD))))
+        found.append(Stuck(path, shown(_reason(failure))))
     return found
+
+
+def _reason(failure: Failure) -> str:
+    """Return why a job is stuck, and what to do."""
+    if not failure.is_lasting:
+        return failure.error.removeprefix(FOR_GOOD)
+    seconds = (failure.next_ns - failure.since_ns) / clock.NS
+    return (
+        f"tried for {duration(seconds)} ({failure.tries} times): "
+        f"{failure.error.removeprefix(FOR_GOOD)}"
+    )
 
 
 def _on_disk(files: DataFiles, ino: int, epoch: int) -> tuple[int, int]:

@@ -200,6 +200,9 @@ class Retry(Base):
     """The job is not tried again before this time."""
     request_id: Mapped[str | None] = mapped_column(String)
     """The request of the admin API by which a person had it tried again."""
+    since_ns: Mapped[int] = mapped_column(server_default="0")
+    """When it failed first since it last worked. 0 means not known (a hydration, or a row older
+    than this column)."""
 
 
 class Override(Base):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -22,6 +22,7 @@ from gateway.db import statements as sql
 from gateway.db.compiled import Session, rows_of
 from gateway.db.engine import Database
 from gateway.drain import statements as own
+from gateway.drain.awaited import Awaited
 from gateway.drain.paths import Paths
 from gateway.drain.precedence import Precedence
 from gateway.drain.rows import File
@@ -141,6 +142,10 @@ class Context:
     """The sender of small objects. Only a running drain has one."""
     copiers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(COPIES))
     """The threads for the copies of all moves."""
+    is_first: bool = False
+    """Whether a person or client waits for what is sent: its parts give way to nothing."""
+    awaited: Awaited = field(default_factory=Awaited)
+    """The keys at which the store may still be at work."""
     turn: threading.Lock = field(default_factory=threading.Lock)
     """The lock of the threads that write: one transaction at a time."""
 
@@ -151,6 +156,11 @@ class Context:
     @property
     def prefix(self) -> str:
         return self.settings.bucket.prefix
+
+    def lasting(self, key: str) -> AbstractContextManager[None]:
+        """Send a request that may take long to a key, unless an earlier one may be under way.
+        Raises StoreSlow."""
+        return self.awaited.request(key, self.settings.bucket.late_seconds)
 
     @contextmanager
     def reading(self) -> Iterator[View]:

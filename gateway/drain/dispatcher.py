@@ -62,7 +62,7 @@ class Dispatcher:
         """
         submitted = 0
         for _ in range(PAGES_PER_TURN if self._health.admits(sweep.kind) else 0):
-            while sweep.claimed and self._threads.free(sweep.claimed[0].lane) > 0:
+            while sweep.claimed and self._has_turn(sweep):
                 submitted += self._submit(self._take(sweep.claimed))
             if sweep.claimed or self._threads.free(sweep.lane) <= 0:
                 break
@@ -70,6 +70,18 @@ class Dispatcher:
                 break
             sweep.claimed.extend(self._claim(sweep.planned))
         return submitted
+
+    def _has_turn(self, sweep: Sweep) -> bool:
+        """Return whether the next claimed job of a sweep can be submitted. A job of another lane
+        that has no room is dropped, and planned again: it must not hold up the others."""
+        while sweep.claimed:
+            lane = sweep.claimed[0].lane
+            if self._threads.free(lane) > 0:
+                return True
+            if lane is sweep.lane:
+                return False
+            self._claims.drop(sweep.claimed.popleft(), self._claims.lease)
+        return False
 
     def has_unread(self) -> bool:
         """Return whether there are rows to read, and threads for their jobs."""

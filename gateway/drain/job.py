@@ -21,12 +21,33 @@ class Outcome(Enum):
 
 
 class Lane(Enum):
-    """The group of threads that runs a job: a long upload must not hold up a deletion."""
+    """The group of threads that runs a job. What takes long has threads of its own: it must not
+    hold up what takes a moment, nor what a person or client waits for."""
 
+    FIRST = "first"
+    """Uploads of what a person put first, or clients wait for in a CLOSE."""
+    FIRST_LARGE = "first large"
     UPLOAD = "upload"
+    LARGE = "large"
+    """Uploads of more than ``LARGE_BYTES``."""
     CHORE = "chore"
+    """Deletions, looks at keys and clean-up."""
+    COPY = "copy"
+    """Copies inside of the bucket."""
     DISK = "disk"
     """Jobs that only read the local disk."""
+
+
+UPLOADS = (Lane.FIRST, Lane.FIRST_LARGE, Lane.UPLOAD, Lane.LARGE)
+LARGE_BYTES = 64 * 1024 * 1024
+
+
+def upload_lane(size: int, *, is_first: bool) -> Lane:
+    """Return the lane of the upload of a file. Parameters: size, in bytes; is_first, whether
+    a person or client waits for it."""
+    if size > LARGE_BYTES:
+        return Lane.FIRST_LARGE if is_first else Lane.LARGE
+    return Lane.FIRST if is_first else Lane.UPLOAD
 
 
 class Work(Enum):

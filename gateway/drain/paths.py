@@ -289,6 +289,13 @@ def objects_at(session: Session, keys: Iterable[str]) -> dict[str, Object]:
     return {stored.key: stored for stored in (Object(*row) for row in rows)}
 
 
+def objects_above(session: Session, prefix: str, wanted: Iterable[str]) -> dict[str, Object]:
+    """Return, by key, an object that is recorded at one of the keys that a key goes through."""
+    through = {key: keys.above(prefix, key) for key in wanted}
+    found = objects_at(session, {one for above in through.values() for one in above})
+    return {key: found[one] for key, above in through.items() for one in above if one in found}
+
+
 def object_of(session: Session, ino: int) -> Object | None:
     """Return the object that is recorded for an inode."""
     row = session.one(own.OBJECT, ino=ino)

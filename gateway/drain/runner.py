@@ -23,6 +23,7 @@ from gateway.errors import (
     NamespaceError,
     OtherOwner,
     StoreRefused,
+    StoreSlow,
     StoreUnavailable,
 )
 
@@ -107,7 +108,7 @@ class Runner:
             # A job that fails in an unforeseen way must not stop the others.
             error = f"{type(exc).__name__}: {exc}"
             log.error("%s: %s", job.id, error, exc_info=exc)
-        if isinstance(exc, StoreUnavailable):
+        if isinstance(exc, StoreUnavailable) and not isinstance(exc, StoreSlow):
             self._health.doubted()
         self._retries.failed(job.id, error)
         return self._counters.count("retries")

@@ -253,6 +253,16 @@ TOMBSTONES_AT = Statement(
     )
 )
 """Selects all tombstones for keys."""
+TOMBSTONE_BELOW = Statement(
+    select(tombstone.c.key)
+    .where(
+        tombstone.c.ino == b("ino"),
+        tombstone.c.key > b("first_key"),
+        tombstone.c.key < b("end_key"),
+    )
+    .limit(1)
+)
+"""Selects a tombstone of an inode between two keys."""
 TOMBSTONES_DROP = Statement(delete(tombstone).where(tombstone.c.key.in_(select(_KEYS.c.key))))
 _BURIED = given(
     "tombstones",

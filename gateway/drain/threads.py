@@ -6,12 +6,13 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import ParamSpec
 
-from gateway.drain.job import Lane
+from gateway.drain.context import COPIES
+from gateway.drain.job import UPLOADS, Lane
 
 P = ParamSpec("P")
 
 CHORES = 8
-"""Threads for moves, deletions and clean-up. A copy only waits for the store."""
+"""Threads for deletions and clean-up."""
 READERS = 3
 """Threads for checksums and block digests: hashing a large file must not hold up a deletion. At
 most one of them computes block digests."""
@@ -21,11 +22,16 @@ QUEUED_PER_THREAD = 2
 class Threads:
     """The pools of one drain. Only the thread that plans submits.
 
-    Parameters: workers, the number of threads that upload.
+    Parameters: workers, the number of threads of each lane that uploads.
     """
 
     def __init__(self, workers: int) -> None:
-        counts = {Lane.UPLOAD: workers, Lane.CHORE: CHORES, Lane.DISK: READERS}
+        counts = {
+            **dict.fromkeys(UPLOADS, workers),
+            Lane.CHORE: CHORES,
+            Lane.COPY: COPIES,
+            Lane.DISK: READERS,
+        }
         self._pools = {
             lane: ThreadPoolExecutor(count, thread_name_prefix=f"drain-{lane.value}")
             for lane, count in counts.items()

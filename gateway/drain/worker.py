@@ -4,8 +4,7 @@ Invariant: two jobs that share an inode or a key never run at the same time, in 
 another (admission/lease.py). The rows in the database name whatever a crash interrupts, and the
 next start resumes from them.
 
-The main thread plans. Uploads, chores (moves, deletions, clean-up) and reads of the disk run on
-threads of their own.
+The main thread plans. Jobs run on the threads of their lane (job.py).
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from gateway.drain import coldreads, endpoint
 from gateway.drain.admission.health import BucketState, Health
 from gateway.drain.admission.lease import Claims
 from gateway.drain.admission.retries import Retries
-from gateway.drain.context import Context
+from gateway.drain.context import COPIES, Context
 from gateway.drain.dispatcher import Dispatcher
-from gateway.drain.job import Lane, Sweep, Work
+from gateway.drain.job import UPLOADS, Lane, Sweep, Work
 from gateway.drain.paths import is_unfinished
 from gateway.drain.plan import sweeps, transitions
 from gateway.drain.plan.backfill import Backfill
@@ -46,7 +45,7 @@ from gateway.objectstore.pace import Pace, Rates
 from gateway.objectstore.s3 import S3Store
 from gateway.ownership.keeper import Ownership
 from gateway.report import StatusFile
-from gateway.settings import Settings
+from gateway.settings import DrainSettings, Settings
 
 log = logging.getLogger("drain")
 
@@ -82,7 +81,7 @@ class Drain:
         self._sent_bytes, self._rate = SentBytes(), Rate()
         self.counters = Counters()
         rates = Rates(drain.bytes_per_second, drain.requests_per_second, drain.schedule)
-        self._pace = Pace(rates, drain.workers * drain.part_concurrency + CHORES, stop)
+        self._pace = Pace(rates, _places(drain), stop)
         store = S3Store(settings, pace=self._pace) if store is None else store
         self._senders = Senders(settings, store, self._pace, stop)
         self._context = Context(
@@ -134,16 +133,17 @@ class Drain:
             Sweep(sweeps.settlements, Work.CLEAN_UP, Lane.CHORE),
             Sweep(partial(sweeps.doubts, doubt.Waits()), Work.CLEAN_UP, Lane.CHORE),
             Sweep(sweeps.deletions, Work.DELETE, Lane.CHORE),
-            Sweep(self._renames.plan, Work.COPY, Lane.CHORE),
-            Sweep(self._survey.plan, Work.UPLOAD, Lane.UPLOAD),
+            Sweep(self._renames.plan, Work.COPY, Lane.COPY),
         ]
         if self._settings.drain.max_open_age_seconds:
             # Snapshots come before uploads, which take every thread while there are any.
-            found.insert(-1, Sweep(self._snapshots.plan, Work.SNAPSHOT, Lane.UPLOAD))
+            found.append(Sweep(self._snapshots.plan, Work.SNAPSHOT, Lane.UPLOAD))
+        for lane in UPLOADS:
+            found.append(Sweep(partial(self._survey.plan, lanes=(lane,)), Work.UPLOAD, lane))
         if self._settings.drain.checksum_at_seal:
             found.insert(0, Sweep(self._digests.plan, Work.CHECKSUM, Lane.DISK))
         # These come last: nothing waits for them.
-        found.append(Sweep(transitions.plan, Work.TRANSITION, Lane.CHORE))
+        found.append(Sweep(transitions.plan, Work.TRANSITION, Lane.COPY))
         return [*found, Sweep(self._backfill.plan, Work.BLOCK_DIGEST, Lane.DISK)]
 
     def run(self) -> None:
@@ -344,6 +344,11 @@ def _ownership_of(context: Context) -> Ownership:
     found = Ownership(context.settings, context.database, context.stop)
     found.guard(context.store)
     return found
+
+
+def _places(drain: DrainSettings) -> int:
+    """Return the most requests under way. Parts and copies that take long leave some of them."""
+    return drain.workers * (drain.part_concurrency + 1) + COPIES + CHORES
 
 
 def _rules(settings: Settings) -> Acknowledge:

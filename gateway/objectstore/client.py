@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import botocore.session
+from botocore import xform_name
 from botocore.config import Config
 from botocore.credentials import SharedCredentialProvider
 from botocore.exceptions import (
@@ -27,14 +28,22 @@ from botocore.exceptions import (
     ParamValidationError,
     PartialCredentialsError,
     ProfileNotFound,
+    ReadTimeoutError,
     SSLError,
 )
 from botocore.exceptions import ConnectionError as BotoConnectionError
 from botocore.parsers import ResponseParserError
 
 from gateway import tls
-from gateway.errors import BucketError, ObjectRefused, StoreBusy, StoreRefused, StoreUnavailable
-from gateway.objectstore.pace import Gate
+from gateway.errors import (
+    BucketError,
+    ObjectRefused,
+    StoreBusy,
+    StoreRefused,
+    StoreSlow,
+    StoreUnavailable,
+)
+from gateway.objectstore.pace import LASTING, Gate
 from gateway.objectstore.wire import Wire
 from gateway.settings import Settings
 
@@ -43,6 +52,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
 
 ATTEMPTS_MAX = 2
+GATEWAY_TIMEOUT = 504
 SPARE_CONNECTIONS = 16
 
 _CREDENTIALS = {
@@ -176,7 +186,7 @@ def _client(
     # example for a copy into a bucket with Object Lock).
     for operation in ("DeleteObjects", "PutBucketLifecycleConfiguration", "CopyObject"):
         made.meta.events.register(f"before-call.s3.{operation}", _add_content_md5)
-    for operation in ("CreateMultipartUpload", "DeleteObjects", "DeleteObject", "CopyObject"):
+    for operation in (*LASTING, "CreateMultipartUpload", "DeleteObjects", "DeleteObject"):
         made.meta.events.register_first(f"needs-retry.s3.{operation}", _not_again)
     return made
 
@@ -193,7 +203,8 @@ def _not_again(
     **_event: object,
 ) -> None:
     # A second try would hide from the drain how the first one ended: it may have begun an upload
-    # too, and may still delete or replace a later object at the key.
+    # too, and may still delete or replace a later object at the key. A store that is at work on the
+    # first try of a copy or a completion would begin again.
     if caught_exception is not None:
         raise caught_exception
     if response is not None and response[0].status_code >= 300:
@@ -282,6 +293,8 @@ def typed(
             f"the certificate of {where} is not trusted: {tls.why_untrusted(untrusted)}: set "
             "bucket.ca_bundle to that of its CA, or correct bucket.endpoint_url"
         )
+    if isinstance(exc, ReadTimeoutError) and _may_last(operation):
+        return _slow(settings, operation)
     if isinstance(exc, (HTTPClientError, BotoConnectionError)):
         return StoreUnavailable(
             f"cannot reach {where} ({type(exc).__name__}): check bucket.endpoint_url and the "
@@ -324,6 +337,8 @@ def _answered(settings: Settings, operation: str, key: str | None, exc: ClientEr
         return StoreRefused(
             f"{where} refuses our credentials ({code}): correct {settings.credentials_file}"
         )
+    if status == GATEWAY_TIMEOUT and _may_last(operation):
+        return _slow(settings, operation)
     if code in _PASSING or (status >= 500 and code != "NotImplemented"):
         # An earlier try of the request may have got no answer, and may still be carried out.
         is_first = not exc.response.get("ResponseMetadata", {}).get("RetryAttempts")
@@ -337,6 +352,19 @@ def _answered(settings: Settings, operation: str, key: str | None, exc: ClientEr
             "prefix from the rule that archives (spillway bucket setup shows it)"
         )
     return ObjectRefused(f"{key}: {operation}: {_line(exc)}")
+
+
+def _may_last(operation: str) -> bool:
+    return operation in {xform_name(one) for one in LASTING}
+
+
+def _slow(settings: Settings, operation: str) -> StoreSlow:
+    seconds = settings.bucket.read_timeout_seconds
+    return StoreSlow(
+        f"{settings.bucket.endpoint_url or 'AWS'} has not answered {operation} within {seconds:g} s"
+        ", or a proxy before it gave up: the object is looked for before anything is sent again; "
+        "if this repeats, raise bucket.read_timeout_seconds and the time-outs of proxies"
+    )
 
 
 def _line(exc: Exception) -> str:

@@ -104,6 +104,20 @@ def _kept(prefix: str, names: Sequence[str]) -> int:
     return len(names) - 1
 
 
+def above(prefix: str, key: str) -> list[str]:
+    """Return the keys below the prefix that a key goes through, the shortest first.
+
+    A store that keeps objects as files has no object at one of them beside one at the key.
+    """
+    start = len(_below(prefix, ""))
+    return [key[:at] for at in range(start, len(key)) if key[at] == "/"]
+
+
+def cross(one: str, other: str) -> bool:
+    """Return whether one of two keys goes through the other."""
+    return one.startswith(f"{other}/") or other.startswith(f"{one}/")
+
+
 def staging_key(prefix: str, ino: int) -> str:
     """Return the key at which an inode's object waits while another file takes its old key."""
     return _below(prefix, f"{OURS}/staging/{ino}")

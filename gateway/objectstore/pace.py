@@ -32,7 +32,12 @@ BURST_SECONDS = 0.1
 STEADY = 16
 TOO_MUCH = (429, 503)
 TIMED_OUT = (ConnectTimeoutError, ReadTimeoutError)
+LASTING = ("CompleteMultipartUpload", "CopyObject", "UploadPartCopy")
+"""Requests on which a store may be at work for minutes before it answers: that says nothing of how
+much it gets."""
 RETRY_AFTER_MAX_SECONDS = 300.0
+PATIENCE_SECONDS = 30.0
+"""A request that gives way to others gives way for so long, also while the rate is limited."""
 SCHEDULE_SECONDS = 1.0
 """The interval at which a waiting request checks whether the rate has changed."""
 
@@ -44,6 +49,12 @@ to wait for its bytes meanwhile. It may not block."""
 
 def always() -> bool:
     return True
+
+
+def patiently() -> Goes:
+    """Return what lets a request give way to all others, but not for ever."""
+    until = clock.monotonic_seconds() + PATIENCE_SECONDS
+    return lambda: clock.monotonic_seconds() >= until
 
 
 class TokenBucket:
@@ -323,7 +334,8 @@ class Pace:
     def _failed(self, exception: Exception | None, **_: Any) -> None:
         if exception is not None and self._own.number:
             timed_out = isinstance(exception, TIMED_OUT)
-            self._over(Ended(timed_out, is_lost=not timed_out))
+            too_much = timed_out and self._own.operation not in LASTING
+            self._over(Ended(too_much, is_lost=not timed_out))
 
     def _over(self, how: Ended) -> None:
         number, self._own.number = self._own.number, 0

@@ -16,7 +16,7 @@ from gateway.objectstore import client
 from gateway.objectstore.body import Body
 from gateway.objectstore.checksums import Kind
 from gateway.objectstore.conditions import Conditions
-from gateway.objectstore.pace import Gate
+from gateway.objectstore.pace import Gate, Goes, always
 from gateway.objectstore.wire import Put
 from gateway.settings import Settings
 
@@ -81,11 +81,14 @@ class Requests:
         headers: Mapping[str, str],
         body: Body,
         also: Collection[Kind] = (),
+        goes_first: Goes = always,
     ) -> tuple[Put, dict[str, Any]]:
         """Send a body; returns also the part of the answer that describes the object."""
         kind = self.kind
         sent = self._do(
-            operation, key, lambda to: to.wire.put(operation, key, query, headers, body, kind, also)
+            operation,
+            key,
+            lambda to: to.wire.put(operation, key, query, headers, body, kind, also, goes_first),
         )
         described: dict[str, Any] = {
             "ETag": sent.headers.get("etag", ""),

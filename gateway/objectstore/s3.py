@@ -17,10 +17,18 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from gateway.errors import BucketError, ObjectRefused, Occupied, StoreRefused
+from gateway.errors import (
+    BucketError,
+    ObjectRefused,
+    Occupied,
+    StoreBusy,
+    StoreRefused,
+    StoreSlow,
+    StoreUnavailable,
+)
 from gateway.objectstore import client
 from gateway.objectstore.body import Body
-from gateway.objectstore.checksums import Kind, Sum, sum_of
+from gateway.objectstore.checksums import Digests, Kind, Sum, sum_of
 from gateway.objectstore.conditions import ABSENT
 from gateway.objectstore.deletions import Deletions
 from gateway.objectstore.objects import (
@@ -41,7 +49,7 @@ from gateway.objectstore.objects import (
     require_sum,
     sum_in,
 )
-from gateway.objectstore.pace import Gate
+from gateway.objectstore.pace import Gate, Goes, always
 from gateway.settings import Settings
 
 _UNKNOWN_UPLOAD = ("NoSuchUpload", "NoSuchKey", "404")
@@ -124,6 +132,10 @@ class S3Store(Deletions):
             head = self._verified(key, len(body), expected)
         return Stored(head, sent.digests, sent.is_repeated)
 
+    def has(self, head: Head, digests: Digests) -> bool:
+        """Return whether an object that was sent in one request is shown to be of some bytes."""
+        return digests.sum(self.kind) in (head.sum, Sum(Kind.MD5, head.etag))
+
     def begin(self, key: str, metadata: Mapping[str, str]) -> str:
         """Start a multipart upload. Returns its id.
 
@@ -142,14 +154,21 @@ class S3Store(Deletions):
         return {"ChecksumAlgorithm": self.kind.algorithm, "ChecksumType": "FULL_OBJECT"}
 
     def put_part(
-        self, key: str, upload_id: str, number: int, body: Body, also: Collection[Kind] = ()
+        self,
+        key: str,
+        upload_id: str,
+        number: int,
+        body: Body,
+        also: Collection[Kind] = (),
+        goes_first: Goes = always,
     ) -> Part:
         """Send one part and verify the answer. Raises BucketError.
 
-        Parameters: number, from 1; also, other checksums of the part that are wanted.
+        Parameters: number, from 1; also, other checksums of the part that are wanted; goes_first,
+        for the pace.
         """
         query = {"partNumber": str(number), "uploadId": upload_id}
-        sent, answer = self._send("upload_part", key, query, {}, body, also)
+        sent, answer = self._send("upload_part", key, query, {}, body, also, goes_first)
         require_sum(answer, sent.digests.sum(self.kind), key)
         return Part(number, answer["ETag"], sent.digests)
 
@@ -191,9 +210,10 @@ class S3Store(Deletions):
     ) -> Head:
         """Make the object of its parts and verify it. Raises BucketError.
 
-        If the store no longer knows the upload, the answer to an earlier try may have been lost.
-        Then the checksum or the metadata must prove that the object is this one. The same holds if
-        something is at the key at which nothing is expected. Parameters: there, as of ``put``.
+        If the store no longer knows the upload, or a try got no answer, the object may be there.
+        Then the checksum or the metadata must prove that it is this one. The same holds if
+        something is at the key at which nothing is expected. After StoreSlow, the store may still
+        make the object. Parameters: there, as of ``put``.
         """
         kind = self.kind
         expected = sum_of([part.digests for part in parts], kind)
@@ -204,12 +224,22 @@ class S3Store(Deletions):
             for one, part in zip(listed, parts, strict=True):
                 one[kind.field] = part.digests.header(kind)
         how |= self._if_absent(there)
-        answered = self._complete(key, upload_id, listed, how)
+        for tries_left in reversed(range(self._attempts)):
+            try:
+                answered = self._complete(key, upload_id, listed, how)
+                break
+            except StoreBusy:
+                raise
+            except StoreUnavailable as exc:
+                found = self.head(key, with_sum=True)
+                if found is not None and is_made_of(found, size, expected, metadata):
+                    return self.compare(key, found, size, expected)
+                if not tries_left or isinstance(exc, StoreSlow):
+                    raise
         if answered is not None:
             require_sum(answered, expected, key)
         head = self._verified(key, size, expected)
-        is_proven = expected in (head.sum, Sum(Kind.MD5, head.etag))
-        if answered is None and not is_proven and not _same(head.metadata, metadata):
+        if answered is None and not is_made_of(head, size, expected, metadata):
             raise ObjectRefused(f"{key}: the multipart upload is gone; it will be sent again")
         return head
 
@@ -220,6 +250,24 @@ class S3Store(Deletions):
         except ObjectRefused as exc:
             if client.code_in(exc) not in _UNKNOWN_UPLOAD:
                 raise
+
+    def copied(self, target: str, head: Head, metadata: Mapping[str, str]) -> Head | None:
+        """Return what is at the target of a copy that got no answer, if it is the copy.
+
+        Parameters: as of ``copy``. Raises BucketError.
+        """
+        found = self.head(target, with_sum=True)
+        if found is None or found.size != head.size:
+            return None
+        both = (found, head)
+        if all(one.sum is not None for one in both):
+            is_same = found.sum == head.sum
+        elif all(is_plain_md5(one.etag) and not one.opaque_etag for one in both):
+            is_same = found.etag == head.etag
+        else:
+            # A copy in parts has another ETag.
+            is_same = bool(metadata)
+        return found if is_same and _same(found.metadata, metadata) else None
 
     def copy(
         self,
@@ -380,16 +428,24 @@ class S3Store(Deletions):
             raise
 
     def _verified(self, key: str, size: int, expected: Sum | None) -> Head:
-        """Ask (HEAD) for what was just stored, and compare. ETags are compared only if they have
-        the same form: some servers answer the MD5 of the whole for an object of parts. A newer
-        checksum must be in the answer, because it is used only with stores that tell it."""
+        """Ask (HEAD) for what was just stored, and compare."""
         head = self.head(key, with_sum=True)
         if head is None:
             raise ObjectRefused(f"{key}: stored, but the store does not have it")
+        return self.compare(key, head, size, expected)
+
+    def compare(self, key: str, head: Head, size: int, expected: Sum | None) -> Head:
+        """Return what the store has at a key, if it has these bytes. Raises ObjectRefused.
+
+        Parameters: head, asked for with the checksum; size and expected, of the bytes.
+        """
         if head.size != size:
             raise ObjectRefused(f"{key}: stored {size} bytes, the store has {head.size}")
         if expected is None:
             return head
+        # ETags are compared only if they have the same form: some servers answer the MD5 of the
+        # whole for an object of parts. A newer checksum must be in the answer, because it is used
+        # only with stores that tell it.
         if expected.kind is not Kind.MD5:
             if head.sum is None:
                 raise ObjectRefused(
@@ -411,6 +467,13 @@ def _changed(head: Head, metadata: Mapping[str, str]) -> dict[str, Any]:
 
 def _if_still(head: Head) -> dict[str, str]:
     return {"CopySourceIfMatch": f'"{head.etag}"'} if head.etag else {}
+
+
+def is_made_of(head: Head, size: int, expected: Sum, metadata: Mapping[str, str]) -> bool:
+    """Return whether an object that was there already is proven to be of these bytes: by its
+    checksum, or by the metadata that it was sent with."""
+    is_proven = expected in (head.sum, Sum(Kind.MD5, head.etag))
+    return head.size == size and (is_proven or _same(head.metadata, metadata))
 
 
 def _same(found: Mapping[str, str], sent: Mapping[str, str]) -> bool:

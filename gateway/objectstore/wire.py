@@ -86,12 +86,14 @@ class Wire:
         body: Body,
         kind: Kind,
         also: Collection[Kind] = (),
+        goes_first: Goes = always,
     ) -> Put:
         """Send a body.
 
         Over plain HTTP the signature covers the body too (S3 asks for it); over TLS its
         checksum does. Parameters: headers, which may hold another checksum than the body's; kind,
-        of the checksum that goes with it; also, other checksums that the caller wants to know.
+        of the checksum that goes with it; also, other checksums that the caller wants to know;
+        goes_first, for the pace.
         Raises ClientError, BotoCoreError, DataFileError.
         """
         digests = digest(body, {kind, *also}, with_sha256=not self._is_tls)
@@ -111,9 +113,9 @@ class Wire:
             is_repeated = attempt > 1
             if self._pace is not None:
                 # The request waits before it is signed: a signature must not grow old.
-                self._pace.admit(len(body))
+                self._pace.admit(len(body), goes_first)
             try:
-                answer = self._send(signed, body)
+                answer = self._send(signed, body, goes_first)
             except (HTTPClientError, BotoConnectionError) as exc:
                 # A connection that was idle for too long fails like this.
                 if attempt == self._attempts:
@@ -201,14 +203,16 @@ class Wire:
         target = f"{request.path}?{request.query}" if request.query else request.path
         return target, {**request.headers, **added}
 
-    def _send(self, request: signing.Request, body: Body) -> Response:
-        target, headers = self._signed(request)
+    def _send(self, request: signing.Request, body: Body, goes_first: Goes) -> Response:
         pace = self._pace
         if pace is None:
-            return self._transport.send(request.method, target, headers, body)
-        number = pace.begin()
+            return self._transport.send(request.method, *self._signed(request), body)
+        number = pace.begin(goes_first)
         how = Ended(False, is_lost=True)
         try:
+            # It is signed when it has its place: behind large parts it may wait for one for longer
+            # than the 15 minutes for which a signature is taken.
+            target, headers = self._signed(request)
             answer = self._transport.send(request.method, target, headers, body)
             how = ended(answer.status, answer.headers, len(body))
         except TIMED_OUT:

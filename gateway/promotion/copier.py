@@ -12,6 +12,7 @@ from sqlalchemy import select
 from gateway.db.compiled import Session, Statement, b, given, rows_of
 from gateway.db.statements import inode, object_, promotion_member
 from gateway.drain import metadata
+from gateway.drain.awaited import Awaited
 from gateway.errors import BucketError, ObjectRefused, StoreUnavailable
 from gateway.objectstore import keys
 from gateway.objectstore.holds import HoldingStore
@@ -19,6 +20,7 @@ from gateway.objectstore.objects import Head
 from gateway.promotion import origin
 from gateway.promotion.places import place_of
 from gateway.promotion.store import Member, Promotion
+from gateway.settings import BucketSettings
 
 NO_LOCK = "the bucket has no Object Lock, so it keeps no legal hold: promote without --legal-hold"
 COPIES = 8
@@ -87,13 +89,16 @@ Result = Copied | BucketError
 class Copier:
     """Copies objects.
 
-    Parameters: store; prefix of the keys; is_ended, which says that no more copies are to begin.
+    Parameters: store; bucket, its settings; is_ended, which says that no more copies are to begin.
     """
 
-    def __init__(self, store: HoldingStore, prefix: str, is_ended: Callable[[], bool]) -> None:
+    def __init__(
+        self, store: HoldingStore, bucket: BucketSettings, is_ended: Callable[[], bool]
+    ) -> None:
         self._store = store
-        self._prefix = prefix
+        self._prefix = bucket.prefix
         self._is_ended = is_ended
+        self._awaited, self._late_seconds = Awaited(), bucket.late_seconds
         self._tried: set[str] = set()
         """The keys at which this process may have put something."""
         self._pool = ThreadPoolExecutor(COPIES, "promote")
@@ -118,8 +123,8 @@ class Copier:
                 return None
             try:
                 head = self._head(pair[1])
-                self._require_free(of, volume, pair[0], is_resumed)
-                return self._copy(of, volume, *pair, head, tags=tags)
+                is_there = self._is_there(of, volume, pair[0], is_resumed)
+                return self._copy(of, volume, *pair, head, is_there=is_there, tags=tags)
             except BucketError as exc:
                 return exc
 
@@ -155,20 +160,31 @@ class Copier:
             raise ObjectRefused(f"{source.key}: the bucket does not have the object of the record")
         return head
 
-    def _require_free(self, of: Promotion, volume: str, member: Member, is_resumed: bool) -> None:
-        """Raise ObjectRefused if something is at the key that this promotion did not put there: a
-        promotion that this database does not know of, for example, because it is older."""
+    def _is_there(self, of: Promotion, volume: str, member: Member, is_resumed: bool) -> bool:
+        """Return whether this promotion put something at the key: a copy that got no answer.
+
+        Raises ObjectRefused if what is there is of another one: of a promotion that this database
+        does not know of, for example, because it is older."""
         key = _key(member)
         there = self._store.head(key)
         if there is None:
-            return
+            return False
         if not origin.is_ours(there, of, volume, member.copy, is_resumed or key in self._tried):
             raise ObjectRefused(
                 f"{key}: another object is there and stays: choose another name, or delete it"
             )
+        return True
 
     def _copy(
-        self, of: Promotion, volume: str, member: Member, source: Source, head: Head, *, tags: bool
+        self,
+        of: Promotion,
+        volume: str,
+        member: Member,
+        source: Source,
+        head: Head,
+        *,
+        is_there: bool,
+        tags: bool,
     ) -> Copied:
         key = _key(member)
         self._tried.add(key)
@@ -177,7 +193,12 @@ class Copier:
             **origin.described(of, volume, member.copy),
         }
         rest = keys.rest_of(*place_of(self._prefix, of.name, of.released, member.path))
-        made = self._store.copy(source.key, key, head, metadata.with_rest(rest, described))
+        wanted = metadata.with_rest(rest, described)
+        made = self._store.copied(key, head, wanted) if is_there else None
+        if made is None:
+            with self._awaited.request(key, self._late_seconds):
+                made = self._store.copy(source.key, key, head, wanted)
+        self._awaited.ended(key)
         return Copied(made.etag, label(self._store, of, key, tags=tags))
 
 

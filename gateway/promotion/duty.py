@@ -396,5 +396,5 @@ class Promoter:
         from gateway.promotion.copier import Copier
 
         if self._copier is None:
-            self._copier = Copier(self._work.store, self._settings.bucket.prefix, self._stop.is_set)
+            self._copier = Copier(self._work.store, self._settings.bucket, self._stop.is_set)
         return self._copier

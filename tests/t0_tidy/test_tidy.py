@@ -48,6 +48,7 @@ DRAIN_BASE = {
         "precedence",
         "lacking",
         "below",
+        "awaited",
         "context",
         "job",
         "messages",

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import pytest
 
-from gateway.drain.threads import CHORES
+from gateway.drain.context import COPIES
 from gateway.drain.tidy.move import MOVES_AT_ONCE
 from gateway.errors import NotFound
 from gateway.objectstore import client
@@ -326,14 +326,14 @@ def test_a_version_whose_upload_was_not_answered_does_not_stay_at_the_old_key(
 
 def test_copies_run_beside_each_other(moto_site: Site) -> None:
     site = moto_site
-    data = {f"new/{n}": b"%d" % n for n in range(CHORES + 2)}
+    data = {f"new/{n}": b"%d" % n for n in range(COPIES + 2)}
     for path, content in data.items():
         site.write("old" + path[3:], content)
     site.drain()
-    held = site.proxy.inject(lambda r: r.operation == "COPY", Act.HOLD, times=CHORES)
+    held = site.proxy.inject(lambda r: r.operation == "COPY", Act.HOLD, times=COPIES)
     with site.draining():
         site.rename("old", "new")
-        until(lambda: len(site.proxy.operations("COPY")) == CHORES, "all are under way")
+        until(lambda: len(site.proxy.operations("COPY")) == COPIES, "all are under way")
         held.release()
         until(site.is_clean, "all have moved")
     assert site.objects() == data
@@ -353,7 +353,7 @@ def test_a_large_directory_of_drained_files(site: Site) -> None:
     began = time.monotonic()
     copies = itertools.count()
     held = site.proxy.inject(
-        lambda r: r.operation == "COPY" and next(copies) >= count // 2, Act.HOLD, times=CHORES
+        lambda r: r.operation == "COPY" and next(copies) >= count // 2, Act.HOLD, times=COPIES
     )
     with site.process() as process:
         until(held.arrived.is_set, "half of it", limit_seconds)
@@ -367,5 +367,5 @@ def test_a_large_directory_of_drained_files(site: Site) -> None:
     seconds = time.monotonic() - began
     print(f"{count} files moved in {seconds:.1f} s")
     assert site.etags() == {"new/" + path: etag for path, etag in etags.items()}
-    assert len(site.proxy.operations("COPY")) <= count + CHORES * MOVES_AT_ONCE
+    assert len(site.proxy.operations("COPY")) <= count + COPIES * MOVES_AT_ONCE
     assert seconds < limit_seconds

@@ -10,8 +10,12 @@ from contextlib import redirect_stdout
 from typing import Any
 from unittest.mock import ANY
 
+import pytest
+
 from gateway import clock
 from gateway.cli.main import main
+from gateway.control import alarms
+from gateway.drain.admission import retries
 from gateway.drain.admission.retries import FOR_GOOD
 from gateway.drain.job import Work
 from gateway.drain.plan.renames import LEFT_MAX, Renames
@@ -227,3 +231,41 @@ def test_a_bucket_that_denies_deletions_does_not_end_the_wait_for_uploads(
         assert (code, facts["error"]) == (0, None)
         assert "new" in site.objects()
     fault.release()
+
+
+def test_what_is_tried_for_long_needs_attention(
+    rclone_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store never says that it refuses the key, and takes all others."""
+    site = rclone_site
+    always = site.proxy.inject(
+        lambda r: r.operation == "PUT" and r.key.endswith("/f"), Act.FAIL, 1e9, 500, "InternalError"
+    )
+    site.write("f", b"data")
+    with site.draining() as drain:
+        until(lambda: drain.counters.retries > 2, "it is tried again")
+        site.write("other", b"data")
+        until(lambda: "other" in site.objects(), "another file is sent")
+        assert stuck(site) == {}
+        monkeypatch.setattr(retries, "LASTING_NS", clock.NS)
+        until(lambda: stuck(site), "it is shown")
+        assert "answers InternalError" in stuck(site)["/checkpoints/f"]
+        assert stuck(site)["/checkpoints/f"].startswith("tried for ")
+        facts = status_of(site.settings)
+        assert alarms.of(facts)[alarms.FILES_STUCK] == 1
+        assert not facts["healthy"]
+        always.release()
+        until(lambda: stuck(site) == {}, "it works")
+    assert site.objects().keys() == {"f", "other"}
+
+
+def test_an_outage_is_no_time_of_tries(rclone_site: Site) -> None:
+    """A job that failed at its beginning is not tried during it."""
+    site = rclone_site
+    site.write("f", b"data")
+    row = "INSERT INTO retry (work, ino, key, tries, error, next_ns, since_ns) VALUES "
+    now_ns, ino = clock.now_ns(), site.attr("f").ino
+    began_ns = now_ns - 7200 * clock.NS
+    values = f"('uploads', {ino}, '{PREFIX}/f', 1, 'no answer', {began_ns}, {began_ns})"
+    site.rows(f"{row} {values} RETURNING 1")
+    assert stuck(site) == {}

@@ -331,7 +331,7 @@ def test_a_late_copy_is_looked_at_before_anything_is_shown(
     assert (waiting.state, waiting.begun_ns is not None) == (State.COPYING, True)
     promoter.turn()
     assert site.tree() == {}
-    # It arrives after the second try. A store that encrypts gives the object another ETag then,
+    # It arrives after the second look. A store that encrypts gives the object another ETag then,
     # which other bytes do here.
     late.arrive()
     path = ".spillway/promoted/best/.metadata"
@@ -344,6 +344,22 @@ def test_a_late_copy_is_looked_at_before_anything_is_shown(
     assert {key.removeprefix("team/run/"): etag for key, etag in recorded} == {
         key: etag for key, etag in site.etags().items() if "promoted/best/" in key
     }
+
+
+def test_a_copy_whose_answer_comes_too_late_is_made_once(site: Promoting) -> None:
+    save(site)
+    site.ask("job/step-5", "best")
+    site.values["bucket"]["read_timeout_seconds"] = 1.0
+    site.configure()
+    site.proxy.forget()
+    slow = site.proxy.inject(lambda one: one.operation == "COPY", Act.HOLD_ANSWER, 1)
+    promoter = site.promoter()
+    promoter.turn()
+    slow.wait()
+    site.settle(promoter)
+    copied = [one.key for one in site.proxy.operations("COPY")]
+    assert len(copied) == len(set(copied))
+    assert {path.partition("/")[0] for path in site.tree()} == {"best"}
 
 
 @pytest.mark.parametrize("server", [MotoServer], indirect=True)

@@ -28,13 +28,21 @@ FOR_GOOD = "needs a person: "
 FOR_GOOD_TRIES = 2
 """One try is not enough: the first time, a client may have been changing the file."""
 
+LASTING_NS = 1800 * clock.NS
+"""After so long a job that is tried again and again counts as stuck, whatever its error says."""
+
 _WORKS = {work.value for work in Work}
 
 _ID = (retry.c.work, retry.c.ino, retry.c.key)
 RETRIES = Statement(
-    select(*_ID, retry.c.tries, retry.c.error, retry.c.next_ns, retry.c.request_id).where(
-        retry.c.work != HYDRATE
-    )
+    select(
+        *_ID,
+        retry.c.tries,
+        retry.c.error,
+        retry.c.next_ns,
+        retry.c.request_id,
+        retry.c.since_ns,
+    ).where(retry.c.work != HYDRATE)
 )
 RETRY_INSERT = Statement(insert(retry))
 RETRY_NOW = Statement(
@@ -63,6 +71,16 @@ class Failure(NamedTuple):
     next_ns: int
     request_id: str | None = None
     """The request of the admin API by which a person wants the next try."""
+    since_ns: int = 0
+    """When the first of them was, or 0 if that is not known."""
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether the tries have lasted for so long that they will not end by themselves.
+
+        The time of an outage counts only up to the last try before it.
+        """
+        return 0 < self.since_ns <= self.next_ns - LASTING_NS
 
 
 NO_FAILURE = Failure(0, "", 0)
@@ -118,8 +136,10 @@ class Retries:
             before = self._take(job)
             tries = 1 if before is None else before.tries + 1
             pause_ns = int(jittered_seconds(tries, self._retry_max_seconds) * clock.NS)
-            next_ns = clock.now_ns() + pause_ns
-            self._put(job, Failure(tries, " ".join(error.split()), next_ns))
+            now_ns = clock.now_ns()
+            since_ns = (NO_FAILURE if before is None else before).since_ns or now_ns
+            text = " ".join(error.split())
+            self._put(job, Failure(tries, text, now_ns + pause_ns, since_ns=since_ns))
             self._unsaved.add(job)
 
     def worked(self, job: JobId, ino: int) -> None:

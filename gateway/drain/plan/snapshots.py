@@ -21,7 +21,7 @@ from functools import partial
 from gateway import clock
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
-from gateway.drain.job import Job, JobId, Lane, Outcome, Page, Work
+from gateway.drain.job import Job, JobId, Outcome, Page, Work, upload_lane
 from gateway.drain.plan.sweeps import make_way
 from gateway.drain.rows import File
 from gateway.drain.send import still, upload
@@ -92,7 +92,7 @@ class Snapshots:
             return None
         return make_way(context, view, file.ino, key) or Job(
             JobId(Work.SNAPSHOT, file.ino, key),
-            Lane.UPLOAD,
+            upload_lane(file.size, is_first=False),
             frozenset((file.ino, key)),
             partial(self._take, context, file, key, one),
         )

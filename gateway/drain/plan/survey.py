@@ -29,12 +29,13 @@ from gateway.db.compiled import numbers_of
 from gateway.db.journal import BELOW, CHANGED, STORED, Lost, Reader
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
-from gateway.drain.job import Batch, Job, JobId, Page
+from gateway.drain.job import UPLOADS, Batch, Job, JobId, Lane, Page
+from gateway.drain.paths import objects_above
 from gateway.drain.plan import uploads
 from gateway.drain.plan.behind import Behind
 from gateway.drain.plan.complete import Complete
 from gateway.drain.plan.held import Held
-from gateway.drain.plan.order import Order
+from gateway.drain.plan.orders import Orders
 from gateway.drain.plan.rest import rest_seconds, spent_seconds
 from gateway.drain.send import intent
 
@@ -82,11 +83,11 @@ class Survey:
         self._request_of = request_of
         self._acknowledge = acknowledge
         self._poll_seconds = poll_seconds
-        self._order = Order()
+        self._order = Orders()
         self._complete = Complete()
         self._behind = Behind()
         self.held = Held()
-        self._fresh: Order | None = None
+        self._fresh: Orders | None = None
         """The order that an unfinished reading of everything fills, or None."""
         self._at = _START
         self._stranded_at: tuple[int, int] | None = None
@@ -121,8 +122,10 @@ class Survey:
         self._fresh = self._reader = None
         self._behind.clear()
 
-    def plan(self, context: Context, _after: int | str | None) -> Page:
-        """Plan the next uploads, or what stands in their way."""
+    def plan(
+        self, context: Context, _after: int | str | None, lanes: Sequence[Lane] = UPLOADS
+    ) -> Page:
+        """Plan the next uploads of some lanes, or what stands in their way."""
         now_ns = clock.now_ns()
         if now_ns < self._now_ns:
             # The clock went back: what was sealed before has times that only a reading of
@@ -131,15 +134,15 @@ class Survey:
         self._now_ns = now_ns
         try:
             with self._restarting():
-                jobs, is_last = self._plan(context, now_ns)
+                jobs, is_last = self._plan(context, now_ns, lanes)
         except Lost:
             return Page([], 0)
         # A drain that plans in each poll interval follows the journal by that.
         self._follow_at = clock.monotonic_seconds() + 2 * self._poll_seconds
-        has_more = bool(self._order) or self._fresh is not None or not is_last
+        has_more = self._order.waits_for(lanes) or self._fresh is not None or not is_last
         return Page(jobs, 0 if has_more else None)
 
-    def _plan(self, context: Context, now_ns: int) -> tuple[list[Job], bool]:
+    def _plan(self, context: Context, now_ns: int, lanes: Sequence[Lane]) -> tuple[list[Job], bool]:
         """Return the next jobs, and whether the journal was read to its end. Raises Lost."""
         ahead_ns = context.settings.drain_ahead_ns
         if self._reader is None:
@@ -151,7 +154,7 @@ class Survey:
         with context.reading() as view:
             is_last = self._read(view, self._reader, now_ns, ahead_ns)
             self._look_again(view, now_ns, ahead_ns)
-            jobs = self._jobs(context, view)
+            jobs = [job for lane in lanes for job in self._jobs(context, view, lane)]
         self._save(context, self._reader)
         return jobs, is_last
 
@@ -199,7 +202,7 @@ class Survey:
     def _scan(self, view: View, now_ns: int, ahead_ns: int) -> None:
         """Read the next page by age: of everything, or of what is due since the last page."""
         if self._fresh is None and clock.monotonic_seconds() >= self._full_at:
-            self._fresh, self._at, self._oldest_at = Order(self._order), _START, _END
+            self._fresh, self._at, self._oldest_at = Orders(self._order), _START, _END
             self._full_at = clock.monotonic_seconds() + EVERYTHING_SECONDS
             self._spent_seconds = 0.0
             self._stranded_at = (now_ns + ahead_ns, 0)
@@ -281,7 +284,7 @@ class Survey:
         self,
         view: View,
         rows: Sequence[Sequence[Any]],
-        orders: Sequence[Order],
+        orders: Sequence[Orders],
         is_again: bool = False,
     ) -> None:
         """Add what may be drained to orders. What waits there keeps its place.
@@ -301,8 +304,7 @@ class Survey:
             if not bumped and self._acknowledge:
                 bumped = self._acknowledge.covers((*place.parts, name))
             for order in orders:
-                if bumped or ino not in order:
-                    order.add(ino, top, directory, bumped, is_again)
+                order.add(ino, top, directory, size, bumped, is_again)
 
     def _look_for_oldest(self, view: View, now_ns: int) -> None:
         after_ns, after_ino = self._oldest_at
@@ -325,12 +327,12 @@ class Survey:
             with context.writing() as view:
                 reader.save(view.session)
 
-    def _jobs(self, context: Context, view: View) -> list[Job]:
+    def _jobs(self, context: Context, view: View, lane: Lane) -> list[Job]:
         jobs: list[Job] = []
         batches = defaultdict[str | None, Batch](partial(uploads.batch_of, context))
         total_bytes, picked = 0, 0
         while len(jobs) < JOBS_PAGE and total_bytes < BYTES_PAGE and picked < PICKED_AT_ONCE:
-            inos = self._order.take(TAKEN_AT_ONCE, self._is_skipped)
+            inos = self._order.take(lane, TAKEN_AT_ONCE, self._is_skipped)
             if not inos:
                 break
             picked += len(inos)
@@ -338,6 +340,7 @@ class Survey:
             view.paths.read_names(inos)
             keys = {ino: key for ino in inos if (key := view.paths.key_of(ino)) is not None}
             found = intent.standings(view, keys.items())
+            crossed = objects_above(view.session, context.prefix, keys.values())
             for ino in inos:
                 standing = found.get(ino)
                 if standing is None or not uploads.is_eligible(context, standing):
@@ -349,9 +352,9 @@ class Survey:
                 request = view.paths.request_of(ino) or self._request_of(
                     uploads.id_of(ino, keys[ino])
                 )
-                jobs.append(
-                    uploads.job_of(context, view, standing, keys[ino], batches[request], request)
-                )
+                key, batch = keys[ino], batches[request]
+                way = uploads.Way(key, lane, key in crossed)
+                jobs.append(uploads.job_of(context, view, standing, way, batch, request))
                 total_bytes += standing.file.size
         return jobs
 

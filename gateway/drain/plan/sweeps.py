@@ -10,7 +10,7 @@ from functools import partial
 from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.job import Batch, Job, JobId, Lane, Page, Work, run_alone
-from gateway.drain.paths import object_at, objects_at
+from gateway.drain.paths import object_at, objects_above, objects_at
 from gateway.drain.rows import Intent
 from gateway.drain.tidy import doubt, garbage, move
 from gateway.objectstore.deletions import DELETE_MAX
@@ -76,9 +76,12 @@ def deletions(context: Context, after: int | str | None) -> Page:
 
 
 def make_way(context: Context, view: View, ino: int, key: str) -> Job | None:
-    """Return the move of another file's object off a key, or None if nothing is in the way."""
+    """Return the move of another file's object off a key, or of any object off a key that it goes
+    through. None: nothing is in the way."""
     occupant = object_at(view.session, key)
     if occupant is None or occupant.ino == ino:
+        occupant = objects_above(view.session, context.prefix, [key]).get(key)
+    if occupant is None:
         return None
     return move_job(moves(context), move.make_way(context, view, occupant))
 
@@ -93,7 +96,7 @@ def move_job(batch: Batch, planned: move.Move) -> Job:
     small."""
     return Job(
         JobId(Work.COPY, planned.ino, planned.target),
-        Lane.CHORE,
+        Lane.COPY,
         planned.claims,
         partial(run_alone, batch, planned),
         batch=batch if planned.size <= move.SMALL_BYTES else None,

@@ -27,7 +27,7 @@ def plan(context: Context, after: int | str | None) -> Page:
         claims = {one.ino, one.key, stored_key} - {None}
         job = Job(
             JobId(Work.TRANSITION, one.ino, one.key or stored_key or ""),
-            Lane.CHORE,
+            Lane.COPY,
             frozenset(claims),
             partial(run_alone, batch, one),
             batch=batch if (size or 0) <= SMALL_BYTES else None,

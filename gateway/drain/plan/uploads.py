@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from gateway import clock
 from gateway.drain.context import Context, View
 from gateway.drain.job import Batch, Job, JobId, Lane, Work
 from gateway.drain.plan.sweeps import make_way
 from gateway.drain.send import intent, upload
+
+
+class Way(NamedTuple):
+    """How a file is sent."""
+
+    key: str
+    lane: Lane
+    is_crossed: bool
+    """Whether an object is recorded at a key that its key goes through."""
 
 
 def is_eligible(context: Context, standing: intent.Standing) -> bool:
@@ -36,15 +47,17 @@ def job_of(
     context: Context,
     view: View,
     standing: intent.Standing,
-    key: str,
+    way: Way,
     batch: Batch,
     request_id: str | None,
 ) -> Job:
     """Return the upload of a file, or what must happen before it."""
-    file = standing.file
+    file, key = standing.file, way.key
+    if way.lane is Lane.FIRST_LARGE:
+        context = replace(context, is_first=True)
     found = Job(
         id_of(file.ino, key),
-        Lane.UPLOAD,
+        way.lane,
         frozenset((file.ino, key)),
         partial(upload.upload, context, file, key),
         batch if file.size <= upload.SMALL_BYTES else None,
@@ -52,6 +65,6 @@ def job_of(
         file.size,
         request_id,
     )
-    if standing.occupant in (None, file.ino):
+    if standing.occupant in (None, file.ino) and not way.is_crossed:
         return found
     return make_way(context, view, file.ino, key) or found

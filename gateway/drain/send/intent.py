@@ -32,13 +32,14 @@ from gateway.drain.metadata import (
     SNAPSHOT,
     UID,
     VOLUME,
+    origin_of,
     with_rest,
 )
 from gateway.drain.paths import file_of, object_at
 from gateway.drain.rows import File, Intent, Object
 from gateway.drain.send import blockrows
 from gateway.objectstore.crc64 import BlockDigests
-from gateway.objectstore.objects import PART_BYTES
+from gateway.objectstore.objects import PART_BYTES, Head
 
 log = logging.getLogger("drain")
 
@@ -252,6 +253,17 @@ def withdraw(view: View, started: Started) -> None:
     else:
         view.session.run(own.UPLOAD_ID, the_ino=ino, new_id=None, new_part_bytes=None)
     log.info("withdrew the upload of %s: the file changed or is held", started.key)
+
+
+def is_of(head: Head, started: Started) -> bool:
+    """Return whether an object says that it is of the version, size and file of an upload."""
+    file, origin = started.file, origin_of(head.metadata)
+    return (
+        head.size == file.size
+        and (origin.volume, origin.ino) == (started.volume, file.ino)
+        and (origin.generation, origin.content_version) == (file.generation, file.content_version)
+        and head.metadata.get(SNAPSHOT) == metadata(started).get(SNAPSHOT)
+    )
 
 
 def publish(view: View, uploads: Sequence[tuple[Started, Sent]]) -> list[str]:

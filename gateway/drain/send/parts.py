@@ -2,8 +2,9 @@
 
 A part that the store lists counts only if its ETag or checksum is that of the local bytes, which
 are read again for it. So the parts of an upload always add up to the file as it is now. The block
-digests come from the same readings. Each part in flight takes one block of 1 MiB of memory,
-whatever the size of the parts.
+digests come from the same readings. An object that an earlier try completed without an answer also
+counts only if it is of the local bytes. Then nothing is sent again. Each part in flight takes one
+block of 1 MiB of memory, whatever the size of the parts.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import BinaryIO
 
 from gateway.drain import statements as own
@@ -27,8 +29,9 @@ from gateway.errors import (
     StoreUnavailable,
 )
 from gateway.objectstore.body import Section, digest
-from gateway.objectstore.checksums import Kind
-from gateway.objectstore.objects import ListedPart, Part, part_bytes_of
+from gateway.objectstore.checksums import Kind, sum_of
+from gateway.objectstore.objects import Head, ListedPart, Part, part_bytes_of
+from gateway.objectstore.pace import always, patiently
 
 log = logging.getLogger("drain")
 
@@ -42,10 +45,32 @@ def send_parts(
     Returns None if the file changed (nothing is left in the bucket) or the drain stops (the upload
     stays, to resume later). Raises: BucketError, DataFileError; the upload stays.
     """
+    key = started.key
+    there = _completed(context, started)
+    with context.lasting(key) if there is None else nullcontext():
+        return _send_parts(context, started, data, expected, there)
+
+
+def _completed(context: Context, started: Started) -> Head | None:
+    """Return the object that an earlier try may have completed without an answer."""
+    if started.resumed is None:
+        return None
+    head = context.store.head(started.key, with_sum=True)
+    if head is None or not intent.is_of(head, started):
+        return None
+    log.info("%s is there: an earlier upload was completed without an answer", started.key)
+    context.awaited.ended(started.key)
+    return head
+
+
+def _send_parts(
+    context: Context, started: Started, data: BinaryIO, expected: str | None, there: Head | None
+) -> Sent | None:
+    """Send the parts and complete the upload, or compare what is there."""
     file, key = started.file, started.key
-    if started.is_first:
+    if started.is_first and there is None:
         _require_free(context, started)
-    upload_id, part_bytes, listed = _begin(context, started)
+    upload_id, part_bytes, listed = _begin(context, started, there)
     kinds = checksum.kinds_for(context.store.kind, expected)
     count = -(-file.size // part_bytes)
     done_bytes = 0
@@ -53,6 +78,8 @@ def send_parts(
     def send_one(number: int) -> Part:
         start = (number - 1) * part_bytes
         section = checksum.section_of(data, start, min(part_bytes, file.size - start), file.size)
+        if there is not None:
+            return Part(number, "", digest(section, kinds))
         return _send_one(context, started, upload_id, number, section, listed.get(number), kinds)
 
     def go_on(part: Part) -> bool:
@@ -70,14 +97,13 @@ def send_parts(
             # visible.
             digests = [part.digests for part in parts]
             checksum.require_parts(expected, part_bytes, digests, key)
-            there = occupied.look(context, started) if started.is_first else None
+            is_new = started.is_first and there is None
+            replaces = occupied.look(context, started) if is_new else None
             completing = True
-            metadata = intent.metadata(started, part_bytes)
-            head = context.store.complete(key, upload_id, parts, file.size, metadata, there)
-            found = head.metadata.get(SNAPSHOT)
-            if found is not None and found != metadata.get(SNAPSHOT):
-                # The upload is gone, and the object that was found there is an earlier snapshot.
-                raise ObjectRefused(f"{key}: the multipart upload is gone; it will be sent again")
+            head = there or _complete(context, started, upload_id, part_bytes, parts, replaces)
+            if there is not None:
+                kind = context.store.kind
+                context.store.compare(key, there, file.size, sum_of(digests, kind))
     except (BucketError, DataFileError) as exc:
         # Bytes that change while they are sent do not match their own checksum.
         if completing or intent.is_current(context, started):
@@ -106,6 +132,28 @@ def _require_free(context: Context, started: Started) -> None:
         raise
 
 
+def _complete(
+    context: Context,
+    started: Started,
+    upload_id: str,
+    part_bytes: int,
+    parts: list[Part],
+    replaces: str | None,
+) -> Head:
+    """Return the object of the parts. Raises BucketError.
+
+    Parameters: replaces, what is at the key now, as of ``S3Store.put``.
+    """
+    key, size, store = started.key, started.file.size, context.store
+    metadata = intent.metadata(started, part_bytes)
+    head = store.complete(key, upload_id, parts, size, metadata, replaces)
+    found = head.metadata.get(SNAPSHOT)
+    if found is not None and found != metadata.get(SNAPSHOT):
+        # The upload is gone, and the object that was found there is an earlier snapshot.
+        raise ObjectRefused(f"{key}: the multipart upload is gone; it will be sent again")
+    return head
+
+
 def _send_one(
     context: Context,
     started: Started,
@@ -124,7 +172,8 @@ def _send_one(
         digests = digest(section, kinds)
         if found.has(digests, context.store.kind):
             return Part(number, f'"{found.etag}"', digests)
-    return context.store.put_part(started.key, upload_id, number, section, kinds)
+    goes_first = always if context.is_first else patiently()
+    return context.store.put_part(started.key, upload_id, number, section, kinds, goes_first)
 
 
 def _begin_anew(context: Context, started: Started, upload_id: str) -> None:
@@ -136,10 +185,15 @@ def _begin_anew(context: Context, started: Started, upload_id: str) -> None:
         view.session.run(own.UPLOAD_ID, the_ino=ino, new_id=None, new_part_bytes=None)
 
 
-def _begin(context: Context, started: Started) -> tuple[str, int, dict[int, ListedPart]]:
-    """Return the upload's id, the size of its parts, and the parts that the store has already."""
+def _begin(
+    context: Context, started: Started, there: Head | None
+) -> tuple[str, int, dict[int, ListedPart]]:
+    """Return the upload's id, the size of its parts, and the parts that the store has already.
+    Parameters: there, the object that it was completed to."""
     file, key, resumed = started.file, started.key, started.resumed
     if resumed is not None and resumed.upload_id and resumed.part_bytes:
+        if there is not None:
+            return resumed.upload_id, resumed.part_bytes, {}
         listed = context.store.parts(key, resumed.upload_id)
         if listed is not None:
             log.info("resuming the upload of %s: %d parts are there", key, len(listed))

@@ -81,13 +81,7 @@ def send(
         if started.resumed is not None:
             # The upload was begun in parts, with another configuration.
             context.store.abort(key, started.resumed.upload_id or "")
-        try:
-            stored = occupied.put(context, started, body)
-        except (StoreBusy, occupied.ForeignObject):
-            with context.writing() as view:
-                intent.forget(view, [started])
-            raise
-        sent = _sent(context, len(body), stored)
+        sent = _sent(context, len(body), _put(context, started, body))
     elif (found := send_parts(context, started, data, expected)) is None:
         return Outcome.OUTDATED
     else:
@@ -96,6 +90,22 @@ def send(
         lines = intent.publish(view, [(started, sent)])
     _tell(lines)
     return Outcome.DONE
+
+
+def _put(context: Context, started: Started, body: bytes) -> Stored:
+    """Send a whole object, unless an earlier try that got no answer has put it there."""
+    store, key = context.store, started.key
+    if started.prior is not None:
+        digests = digest(body, {store.kind})
+        head = store.head(key, with_sum=True)
+        if head is not None and intent.is_of(head, started) and store.has(head, digests):
+            return Stored(head, digests)
+    try:
+        return occupied.put(context, started, body)
+    except (StoreBusy, occupied.ForeignObject):
+        with context.writing() as view:
+            intent.forget(view, [started])
+        raise
 
 
 def upload_many(context: Context, planned: Sequence[tuple[File, str]]) -> list[Outcome | Exception]:

@@ -1,8 +1,10 @@
 """Moves objects inside the bucket after renames: copy, make sure, record, then delete.
 
 There are two kinds of move: to the key that the file has now, and out of the way, when another file
-must have the old key first (two names that were swapped, or a file in the trash). It is to a
-staging key, or to the key of the path in the trash. The last copy is never lost:
+must have the old key first (two names that were swapped, or a file in the trash), or a key that the
+old one goes through, or that goes through the old one: there is no "m" beside "m/w" in a store that
+keeps objects as files. It is to a staging key, or to the key of the path in the trash. The last
+copy is never lost:
 
 1. A ``tombstone`` of the target is durable before anything is copied. If the drain is killed in the
    middle, half a move leaves garbage with a tombstone, not an object without a row.
@@ -36,7 +38,7 @@ from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.job import Outcome
 from gateway.drain.metadata import with_rest
-from gateway.drain.paths import file_of, intent_of, object_at
+from gateway.drain.paths import file_of, intent_of, object_at, objects_above
 from gateway.drain.rows import File, Object
 from gateway.drain.send import checksum, intent, source
 from gateway.drain.send.occupied import ForeignObject, require_ours
@@ -48,8 +50,8 @@ from gateway.errors import (
     ObjectRefused,
     StoreUnavailable,
 )
+from gateway.objectstore import keys
 from gateway.objectstore.conditions import ABSENT
-from gateway.objectstore.keys import staging_key
 from gateway.objectstore.objects import MIB, Head
 from gateway.objectstore.ranges import is_archived
 
@@ -183,13 +185,18 @@ def _copy(context: Context, begun: _Begun) -> Head:
     head = context.store.head(old_key, with_sum=True)
     if head is None or (head.size, head.etag) != (stored.size, stored.etag):
         raise ObjectRefused(f"{old_key}: the bucket does not have the object that was recorded")
+    metadata = with_rest(begun.rest, head.metadata)
+    if begun.standing.has_tombstone and (found := context.store.copied(target, head, metadata)):
+        # An earlier try got no answer.
+        context.awaited.ended(target)
+        return found
     there = context.store.head(target)
     if there is not None and (there.size, there.etag) != (head.size, head.etag):
         require_ours(context, target, there)
-    expected = ABSENT if there is None else None
+    expected, kept_as = ABSENT if there is None else None, stored.storage_class
     try:
-        metadata = with_rest(begun.rest, head.metadata)
-        return context.store.copy(old_key, target, head, metadata, stored.storage_class, expected)
+        with context.lasting(target):
+            return context.store.copy(old_key, target, head, metadata, kept_as, expected)
     except StoreUnavailable:
         # A copy in parts may have left some parts.
         context.note_doubts((ino, target))
@@ -299,14 +306,19 @@ def next_moves(context: Context, view: View, objects: Sequence[Object]) -> list[
         for stored in objects
         if (key := view.paths.key_of(stored.ino)) not in (None, stored.key)
     }
-    found = intent.standings(view, targets.items())
+    found, session = intent.standings(view, targets.items()), view.session
+    above = objects_above(session, context.prefix, targets.values())
     planned: dict[int, Move] = {}
     for stored in objects:
         standing = found.get(stored.ino)
         if standing is None or stored.ino in planned or not _may_move(view, standing.file):
             continue
         target = targets[stored.ino]
-        occupant = None if standing.occupant is None else object_at(view.session, target)
+        if _is_before_a_deletion(context, view, stored, target):
+            continue
+        occupant = above.get(target) if standing.occupant is None else object_at(session, target)
+        if occupant is None and keys.cross(stored.key, target):
+            occupant = stored
         if occupant is None:
             one = Move(stored.ino, stored.key, target, stored.size)
         else:
@@ -316,17 +328,41 @@ def next_moves(context: Context, view: View, objects: Sequence[Object]) -> list[
 
 
 def make_way(context: Context, view: View, occupant: Object) -> Move:
-    """Return the move of an object off a key that now belongs to another file."""
+    """Return the move of an object off a key that now belongs to another file, or that the key of
+    another file goes through."""
     target = _destination(view, occupant, file_of(view.session, occupant.ino))
-    if target is None or object_at(view.session, target) is not None:
+    if target is None or not _is_free(context, view, occupant, target):
         target = _waiting_key(context, view, occupant.ino)
     return Move(occupant.ino, occupant.key, target, occupant.size)
+
+
+def _is_free(context: Context, view: View, stored: Object, target: str) -> bool:
+    """Return whether an object can be copied to a key at once, also on a store that keeps objects
+    as files: nothing is there, nor at a key that it goes through."""
+    return (
+        object_at(view.session, target) is None
+        and not keys.cross(stored.key, target)
+        and not objects_above(view.session, context.prefix, [target])
+    )
+
+
+def _is_before_a_deletion(context: Context, view: View, stored: Object, target: str) -> bool:
+    """Return whether an object that has made way for its own key waits until it is deleted where
+    it was."""
+    if stored.key != keys.staging_key(context.prefix, stored.ino):
+        return False
+    through = rows_of([(key,) for key in keys.above(context.prefix, target)])
+    above = view.session.all(own.TOMBSTONES_AT, keys=through)
+    if any(sql.Tombstone(*row).ino == stored.ino for row in above):
+        return True
+    below = {"first_key": f"{target}/", "end_key": f"{target}0"}
+    return view.session.one(own.TOMBSTONE_BELOW, ino=stored.ino, **below) is not None
 
 
 def _waiting_key(context: Context, view: View, ino: int) -> str:
     """Return the key at which an object waits that has made way: until its file has a key again, or
     is removed from the trash."""
-    return view.paths.key_in_trash(ino) or staging_key(context.prefix, ino)
+    return view.paths.key_in_trash(ino) or keys.staging_key(context.prefix, ino)
 
 
 def _destination(view: View, stored: Object, file: File | None) -> str | None:

@@ -204,10 +204,12 @@ def _copied(context: Context, volume: str, one: _Begun) -> Head:
     if head is None or head.size != stored.size or (head.etag != stored.etag and not is_copy):
         raise ObjectRefused(f"{key}: the bucket does not have the object that was recorded")
     if wanted in (WITHDRAWN, head.storage_class):
+        context.awaited.ended(key)
         return head
     if head.storage_class in ARCHIVES:
         raise ObjectRefused(f"{key}: a lifecycle rule of the bucket put it into an archive")
-    return context.store.keep_in(key, head, wanted)
+    with context.lasting(key):
+        return context.store.keep_in(key, head, wanted)
 
 
 def _is_ours(head: Head, one: _Begun, volume: str) -> bool:
