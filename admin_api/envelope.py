@@ -20,10 +20,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from admin_api import calls, problems
 from admin_api.calls import Call
 from admin_api.gateway import Gateway
-from admin_api.listening import is_loopback
 from admin_api.problems import Problem
 from gateway import clock, logs
 from gateway.adminsettings import TLS_OFF
+from gateway.loopback import is_loopback
 from gateway.settings import Settings
 from gateway.text import shown
 

@@ -8,9 +8,9 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from admin_api.access.roles import Viewer
 from admin_api.figures import Figured
 from admin_api.gateway import Governed
-from admin_api.listening import is_loopback
 from admin_api.metrics import scrape
 from admin_api.problems import describe
+from gateway.loopback import is_loopback
 from gateway.settings import Settings
 
 _EXAMPLE = "# TYPE spillway_dirty_bytes gauge\nspillway_dirty_bytes 0.0\n"
