@@ -110,7 +110,11 @@ def current(request: Request) -> Call:
     return found
 
 
-Recorded = Annotated[Call, Depends(current)]
+async def _call(request: Request) -> Call:
+    return current(request)
+
+
+Recorded = Annotated[Call, Depends(_call)]
 """The parameter of a route that says what it changed."""
 
 

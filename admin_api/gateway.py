@@ -52,7 +52,7 @@ def open_gateway(settings: Settings) -> Gateway:
     )
 
 
-def _gateway(request: Request) -> Gateway:
+async def _gateway(request: Request) -> Gateway:
     found: Gateway = request.app.state.gateway
     return found
 

@@ -59,6 +59,7 @@ def log_in(gateway: Gateway, call: Call, token: str) -> Login:
         tokens.open_session(session, _id_of(secret), principal.token_id, now_ns, expires_ns)
         call.principal = principal
         audit.add(session, call.origin, Outcome(200, "logged in"))
+    gateway.verifier.known.add(secret)
     return Login(principal, secret)
 
 
@@ -103,6 +104,7 @@ def is_open(gateway: Gateway, secret: str) -> bool:
     if found is None or found[1] <= clock.now_ns():
         return False
     gateway.verifier.principal(found[0])
+    gateway.verifier.known.add(secret)
     return True
 
 

@@ -288,7 +288,7 @@ class _Progress:
             self._publish(row)
 
 
-def _runner(request: Request) -> Runner:
+async def _runner(request: Request) -> Runner:
     found: Runner = request.app.state.runner
     return found
 

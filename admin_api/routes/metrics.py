@@ -13,19 +13,25 @@ from admin_api.problems import describe
 from gateway.loopback import is_loopback
 from gateway.settings import Settings
 
+PATH = "/metrics"
 _EXAMPLE = "# TYPE spillway_dirty_bytes gauge\nspillway_dirty_bytes 0.0\n"
 
 
+def is_public(settings: Settings) -> bool:
+    """Return whether no token is needed: ``admin.metrics_public`` is set, and only this machine can
+    connect."""
+    return settings.admin.metrics_public and is_loopback(settings.admin.bind)
+
+
 def router_of(settings: Settings) -> APIRouter:
-    """Return the route. It needs a token, unless ``admin.metrics_public`` is set and only this
-    machine can connect."""
+    """Return the route. It needs a token, unless it is public."""
     router = APIRouter(tags=["metrics"])
     content = {CONTENT_TYPE_LATEST: {"schema": {"type": "string"}, "example": _EXAMPLE}}
-    path, responses = "/metrics", {200: {"content": content}, **describe(409, 503)}
-    if settings.admin.metrics_public and is_loopback(settings.admin.bind):
-        router.get(path, responses=responses, response_class=Response)(_read)
+    responses = {200: {"content": content}, **describe(409, 503)}
+    if is_public(settings):
+        router.get(PATH, responses=responses, response_class=Response)(_read)
     else:
-        router.get(path, responses=responses, response_class=Response)(_read_by_viewer)
+        router.get(PATH, responses=responses, response_class=Response)(_read_by_viewer)
     return router
 
 
