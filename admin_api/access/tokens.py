@@ -127,11 +127,8 @@ class Verifier:
                     raise Refused("the token is not valid")
                 self._remember(digest, token.hash)
                 self.known.add(text)
-        try:
-            return self.principal(token)
-        except Refused:
-            self._tries.failed(origin)
-            raise
+        # One that has ended is no guess: a program that still sends it must not lock its host out.
+        return self.principal(token)
 
     def principal(self, token: Token) -> Principal:
         """Return whose a token is that was verified, and note its use. Raises Refused if it has
