@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from admin_api import openapi, problems
@@ -49,6 +49,7 @@ from admin_api.routes import (
     tokens,
     trash,
 )
+from admin_api.shapes import known_query
 from admin_api.strangers import Strangers
 from admin_api.yielding import Machine, Share, Yielding
 from gateway.settings import Settings
@@ -116,7 +117,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_middleware(Strangers, gateway=gateway, exempt=probes)
     app.add_middleware(Envelope, gateway=gateway)
     for router in ROUTERS:
-        app.include_router(router, prefix=PREFIX)
+        app.include_router(router, prefix=PREFIX, dependencies=[Depends(known_query)])
     app.include_router(metrics.router_of(settings))
     openapi.complete(app)
     app.state.pages = site.add(app, PREFIX)

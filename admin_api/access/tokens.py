@@ -37,6 +37,8 @@ REMEMBERED_MAX = 1024
 USE_NS = 60 * clock.NS
 """The last use of a token is noted so often."""
 
+LIFE_SECONDS = 90 * 86_400
+"""The life of a token if no other is asked for."""
 LIFE_SECONDS_MAX = 100 * 366 * 86_400
 
 _FORM = re.compile("spw_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")

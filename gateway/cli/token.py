@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from admin_api.store.tokens import Token
 
 ROLES = ("viewer", "operator", "admin")
+LIFE = "90d"
+"""The life of a token if no other is asked for, as that of the API (admin_api.access.tokens)."""
+ENDLESS = "never"
 COLUMNS = ("id", "role", "state", "name", "last used", "expires")
 _Act = Callable[[Database, argparse.Namespace], int]
 
@@ -33,7 +36,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     create = verb("create", "make a token; it is shown once", _create)
     create.add_argument("--role", required=True, choices=ROLES, help="what its owner may do")
     create.add_argument("--name", metavar="NAME", help="whose it is (default: your name)")
-    create.add_argument("--expires", metavar=DURATION.metavar, help="when it ends, like 30d")
+    create.add_argument(
+        "--expires",
+        metavar=DURATION.metavar,
+        default=LIFE,
+        help=f"when it ends, like 30d, or {ENDLESS} (default: {LIFE})",
+    )
     create.add_argument("--json", action="store_true", help="the token and its facts as JSON")
     add = verb("add", "add an admin's token that was prepared for a first boot", _add)
     add.add_argument("--name", metavar="NAME", required=True, help="whose it is")
@@ -89,8 +97,8 @@ def _create(store: Database, args: argparse.Namespace) -> int:
 
 
 def life_seconds(args: argparse.Namespace) -> float | None:
-    """Return for how long a token is to be valid, or None. Raises UserError."""
-    return None if args.expires is None else DURATION.read("--expires", args.expires)
+    """Return for how long a token is to be valid, or None: it does not end. Raises UserError."""
+    return None if args.expires == ENDLESS else DURATION.read("--expires", args.expires)
 
 
 def show_made(facts: dict[str, Any], text: str, as_json: bool) -> int:
