@@ -37,7 +37,7 @@ def router_of(settings: Settings) -> APIRouter:
 
 def _read(gateway: Governed, figures: Figured) -> Response:
     """Read the metrics in the text format of Prometheus."""
-    return Response(scrape.text(gateway.settings, figures), media_type=CONTENT_TYPE_LATEST)
+    return Response(scrape.text(gateway, figures), media_type=CONTENT_TYPE_LATEST)
 
 
 def _read_by_viewer(gateway: Governed, figures: Figured, _viewer: Viewer) -> Response:

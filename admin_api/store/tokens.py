@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, func, insert, select, update
 
 from admin_api.store import models
 from gateway import clock
 from gateway.db.compiled import Session, Statement, b
 
+IN_USE_NS = 7 * 86_400 * clock.NS
+"""A token that was used within this time is in use."""
 _token: Any = models.Token.__table__
 _session: Any = models.Login.__table__
 
@@ -35,6 +37,11 @@ class Token(NamedTuple):
 _COLUMNS = tuple(_token.c[name] for name in Token._fields)
 _INSERT = Statement(insert(_token).values({name: b(name) for name in Token._fields}))
 _ALL = Statement(select(*_COLUMNS).order_by(_token.c.created_ns, _token.c.id))
+_NEXT_END = Statement(
+    select(func.min(_token.c.expires_ns)).where(
+        _token.c.revoked_ns.is_(None), _token.c.expires_ns > b("now"), _token.c.used_ns > b("since")
+    )
+)
 _FIND = Statement(select(*_COLUMNS).where(_token.c.id == b("wanted")))
 _REVOKE = Statement(
     update(_token)
@@ -86,6 +93,13 @@ def find(session: Session, token_id: str) -> Token | None:
     """Return the token with an id."""
     row = session.one(_FIND, wanted=token_id)
     return None if row is None else Token(*row)
+
+
+def next_end_ns(session: Session) -> int | None:
+    """Return when the first of the valid tokens ends that are in use, or None."""
+    now_ns = clock.now_ns()
+    row = session.one(_NEXT_END, now=now_ns, since=now_ns - IN_USE_NS)
+    return None if row is None else row[0]
 
 
 def revoke(session: Session, token_id: str, at_ns: int) -> Token | None:
