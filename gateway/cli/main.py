@@ -36,6 +36,7 @@ from gateway.cli import (
     jobs,
     look,
     manifest,
+    owner,
     pin,
     plan,
     policy,
@@ -128,6 +129,8 @@ SUBCOMMANDS = (
 
 NEEDS_NO_GATEWAY = frozenset({"plan", "verify-manifest", "completion"})
 """They do the same whichever gateway is named."""
+KEEPS_USER = frozenset({"init", "up", "admin", "serve", "first-boot"})
+"""They make a gateway or run it, as the user who gives them."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -175,6 +178,8 @@ def _run(args: argparse.Namespace) -> int:
     """Run a command here, or against a gateway on another machine. Returns the exit status."""
     url = reach.gateway_of(args)
     if url is None or args.command in NEEDS_NO_GATEWAY:
+        if args.command not in NEEDS_NO_GATEWAY | KEEPS_USER:
+            owner.become(args)
         status_code: int = args.run(args)
         return status_code
     # The import is here because httpx takes a tenth of a second.
