@@ -114,12 +114,11 @@ def is_host_allowed(settings: Settings, host: str) -> bool:
 
 def _limited(receive: Receive, call: Call) -> Receive:
     """Return what reads a body: it hashes it, and refuses a large one, or one that comes late."""
-    total_bytes = 0
     until = asyncio.get_running_loop().time() + BODY_SECONDS
     is_read = False
 
     async def read() -> Message:
-        nonlocal total_bytes, is_read
+        nonlocal is_read
         try:
             # What comes after the body is the end of the connection.
             async with asyncio.timeout_at(None if is_read else until):
@@ -130,10 +129,9 @@ def _limited(receive: Receive, call: Call) -> Receive:
             ) from None
         is_read = not message.get("more_body", False)
         chunk = message.get("body", b"")
-        total_bytes += len(chunk)
-        if total_bytes > BODY_BYTES_MAX:
+        if call.size_bytes + len(chunk) > BODY_BYTES_MAX:
             raise HTTPException(413, f"the body has over {BODY_BYTES_MAX:,} bytes: send less")
-        call.body.update(chunk)
+        call.took(chunk)
         return message
 
     return read

@@ -43,6 +43,7 @@ from gateway.cli import (
     promote,
     queue,
     reach,
+    recording,
     serve,
     statistics,
     status,
@@ -154,6 +155,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 what = "--gateway goes before the command: spillway --gateway URL COMMAND"
             raise UserError(f"{what}: see spillway --help")
         args.program = program
+        args.words = sys.argv[1:] if argv is None else argv
         args.has_config = args.config is not None
         args.config = Path(args.config or _default_config()).expanduser().absolute()
         with interrupt.kept():
@@ -180,7 +182,9 @@ def _run(args: argparse.Namespace) -> int:
     if url is None or args.command in NEEDS_NO_GATEWAY:
         if args.command not in NEEDS_NO_GATEWAY | KEEPS_USER:
             owner.become(args)
-        status_code: int = args.run(args)
+        with recording.recorded(args, args.words) as args.record:
+            status_code: int = args.run(args)
+            args.record.status_code = status_code
         return status_code
     # The import is here because httpx takes a tenth of a second.
     from gateway.cli.remote import commands

@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gateway import clock, config
 from gateway.cli import checks, result, table, user, verbs
@@ -19,9 +19,6 @@ from gateway.db.engine import Database
 from gateway.errors import NamespaceError, UserError
 from gateway.settings import Settings
 from gateway.text import shown
-
-if TYPE_CHECKING:
-    from admin_api.store.tokens import Token
 
 ROLES = ("viewer", "operator", "admin")
 LIFE = "90d"
@@ -92,8 +89,8 @@ def _create(store: Database, args: argparse.Namespace) -> int:
     name = shown(by if args.name is None else args.name)
     with store.writing() as session:
         token, text = create(session, name, Role[args.role.upper()], expires_ns, by)
-        _note(session, "create", token)
-    return show_made(tokens.facts(token), text, args.json)
+    args.record.after = tokens.facts(token)
+    return show_made(args.record.after, text, args.json)
 
 
 def life_seconds(args: argparse.Namespace) -> float | None:
@@ -120,8 +117,8 @@ def _add(store: Database, args: argparse.Namespace) -> int:
         known = tokens.find(session, token.id)
         if known is None:
             tokens.add(session, token)
-            _note(session, "add", token)
-    facts = {**tokens.facts(known or token), "changed": known is None}
+    args.record.after = tokens.facts(known or token)
+    facts = {**args.record.after, "changed": known is None}
     text = "added" if known is None else "unchanged"
     result.show(facts, f"{token.id}: {text}", args.json)
     return 0
@@ -165,23 +162,14 @@ def _revoke(store: Database, args: argparse.Namespace) -> int:
         token = tokens.revoke(session, args.id, clock.now_ns())
         if token is None:
             raise UserError(f"there is no token {shown(args.id)}: see spillway token list")
-        _note(session, "revoke", token)
-    return show_revoked(tokens.facts(token), args.json)
+    args.record.after = tokens.facts(token)
+    return show_revoked(args.record.after, args.json)
 
 
 def show_revoked(facts: dict[str, Any], as_json: bool) -> int:
     """Print that a token has ended. Returns the exit status."""
     result.show(facts, f"{facts['id']}: revoked", as_json)
     return 0
-
-
-def _note(session: Any, verb: str, token: Token) -> None:
-    """Note a command in the audit log."""
-    from admin_api.store import audit, tokens
-
-    path = f"spillway token {verb} {token.id}"
-    origin = audit.Origin(user.name(), None, "", "", "COMMAND", path)
-    audit.add(session, origin, audit.Outcome(200, after=json.dumps(tokens.facts(token))))
 
 
 def _whoami(_store: Database, _args: argparse.Namespace) -> int:
