@@ -10,6 +10,8 @@ from admin_api.store import models
 from gateway import clock
 from gateway.db.compiled import Session, Statement, b
 
+SESSIONS_MAX = 32
+"""The sessions of one token: its owner's browsers."""
 IN_USE_NS = 7 * 86_400 * clock.NS
 """A token that was used within this time is in use."""
 _token: Any = models.Token.__table__
@@ -60,6 +62,15 @@ _OF_SESSION = Statement(
     .where(_session.c.id == b("session"))
 )
 _CLOSE = Statement(delete(_session).where(_session.c.id == b("session")))
+_newest = (
+    select(_session.c.id)
+    .where(_session.c.token_id == b("token"))
+    .order_by(_session.c.created_ns.desc(), _session.c.id)
+    .limit(b("kept"))
+)
+_CLOSE_OLDEST = Statement(
+    delete(_session).where(_session.c.token_id == b("token"), _session.c.id.not_in(_newest))
+)
 _CLOSE_ALL = Statement(delete(_session).where(_session.c.token_id == b("wanted")))
 
 
@@ -117,7 +128,8 @@ def used(session: Session, token_id: str, at_ns: int) -> None:
 def open_session(
     session: Session, session_id: str, token_id: str, created_ns: int, expires_ns: int
 ) -> None:
-    """Add a session of a token."""
+    """Add a session of a token. Of too many the oldest ends."""
+    session.run(_CLOSE_OLDEST, token=token_id, kept=SESSIONS_MAX - 1)
     session.run(_OPEN, session=session_id, token=token_id, created=created_ns, expires=expires_ns)
 
 
@@ -127,6 +139,6 @@ def of_session(session: Session, session_id: str) -> tuple[Token, int] | None:
     return None if row is None else (Token(*row[:-1]), row[-1])
 
 
-def close_session(session: Session, session_id: str) -> None:
-    """Remove a session."""
-    session.run(_CLOSE, session=session_id)
+def close_session(session: Session, session_id: str) -> bool:
+    """Remove a session. Returns whether it was there."""
+    return bool(session.run(_CLOSE, session=session_id))
