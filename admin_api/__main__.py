@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import resource
 import sys
 import threading
 from typing import Any
@@ -15,6 +16,7 @@ import uvicorn
 
 from admin_api import priority
 from admin_api.app import create_app
+from admin_api.connections import CONNECTIONS_MAX, Connections, Listener
 from admin_api.gateway import Gateway
 from admin_api.listening import listen, require_safe, url_of
 from admin_api.sampling import Sampler
@@ -30,7 +32,6 @@ LOCK = "admin.lock"
 STOP_SECONDS = 4.5
 REQUESTS_STOP_SECONDS = 2
 """The time that requests have to end, those that stream events among them."""
-CONNECTIONS_MAX = 256
 HEAD_BYTES_MAX = 256 * 1024
 """The longest parameter (admin_api.shapes), each byte of its UTF-8 written as %XX."""
 BEAT_SECONDS = 1
@@ -43,6 +44,9 @@ def main() -> int:
     first."""
     sys.setswitchinterval(SWITCH_SECONDS)
     process = Daemon("admin", __doc__, STOP_SECONDS, module="admin_api")
+    # A shell allows 1,024, which a crowd of connections would use up before they give way.
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
         settings = process.configuration()
         datadir.require_ours(settings)
@@ -52,14 +56,15 @@ def main() -> int:
         gateway: Gateway = app.state.gateway
         require_safe(gateway)
         certificate = certificate_of(settings)
-        listener = listen(settings)
+        connections = Connections()
+        listener = Listener(listen(settings), connections)
         # What the start made stays. Every full collection would look at all of it.
         gc.freeze()
     except (UserError, NamespaceError) as exc:
         print(exc, file=sys.stderr)
         return 1
     beats = Beats()
-    server = uvicorn.Server(_config(app, certificate, beats))
+    server = uvicorn.Server(_config(app, certificate, connections, beats))
     process.on_stop = lambda: setattr(server, "should_exit", True)
     sampler = Sampler(settings, gateway.store, app.state.figures.gathered)
     tending = (gateway, sampler, certificate, process.stop)
@@ -95,16 +100,21 @@ class Beats:
         self.count += 1
 
 
-def _config(app: Any, certificate: Certificate | None, beats: Beats) -> uvicorn.Config:
+def _config(
+    app: Any, certificate: Certificate | None, connections: Connections, beats: Beats
+) -> uvicorn.Config:
     return uvicorn.Config(
         app,
+        http=connections.protocol(),
+        loop="asyncio",
         # Lines come from this package, with the id of the request. Uvicorn's own name no user.
         log_config=None,
         access_log=False,
         server_header=False,
         # Else a client could name any address as its own.
         proxy_headers=False,
-        limit_concurrency=CONNECTIONS_MAX,
+        # Connections that wait for their clients have given way long before.
+        limit_concurrency=2 * CONNECTIONS_MAX,
         # Else the answer to a long path would be that of the server, which is no problem detail.
         h11_max_incomplete_event_size=HEAD_BYTES_MAX,
         callback_notify=beats.beat,

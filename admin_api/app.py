@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from admin_api import openapi, problems
 from admin_api.access import roles
+from admin_api.apart import Threads
 from admin_api.calls import Replayed
 from admin_api.envelope import Envelope
 from admin_api.events.checkpoints import Looker
@@ -48,6 +49,8 @@ from admin_api.routes import (
     tokens,
     trash,
 )
+from admin_api.shapes import known_query
+from admin_api.strangers import Strangers
 from admin_api.yielding import Machine, Share, Yielding
 from gateway.settings import Settings
 
@@ -104,12 +107,17 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.runner = Runner(settings, gateway.database, gateway.store, KINDS, publish)
     problems.install(app, roles.require_sender)
     app.add_exception_handler(Replayed, _again)
+    probes = [f"{PREFIX}{health.router.prefix}/"]
+    if metrics.is_public(settings):
+        probes.append(metrics.PATH)
     share = settings.admin.busy_share
     if share < 1:
-        app.add_middleware(Yielding, share=Share(share, Machine().is_busy))
+        yields = Share(share, Machine().is_busy)
+        app.add_middleware(Yielding, share=yields, exempt=probes)
+    app.add_middleware(Strangers, gateway=gateway, exempt=probes)
     app.add_middleware(Envelope, gateway=gateway)
     for router in ROUTERS:
-        app.include_router(router, prefix=PREFIX)
+        app.include_router(router, prefix=PREFIX, dependencies=[Depends(known_query)])
     app.include_router(metrics.router_of(settings))
     openapi.complete(app)
     app.state.pages = site.add(app, PREFIX)
@@ -121,6 +129,7 @@ async def _serving(app: FastAPI) -> AsyncIterator[None]:
     """Run jobs and take events as long as requests are served."""
     runner: Runner = app.state.runner
     hub: Hub = app.state.hub
+    app.state.threads = Threads()
     hub.open()
     await run_in_threadpool(runner.start)
     try:

@@ -28,6 +28,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import Scope
 
 from admin_api.access.principal import Principal
+from admin_api.asked import BYTES_MAX, asked
 from admin_api.gateway import Gateway
 from admin_api.problems import Problem
 from admin_api.store import answers, audit
@@ -54,6 +55,8 @@ class Call:
     key: str | None
     """Its Idempotency-Key."""
     query: bytes
+    kind: str
+    """Its Content-Type."""
     principal: Principal | None = None
     before: Any = None
     """What was changed, as it was. A route sets it."""
@@ -65,6 +68,10 @@ class Call:
     """The entry of the audit log, once the call has begun."""
     body: Any = field(default_factory=hashlib.sha256)
     """Hash of what was read of its body."""
+    begun: bytes = b""
+    """The first bytes of its body, for the audit."""
+    size_bytes: int = 0
+    """Of what was read of its body."""
 
     @staticmethod
     def of(scope: Scope, request_id: str) -> Call:
@@ -77,7 +84,14 @@ class Call:
             address=client[0] if client else "",
             key=Headers(scope=scope).get(KEY),
             query=scope.get("query_string", b""),
+            kind=Headers(scope=scope).get("content-type", ""),
         )
+
+    def took(self, chunk: bytes) -> None:
+        """Take a part of its body, which was read."""
+        self.body.update(chunk)
+        self.size_bytes += len(chunk)
+        self.begun += chunk[: BYTES_MAX - len(self.begun)]
 
     @property
     def is_unsafe(self) -> bool:
@@ -95,6 +109,10 @@ class Call:
             request_id=self.request_id,
             method=self.method,
             path=self.path,
+            # What strangers send is not kept.
+            asked=None
+            if who is None
+            else asked(self.query, self.begun, self.size_bytes, self.kind),
         )
 
     @property
@@ -110,7 +128,11 @@ def current(request: Request) -> Call:
     return found
 
 
-Recorded = Annotated[Call, Depends(current)]
+async def _call(request: Request) -> Call:
+    return current(request)
+
+
+Recorded = Annotated[Call, Depends(_call)]
 """The parameter of a route that says what it changed."""
 
 

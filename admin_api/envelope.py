@@ -6,6 +6,7 @@ headers for browsers, the line in the log, and the answer to an error that was n
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import secrets
@@ -20,16 +21,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from admin_api import calls, problems
 from admin_api.calls import Call
 from admin_api.gateway import Gateway
-from admin_api.listening import is_loopback
 from admin_api.problems import Problem
 from gateway import clock, logs
 from gateway.adminsettings import TLS_OFF
+from gateway.loopback import is_loopback
 from gateway.settings import Settings
 from gateway.text import shown
 
 log = logging.getLogger("admin")
 
 BODY_BYTES_MAX = 1024 * 1024
+BODY_SECONDS = 60.0
+"""The time for the body of a request."""
 SLOW_SECONDS = 1.0
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]*)(?::[0-9]{1,5})?")
 
@@ -69,6 +72,9 @@ class Envelope:
         try:
             self._require_host(scope)
             await self._app(scope, _limited(receive, call), answer.send)
+        except HTTPException as exc:
+            problem = Problem(exc.status_code, exc.detail)
+            await problems.answer(Request(scope), problem)(scope, receive, answer.send)
         except Problem as problem:
             await problems.answer(Request(scope), problem)(scope, receive, answer.send)
         except Exception as exc:
@@ -107,17 +113,25 @@ def is_host_allowed(settings: Settings, host: str) -> bool:
 
 
 def _limited(receive: Receive, call: Call) -> Receive:
-    """Return what reads a body: it hashes it, and refuses a large one."""
-    total_bytes = 0
+    """Return what reads a body: it hashes it, and refuses a large one, or one that comes late."""
+    until = asyncio.get_running_loop().time() + BODY_SECONDS
+    is_read = False
 
     async def read() -> Message:
-        nonlocal total_bytes
-        message = await receive()
+        nonlocal is_read
+        try:
+            # What comes after the body is the end of the connection.
+            async with asyncio.timeout_at(None if is_read else until):
+                message = await receive()
+        except TimeoutError:
+            raise HTTPException(
+                408, f"the body took over {BODY_SECONDS:.0f} s: send it faster"
+            ) from None
+        is_read = not message.get("more_body", False)
         chunk = message.get("body", b"")
-        total_bytes += len(chunk)
-        if total_bytes > BODY_BYTES_MAX:
+        if call.size_bytes + len(chunk) > BODY_BYTES_MAX:
             raise HTTPException(413, f"the body has over {BODY_BYTES_MAX:,} bytes: send less")
-        call.body.update(chunk)
+        call.took(chunk)
         return message
 
     return read
@@ -172,7 +186,9 @@ class _Answer:
 
 def _say(call: Call, status: int, seconds: float) -> None:
     """Log a call that changes something, fails, or takes long."""
-    quiet = not call.is_unsafe and status < 400 and seconds < SLOW_SECONDS
+    # Who is refused as one of too many, or goes away before the answer, must not fill the log.
+    is_nothing = status in (0, 429)
+    quiet = is_nothing or (not call.is_unsafe and status < 400 and seconds < SLOW_SECONDS)
     who = call.principal
     logs.event(
         *(log, logging.DEBUG if quiet else logging.INFO),

@@ -123,7 +123,7 @@ class Figures:
             return {"resident": None, "absent": None}
 
 
-def _figures(request: Request) -> Figures:
+async def _figures(request: Request) -> Figures:
     found: Figures = request.app.state.figures
     return found
 

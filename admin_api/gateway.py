@@ -31,11 +31,16 @@ class Gateway:
     verifier: Verifier
     noted_refusals: Limiter
     """Which refusals the audit gets."""
+    noted_logins: Limiter
+    """Which logins the audit gets, by token."""
 
 
 REFUSALS = 100
-REFUSALS_PER_SECOND = 1.0
+REFUSALS_PER_SECOND = 0.1
 """The rows of refusals that the audit gets: at once, and then in a second."""
+LOGINS = 20
+LOGINS_PER_SECOND = 1 / 600
+"""The rows of logins that the audit gets of one token: at once, and then in a second."""
 
 
 def open_gateway(settings: Settings) -> Gateway:
@@ -49,10 +54,11 @@ def open_gateway(settings: Settings) -> Gateway:
         store,
         Verifier(store),
         Limiter(REFUSALS, REFUSALS_PER_SECOND),
+        Limiter(LOGINS, LOGINS_PER_SECOND),
     )
 
 
-def _gateway(request: Request) -> Gateway:
+async def _gateway(request: Request) -> Gateway:
     found: Gateway = request.app.state.gateway
     return found
 

@@ -5,24 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from ipaddress import ip_address
 
 from admin_api.gateway import Gateway
 from admin_api.store import tokens
 from gateway import clock
 from gateway.adminsettings import TLS_OFF
 from gateway.errors import UserError
+from gateway.loopback import is_loopback
 from gateway.settings import Settings
-
-
-def is_loopback(address: str) -> bool:
-    """Return whether an address to listen on is reached only from this machine."""
-    if address == "localhost":
-        return True
-    try:
-        return ip_address(address).is_loopback
-    except ValueError:
-        return False
 
 
 def url_of(settings: Settings) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from fastapi import Path, Query
+from fastapi import Path, Query, Request
+from fastapi.dependencies.models import Dependant
+from fastapi.exceptions import RequestValidationError
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 PATH_MAX = 12_288
@@ -19,6 +21,25 @@ class Body(BaseModel):
     """A body of a request: what it does not declare is refused, and a text is no number."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+async def known_query(request: Request) -> None:
+    """Raise RequestValidationError for a parameter of the query that the route does not declare: a
+    guard with a wrong name would be dropped."""
+    dependant = getattr(request.scope.get("route"), "dependant", None)
+    if dependant is None:
+        return
+    unknown = request.query_params.keys() - _query_names(dependant)
+    if unknown:
+        wrong = "there is no such parameter: see GET /api/v1/openapi.json"
+        raise RequestValidationError(
+            [{"loc": ("query", name), "msg": wrong} for name in sorted(unknown)]
+        )
+
+
+def _query_names(dependant: Dependant) -> set[str]:
+    names = {field.alias for field in dependant.query_params}
+    return names.union(*map(_query_names, dependant.dependencies))
 
 
 def _storable(text: str) -> str:

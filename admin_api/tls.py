@@ -86,6 +86,17 @@ def certificate_of(settings: Settings) -> Certificate | None:
     return None if settings.admin.tls == TLS_OFF else Certificate(settings)
 
 
+def certificate_end_ns(settings: Settings) -> int | None:
+    """Return when the certificate ends, or None: there is no TLS, or no certificate."""
+    if settings.admin.tls == TLS_OFF:
+        return None
+    try:
+        found = x509.load_pem_x509_certificate(paths(settings)[0].read_bytes())
+    except (OSError, ValueError):
+        return None
+    return int(found.not_valid_after_utc.timestamp()) * clock.NS
+
+
 def _is_good(path: Path, key_path: Path) -> bool:
     """Return whether a certificate was made here, has this key and lasts. Raises UserError if it
     was not made here, OSError."""

@@ -4,7 +4,8 @@ An answer takes some tens of milliseconds of processor time, which the NFS serve
 processor is idle. ``Share`` has a budget of such time. It fills at the rate ``admin.busy_share``,
 up to a burst that people at the pages hardly ever use up. A program that asks without a pause does.
 While the machine is busy and the budget is spent, requests begin one after the other, each when
-nothing is owed any more. On a machine that has idle processors no request waits.
+nothing is owed any more. On a machine that has idle processors no request waits. Strangers
+(``admin_api.strangers``) leave half of the budget to others: who has no token cannot spend it.
 """
 
 from __future__ import annotations
@@ -12,22 +13,24 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from admin_api import strangers
 from gateway import clock
 
 BURST_SECONDS = 3.0
 DEBT_SECONDS = 0.25
 """The most processor time that is owed. A page waits for eight seconds at most with the default
 share, if no other request waits before it. An answer that takes more time exceeds the share."""
+STRANGERS_WAIT_SECONDS = DEBT_SECONDS / 0.03
+"""The longest time for which a stranger leaves the budget to others: as long as a page may wait."""
 LOOK_SECONDS = 0.1
 """The kernel counts processor time in steps of 0.01 s, so a shorter time would tell little."""
 LEFT_PROCESSORS = 1.0
 """The machine is busy while others leave less processor time than this."""
-EXEMPT = ("/api/v1/health/",)
 _STAT = Path("/proc/stat")
 _LOADS = Path("/proc/loadavg")
 
@@ -71,6 +74,9 @@ class Machine:
 class Share:
     """The budget of processor time of this process. Not safe to use from several threads.
 
+    Only what is used while a request runs counts: refusals (``admin_api.strangers``) must not spend
+    what others have saved up.
+
     Parameters: share, seconds of processor time for each second of a busy machine; is_busy;
     burst_seconds, the most that is saved up.
     """
@@ -83,48 +89,100 @@ class Share:
         self._burst = self._budget = burst_seconds
         self._at = clock.monotonic_seconds()
         self._used = time.process_time()
+        self._running = 0
 
-    def wait_seconds(self) -> float:
-        """Return the time until the next request may begin."""
+    def begin(self) -> None:
+        """Note that a request begins."""
+        self._settle()
+        self._running += 1
+
+    def end(self) -> None:
+        """Note that a request has its answer."""
+        self._settle()
+        self._running -= 1
+
+    def wait_seconds(self, kept_seconds: float = 0.0) -> float:
+        """Return the time until the next request may begin. Parameters: kept_seconds, the budget
+        that must be left on a busy machine."""
+        self._settle()
+        lacking = kept_seconds - self._budget
+        if lacking <= 0 or (self._budget >= 0 and not self._is_busy()):
+            return 0.0
+        return min(LOOK_SECONDS, lacking / self._share)
+
+    @property
+    def half_seconds(self) -> float:
+        """Half of what is saved up at most."""
+        return self._burst / 2
+
+    def _settle(self) -> None:
         now, used = clock.monotonic_seconds(), time.process_time()
-        filled = self._budget + self._share * (now - self._at) - (used - self._used)
+        spent = used - self._used if self._running else 0.0
+        filled = self._budget + self._share * (now - self._at) - spent
         # What was used while the processors were idle is not owed.
         least = -DEBT_SECONDS if self._is_busy() else 0.0
         self._budget = min(self._burst, max(least, filled))
         self._at, self._used = now, used
-        return min(LOOK_SECONDS, -self._budget / self._share) if self._budget < 0 else 0.0
 
 
 class Yielding:
-    """An ASGI application around another one, whose requests wait for their share. Parameters: app;
-    share."""
+    """An ASGI application around another one, whose requests wait for their share.
 
-    def __init__(self, app: ASGIApp, share: Share) -> None:
+    Parameters: app; share; exempt, the beginnings of the paths of probes.
+    """
+
+    def __init__(self, app: ASGIApp, share: Share, exempt: Collection[str] = ()) -> None:
         self._app = app
         self._share = share
+        self._exempt = tuple(exempt)
         self._turn = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_exempt = scope["type"] != "http" or scope["path"].startswith(EXEMPT)
-        if is_exempt or (not self._turn.locked() and not self._share.wait_seconds()):
-            return await self._app(scope, receive, send)
-        await self._turn.acquire()
-        is_ours = True
+        if scope["type"] != "http" or scope["path"].startswith(self._exempt):
+            await self._app(scope, receive, send)
+            return
+        turn = None
+        if scope.get("state", {}).get(strangers.STATE, False):
+            await self._leave_to_others()
+        elif self._turn.locked() or self._share.wait_seconds():
+            turn = self._turn
+            await turn.acquire()
+        await self._answer(scope, receive, send, turn)
+
+    async def _leave_to_others(self) -> None:
+        """Wait until others have what they may need, but not for ever."""
+        until = clock.monotonic_seconds() + STRANGERS_WAIT_SECONDS
+        while seconds := self._share.wait_seconds(self._share.half_seconds):
+            if clock.monotonic_seconds() >= until:
+                return
+            await asyncio.sleep(seconds)
+
+    async def _answer(
+        self, scope: Scope, receive: Receive, send: Send, turn: asyncio.Lock | None
+    ) -> None:
+        """Have a request answered. Parameters: turn, which the request has, or None."""
+        has_begun = False
 
         def end() -> None:
-            nonlocal is_ours
-            if is_ours:
-                is_ours = False
-                self._turn.release()
+            nonlocal turn, has_begun
+            if turn is not None:
+                turn.release()
+                turn = None
+            if has_begun:
+                self._share.end()
+                has_begun = False
 
-        async def send_and_end(message: Message) -> None:
+        async def end_and_send(message: Message) -> None:
             # A stream of events begins at once and does not end.
             end()
             await send(message)
 
         try:
-            while seconds := self._share.wait_seconds():
-                await asyncio.sleep(seconds)
-            await self._app(scope, receive, send_and_end)
+            if turn is not None:
+                while seconds := self._share.wait_seconds():
+                    await asyncio.sleep(seconds)
+            self._share.begin()
+            has_begun = True
+            await self._app(scope, receive, end_and_send)
         finally:
             end()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import OrderedDict
+from ipaddress import ip_address, ip_network
 
 from gateway import clock
 
@@ -47,3 +48,12 @@ class Limiter:
     def _level(self, key: str) -> float:
         level, at = self._levels.get(key, (0.0, 0.0))
         return max(0.0, level - (clock.monotonic_seconds() - at) * self._per_second)
+
+
+def origin_of(address: str) -> str:
+    """Return the name of the host of an address: with IPv6 it has a whole network."""
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return address
+    return address if found.version == 4 else str(ip_network((found.packed, 64), strict=False))

@@ -21,13 +21,14 @@ from fastapi import Request, Response
 from admin_api.access.principal import Principal
 from admin_api.access.refusals import refusal, refused_token
 from admin_api.access.tokens import MustWait, Refused
-from admin_api.calls import Call
+from admin_api.calls import Call, current
 from admin_api.gateway import Gateway
 from admin_api.problems import Problem
 from admin_api.store import audit, tokens
 from admin_api.store.audit import Outcome
 from gateway import clock
 from gateway.adminsettings import TLS_OFF
+from gateway.db.compiled import Session
 
 COOKIE = "spillway_session"
 CSRF_HEADER = "X-CSRF-Token"
@@ -58,8 +59,17 @@ def log_in(gateway: Gateway, call: Call, token: str) -> Login:
         expires_ns = now_ns + int(hours * 3600 * clock.NS)
         tokens.open_session(session, _id_of(secret), principal.token_id, now_ns, expires_ns)
         call.principal = principal
-        audit.add(session, call.origin, Outcome(200, "logged in"))
+        _note(gateway, session, call, "logged in")
+    gateway.verifier.known.add(secret)
     return Login(principal, secret)
+
+
+def _note(gateway: Gateway, session: Session, call: Call, what: str) -> None:
+    """Note a login or a logout in the audit, unless there are too many of its token: they must not
+    fill the disk. The log has a line of each."""
+    assert call.principal is not None
+    if gateway.noted_logins.failed(call.principal.token_id):
+        audit.add(session, call.origin, Outcome(200, what))
 
 
 def set_cookie(gateway: Gateway, response: Response, login: Login) -> None:
@@ -80,7 +90,8 @@ def log_out(gateway: Gateway, request: Request, response: Response) -> None:
     secret = request.cookies.get(COOKIE)
     if secret:
         with gateway.store.writing() as session:
-            tokens.close_session(session, _id_of(secret))
+            if tokens.close_session(session, _id_of(secret)):
+                _note(gateway, session, current(request), "logged out")
     response.delete_cookie(COOKIE)
 
 
@@ -103,6 +114,7 @@ def is_open(gateway: Gateway, secret: str) -> bool:
     if found is None or found[1] <= clock.now_ns():
         return False
     gateway.verifier.principal(found[0])
+    gateway.verifier.known.add(secret)
     return True
 
 

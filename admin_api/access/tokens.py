@@ -14,12 +14,12 @@ import secrets
 import sqlite3
 import threading
 from collections import OrderedDict
-from ipaddress import ip_address, ip_network
 
 from argon2 import PasswordHasher
 from argon2.exceptions import VerificationError
 
-from admin_api.access.limiter import Limiter
+from admin_api.access.known import Known
+from admin_api.access.limiter import Limiter, origin_of
 from admin_api.access.principal import Principal, Role
 from admin_api.store import tokens
 from admin_api.store.tokens import Token
@@ -37,6 +37,8 @@ REMEMBERED_MAX = 1024
 USE_NS = 60 * clock.NS
 """The last use of a token is noted so often."""
 
+LIFE_SECONDS = 90 * 86_400
+"""The life of a token if no other is asked for."""
 LIFE_SECONDS_MAX = 100 * 366 * 86_400
 
 _FORM = re.compile("spw_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
@@ -98,6 +100,8 @@ class Verifier:
 
     def __init__(self, store: Database) -> None:
         self._store = store
+        self.known = Known()
+        """Tokens that were verified, and the sessions of their owners."""
         self._tries = Limiter(TRIES, TRIES_PER_SECOND)
         self._key = secrets.token_bytes(32)
         self._remembered: OrderedDict[bytes, str] = OrderedDict()
@@ -110,7 +114,7 @@ class Verifier:
         Parameters: address of the client, in whose name failures are counted. Raises Refused,
         MustWait, TryAgain.
         """
-        form, origin = _FORM.fullmatch(text), _origin(address)
+        form, origin = _FORM.fullmatch(text), origin_of(address)
         token = None
         if form is not None:
             with self._store.reading() as session:
@@ -124,11 +128,9 @@ class Verifier:
                     self._tries.failed(origin)
                     raise Refused("the token is not valid")
                 self._remember(digest, token.hash)
-        try:
-            return self.principal(token)
-        except Refused:
-            self._tries.failed(origin)
-            raise
+                self.known.add(text)
+        # One that has ended is no guess: a program that still sends it must not lock its host out.
+        return self.principal(token)
 
     def principal(self, token: Token) -> Principal:
         """Return whose a token is that was verified, and note its use. Raises Refused if it has
@@ -155,15 +157,6 @@ class Verifier:
         self._remembered[digest] = hashed
         if len(self._remembered) > REMEMBERED_MAX:
             self._remembered.popitem(last=False)
-
-
-def _origin(address: str) -> str:
-    """Return in whose name failures are counted: with IPv6 a host has a whole network."""
-    try:
-        found = ip_address(address)
-    except ValueError:
-        return address
-    return address if found.version == 4 else str(ip_network((found.packed, 64), strict=False))
 
 
 def _is_of(token: Token, secret: str) -> bool:

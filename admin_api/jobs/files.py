@@ -36,9 +36,12 @@ def _evict(work: Work) -> dict[str, Any]:
 
 
 def _warm(work: Work) -> dict[str, Any]:
-    warming = Warming(work.settings, work.database)
-    with browsing(work.settings) as browser:
-        failures = _each(work, lambda path: warming.ask(browser, path))
+    if "warming" not in work.memory:
+        warming = Warming(work.settings, work.database)
+        with browsing(work.settings) as browser:
+            failures = _each(work, lambda path: warming.ask(browser, path))
+        work.memory.update(warming=warming, failures=failures)
+    warming, failures = work.memory["warming"], work.memory["failures"]
 
     def rest(seconds: float) -> None:
         text = f"{warming.left_files:,} of {warming.files:,} files are not there yet"

@@ -19,6 +19,10 @@ class Stopped(Exception):
     """The process ends. The next one decides what becomes of the job."""
 
 
+class Later(Exception):
+    """Other jobs wait for the thread. The job's function is called again, with the same work."""
+
+
 @dataclass(frozen=True)
 class Kind:
     """A kind of job.
@@ -34,7 +38,8 @@ class Kind:
     """None: after a restart it begins again, and skips what was done. Otherwise the job ends as
     interrupted, with this text, which says what to do."""
     waits: bool = False
-    """Whether it mostly waits for other processes. Then it takes no thread of those that work."""
+    """Whether it mostly waits for other processes. Then it takes no thread of those that work, and
+    its function is called again after ``Work.rest`` gave the thread to others."""
 
 
 class Work:
@@ -58,7 +63,11 @@ class Work:
         self.who = who
         self.text: str | None = None
         """What was said last, also if it was not saved."""
+        self.memory: dict[str, Any] = {}
+        """What its function keeps from one call to the next, in this process."""
         self._tell = tell
+        self.gives_way: Callable[[], bool] = lambda: False
+        """Returns whether another job waits for the thread. The runner sets it."""
         self._end = threading.Event()
         self._error: type[Exception] = Stopped
 
@@ -75,9 +84,11 @@ class Work:
             raise self._error
 
     def rest(self, seconds: float) -> None:
-        """Do nothing for a while. Raises Cancelled, Stopped."""
+        """Do nothing for a while. Raises Cancelled, Stopped, Later."""
         self._end.wait(seconds)
         self.check()
+        if self.gives_way():
+            raise Later
 
     def end(self, error: type[Exception]) -> None:
         """Make the job end. Parameters: error, Cancelled or Stopped."""

@@ -13,6 +13,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
@@ -20,7 +21,7 @@ from fastapi import Depends, Request
 from admin_api import priority, problems
 from admin_api.access.principal import Principal
 from admin_api.jobs import rows
-from admin_api.jobs.kinds import Cancelled, Kind, Stopped, Work
+from admin_api.jobs.kinds import Cancelled, Kind, Later, Stopped, Work
 from admin_api.jobs.rows import Row
 from admin_api.problems import Problem
 from gateway import clock, logs
@@ -33,7 +34,11 @@ log = logging.getLogger("admin.jobs")
 THREADS = 4
 WAITERS = 32
 """Threads of jobs that mostly wait: one for each trainer that waits for its save, say."""
+TURN_SECONDS = 90.0
+"""A job that waits gives its thread to another one after so long, if there is one without. That is
+enough to see that a longer wait is useless (gateway.control.warming)."""
 WAITING_MAX = 1000
+CANCELLED_TEXT = "cancelled; what was done stays done"
 SAVE_SECONDS = 1.0
 """Progress is saved, and told, this often at most."""
 END_TRIES = 5
@@ -66,6 +71,10 @@ class Runner:
         self._waiters = ThreadPoolExecutor(WAITERS, "waiting-job", priority.as_the_process)
         self._changed = threading.Condition()
         self._works: dict[str, Work] = {}
+        self._later: dict[str, Work] = {}
+        """Those that gave their thread to others."""
+        self._without_thread = 0
+        """The jobs that wait for a thread of the waiters."""
         self._stopping = threading.Event()
 
     def start(self) -> None:
@@ -140,30 +149,50 @@ class Runner:
             if not session.run(rows.CANCEL, the_id=id):
                 raise Problem(409, f"the job has ended: {row.state}")
         with self._changed:
-            work = self._works.get(id)
+            work, is_later = self._works.get(id), id in self._later
         if work is not None:
             work.end(Cancelled)
+        elif is_later:
+            self._end(id, rows.CANCELLED, CANCELLED_TEXT)
         elif row.state == rows.WAITING:
             self._end(id, rows.CANCELLED, "cancelled before it began")
         with self._store.reading() as session:
             return rows.get(session, id) or row
 
     def _queue(self, kind: Kind, id: str) -> None:
-        (self._waiters if kind.waits else self._workers).submit(self._run, id)
+        if not kind.waits:
+            self._workers.submit(self._run, id)
+            return
+        with self._changed:
+            self._without_thread += 1
+        self._waiters.submit(self._run_waiter, kind, id)
+
+    def _run_waiter(self, kind: Kind, id: str) -> None:
+        with self._changed:
+            self._without_thread -= 1
+        try:
+            self._run(id)
+        except Later:
+            with suppress(RuntimeError):  # the process ends: the next one goes on with the job
+                self._queue(kind, id)
 
     def _run(self, id: str) -> None:
         """Run a job on a thread of its pool."""
         row = self._begin(id)
         if row is None:
+            self._later.pop(id, None)
             return
-        work = Work(
-            self._settings,
-            self._database,
-            json.loads(row.arguments),
-            row.asked_by,
-            _Progress(self._store, self._publish, id).tell,
-        )
+        until = clock.monotonic_seconds() + TURN_SECONDS
         with self._changed:
+            work = self._later.pop(id, None) or Work(
+                self._settings,
+                self._database,
+                json.loads(row.arguments),
+                row.asked_by,
+                _Progress(self._store, self._publish, id).tell,
+            )
+            if self._kinds[row.kind].waits:
+                work.gives_way = lambda: self._is_over(until)
             self._works[id] = work
         if self._stopping.is_set():
             work.end(Stopped)
@@ -171,10 +200,18 @@ class Runner:
             # The lines of a job have the id of the request that began it.
             with logs.of_request(row.request_id):
                 self._work(row, work)
+        except Later:
+            with self._changed:
+                self._later[id] = work
+            raise
         finally:
             with self._changed:
                 del self._works[id]
                 self._changed.notify_all()
+
+    def _is_over(self, until: float) -> bool:
+        """Return whether a job gives its thread to another one. Parameters: until, of its turn."""
+        return self._without_thread > 0 and clock.monotonic_seconds() >= until
 
     def _work(self, row: Row, work: Work) -> None:
         """Do the work of a job, and record its end unless the process ends."""
@@ -184,6 +221,9 @@ class Runner:
             self._end(row.id, state, text, result, problem)
         except Stopped:
             state = "left for the next start"
+        except Later:
+            logs.event(log, logging.INFO, job=row.id, kind=row.kind, state="gives its thread away")
+            raise
         logs.event(log, logging.INFO, job=row.id, kind=row.kind, state=state)
 
     def _begin(self, id: str) -> Row | None:
@@ -213,8 +253,8 @@ class Runner:
             result = kind.run(work)
             return rows.DONE, work.text, result, None
         except Cancelled:
-            return rows.CANCELLED, "cancelled; what was done stays done", None, None
-        except Stopped:
+            return rows.CANCELLED, CANCELLED_TEXT, None, None
+        except (Stopped, Later):
             raise
         except (Problem, GatewayError, BucketError) as exc:
             problem = exc if isinstance(exc, Problem) else problems.of(exc)
@@ -288,7 +328,7 @@ class _Progress:
             self._publish(row)
 
 
-def _runner(request: Request) -> Runner:
+async def _runner(request: Request) -> Runner:
     found: Runner = request.app.state.runner
     return found
 

@@ -13,6 +13,7 @@ from prometheus_client.core import (
     Metric,
 )
 
+from gateway import clock
 from gateway.control import alarms
 from gateway.door.statistics import Histogram, Statistics
 from gateway.settings import SpaceSettings
@@ -145,6 +146,19 @@ def of_settings(space: SpaceSettings) -> Iterator[Metric]:
     """Yield the watermarks as they are configured."""
     yield from gauge("space_slow_from_ratio", "From here on writers are slowed.", space.slow_from)
     yield from gauge("space_reserve_bytes", "Kept from file data.", space.reserve_bytes)
+
+
+def of_access(certificate_ns: int | None, token_ns: int | None) -> Iterator[Metric]:
+    """Yield when what lets clients in ends. Parameters: as ``certificate_end_ns`` of admin_api.tls
+    and ``next_end_ns`` of admin_api.store.tokens return them."""
+    for name, text, end_ns in (
+        ("certificate", "When the certificate of the admin API ends.", certificate_ns),
+        ("token", "When the first of the tokens ends that are in use.", token_ns),
+    ):
+        found = GaugeMetricFamily(f"spillway_{name}_expires_timestamp_seconds", text)
+        if end_ns is not None:
+            found.add_metric([], end_ns / clock.NS)
+        yield found
 
 
 def of_reports(

@@ -9,21 +9,27 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from admin_api.figures import Figures
+from admin_api.gateway import Gateway
 from admin_api.metrics import families
+from admin_api.store import tokens
+from admin_api.tls import certificate_end_ns
 from gateway.door import statistics
 from gateway.errors import DoorClosed
-from gateway.settings import Settings
 
 
 class _Scrape(Collector):
-    def __init__(self, settings: Settings, figures: Figures) -> None:
-        self._settings = settings
+    def __init__(self, gateway: Gateway, figures: Figures) -> None:
+        self._gateway = gateway
+        self._settings = gateway.settings
         self._figures = figures
 
     def collect(self) -> Iterator[Metric]:
         facts = self._figures.status()
         yield from families.of_status(facts)
         yield from families.of_settings(self._settings.space)
+        with self._gateway.store.reading() as session:
+            token_ns = tokens.next_end_ns(session)
+        yield from families.of_access(certificate_end_ns(self._settings), token_ns)
         yield from families.of_reports(facts["drain"], facts["cache"]["hydrator"])
         if facts["processes"]["ganesha"]["alive"]:
             try:
@@ -33,8 +39,8 @@ class _Scrape(Collector):
             yield from families.of_statistics(found)
 
 
-def text(settings: Settings, figures: Figures) -> bytes:
+def text(gateway: Gateway, figures: Figures) -> bytes:
     """Return the metrics in the text format of Prometheus. Raises UserError, TryAgain."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Scrape(settings, figures))
+    registry.register(_Scrape(gateway, figures))
     return generate_latest(registry)

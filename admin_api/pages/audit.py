@@ -16,6 +16,7 @@ from admin_api.store import audit
 
 router = APIRouter(prefix="/audit")
 ROWS = 50
+DOCUMENTS = ("asked", "before", "after")
 
 
 @router.get("")
@@ -50,7 +51,7 @@ def show(
 
 
 def _facts(one: audit.Entry) -> dict[str, Any]:
-    return {**one._asdict(), "before": _pretty(one.before), "after": _pretty(one.after)}
+    return {**one._asdict(), **{name: _pretty(getattr(one, name)) for name in DOCUMENTS}}
 
 
 def _pretty(text: str | None) -> str | None:

@@ -33,6 +33,8 @@ class AuditEntry(BaseModel):
     path: str = Field(examples=["/api/v1/tokens/0123456789ab"])
     status: int | None
     """None: it is under way, or the admin API ended meanwhile."""
+    asked: Any = None
+    """The parameters of the call, without secrets: of its query and its body."""
     before: Any = None
     """What was changed, as it was."""
     after: Any = None

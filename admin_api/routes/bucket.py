@@ -6,8 +6,10 @@ from typing import Literal
 
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
 
 from admin_api.access.roles import Admin, Operator, Viewer
+from admin_api.apart import Apart
 from admin_api.calls import Recorded
 from admin_api.figures import Figured
 from admin_api.gateway import Governed
@@ -63,24 +65,27 @@ class SetUp(BaseModel):
 
 
 @router.get("", responses=describe(409))
-def read_bucket(gateway: Governed, _viewer: Viewer, figures: Figured) -> Bucket:
+async def read_bucket(gateway: Governed, _viewer: Viewer, figures: Figured, apart: Apart) -> Bucket:
     """Read what is configured, and whether the bucket answers. The bucket is asked now and then."""
-    told = bucket.checksum(gateway.settings, gateway.database)
+    told = await run_in_threadpool(bucket.checksum, gateway.settings, gateway.database)
+    probe = await apart.ask_bucket(figures.probe)
     checksum = Checksum(kind=told["kind"], said_by=told["from"])  # type: ignore[arg-type]
-    return Bucket(**bucket.facts(gateway.settings), **figures.probe(), checksum=checksum)
+    return Bucket(**bucket.facts(gateway.settings), **probe, checksum=checksum)
 
 
 @router.post("/test")
-def test_bucket(gateway: Governed, _operator: Operator) -> Probe:
+async def test_bucket(gateway: Governed, _operator: Operator, apart: Apart) -> Probe:
     """Ask the bucket now. A bucket that does not answer takes up to 10 seconds."""
-    return Probe(**bucket.test(gateway.settings))
+    return Probe(**await apart.ask_bucket(bucket.test, gateway.settings))
 
 
 @router.post("/setup", responses=describe(409, 502, 503))
-def set_up_bucket(gateway: Governed, call: Recorded, _admin: Admin, body: SettingUp) -> SetUp:
+async def set_up_bucket(
+    gateway: Governed, call: Recorded, _admin: Admin, body: SettingUp, apart: Apart
+) -> SetUp:
     """Look at the bucket's own settings, find out which checksum it verifies, and, if that is
     asked for, add the rule that ends unfinished uploads."""
-    facts, is_well = bucket.set_up(gateway.settings, body.apply)
+    facts, is_well = await apart.ask_bucket(bucket.set_up, gateway.settings, body.apply)
     made = SetUp(**facts, is_well=is_well)
     if body.apply:
         call.after = made

@@ -38,7 +38,7 @@ _CONTENT = {
 }
 
 
-def _hub(request: Request) -> Hub:
+async def _hub(request: Request) -> Hub:
     found: Hub = request.app.state.hub
     return found
 

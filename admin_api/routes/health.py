@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
+from admin_api.apart import Apart
 from admin_api.gateway import Governed
 from admin_api.problems import describe
 from gateway.db import schema
@@ -19,13 +20,13 @@ class Health(BaseModel):
 
 
 @router.get("/live")
-def live() -> Health:
+async def live() -> Health:
     """Answer as long as this process can answer at all."""
     return Health(status="ok")
 
 
 @router.get("/ready", responses=describe(409, 503))
-def ready(gateway: Governed) -> Health:
+async def ready(gateway: Governed, apart: Apart) -> Health:
     """Answer once the database of the namespace can be used."""
-    schema.require_current(gateway.database)
+    await apart.probe(schema.require_current, gateway.database)
     return Health(status="ok")

@@ -11,11 +11,12 @@ from admin_api.access.roles import Viewer
 from admin_api.calls import Recorded
 from admin_api.gateway import Governed
 from admin_api.problems import describe
+from admin_api.shapes import Body
 
 router = APIRouter(tags=["session"])
 
 
-class Credentials(BaseModel):
+class Credentials(Body):
     """What a person logs in with."""
 
     token: str = Field(min_length=1, max_length=200, examples=["spw_0123456789ab_..."])

@@ -15,6 +15,7 @@ from admin_api.calls import Recorded
 from admin_api.gateway import Governed
 from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
 from admin_api.problems import Problem, describe
+from admin_api.shapes import Body
 from admin_api.store import tokens
 from admin_api.store.tokens import Token
 from gateway import clock
@@ -40,13 +41,15 @@ class TokenFacts(BaseModel):
     revoked: datetime | None
 
 
-class NewToken(BaseModel):
+class NewToken(Body):
     """A token that is to be made."""
 
     name: str = Field(min_length=1, max_length=100, examples=["ci"])
     role: Literal["viewer", "operator", "admin"]
-    expires_seconds: int | None = Field(None, ge=1, le=made.LIFE_SECONDS_MAX, examples=[2_592_000])
-    """None: it does not expire."""
+    expires_seconds: int | None = Field(
+        made.LIFE_SECONDS, ge=1, le=made.LIFE_SECONDS_MAX, examples=[2_592_000]
+    )
+    """null: it does not expire."""
 
 
 class MadeToken(BaseModel):

@@ -28,6 +28,8 @@ class Origin(NamedTuple):
     request_id: str
     method: str
     path: str
+    asked: str | None = None
+    """JSON: its parameters, without secrets."""
 
 
 class Outcome(NamedTuple):
@@ -56,6 +58,7 @@ class Entry(NamedTuple):
     before: str | None
     after: str | None
     detail: str | None
+    asked: str | None
 
 
 _BEGIN = Statement(
@@ -141,6 +144,6 @@ def facts(entry: Entry) -> dict[str, Any]:
     at = clock.iso(found.pop("at_ns"))
     documents = {
         name: None if found[name] is None else json.loads(found[name])
-        for name in ("before", "after")
+        for name in ("before", "after", "asked")
     }
     return {"id": found.pop("id"), "at": at, **found, **documents}

@@ -80,6 +80,8 @@ class Audit(Base):
     """JSON: as it is now."""
     detail: Mapped[str | None]
     """Why it was refused."""
+    asked: Mapped[str | None]
+    """JSON: the parameters of the call, without secrets."""
 
     __table_args__ = (Index("ix_audit_at_ns", "at_ns"),)
 

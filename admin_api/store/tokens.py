@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, func, insert, select, update
 
 from admin_api.store import models
 from gateway import clock
 from gateway.db.compiled import Session, Statement, b
 
+SESSIONS_MAX = 32
+"""The sessions of one token: its owner's browsers."""
+IN_USE_NS = 7 * 86_400 * clock.NS
+"""A token that was used within this time is in use."""
 _token: Any = models.Token.__table__
 _session: Any = models.Login.__table__
 
@@ -35,6 +39,11 @@ class Token(NamedTuple):
 _COLUMNS = tuple(_token.c[name] for name in Token._fields)
 _INSERT = Statement(insert(_token).values({name: b(name) for name in Token._fields}))
 _ALL = Statement(select(*_COLUMNS).order_by(_token.c.created_ns, _token.c.id))
+_NEXT_END = Statement(
+    select(func.min(_token.c.expires_ns)).where(
+        _token.c.revoked_ns.is_(None), _token.c.expires_ns > b("now"), _token.c.used_ns > b("since")
+    )
+)
 _FIND = Statement(select(*_COLUMNS).where(_token.c.id == b("wanted")))
 _REVOKE = Statement(
     update(_token)
@@ -53,6 +62,15 @@ _OF_SESSION = Statement(
     .where(_session.c.id == b("session"))
 )
 _CLOSE = Statement(delete(_session).where(_session.c.id == b("session")))
+_newest = (
+    select(_session.c.id)
+    .where(_session.c.token_id == b("token"))
+    .order_by(_session.c.created_ns.desc(), _session.c.id)
+    .limit(b("kept"))
+)
+_CLOSE_OLDEST = Statement(
+    delete(_session).where(_session.c.token_id == b("token"), _session.c.id.not_in(_newest))
+)
 _CLOSE_ALL = Statement(delete(_session).where(_session.c.token_id == b("wanted")))
 
 
@@ -88,6 +106,13 @@ def find(session: Session, token_id: str) -> Token | None:
     return None if row is None else Token(*row)
 
 
+def next_end_ns(session: Session) -> int | None:
+    """Return when the first of the valid tokens ends that are in use, or None."""
+    now_ns = clock.now_ns()
+    row = session.one(_NEXT_END, now=now_ns, since=now_ns - IN_USE_NS)
+    return None if row is None else row[0]
+
+
 def revoke(session: Session, token_id: str, at_ns: int) -> Token | None:
     """End a token and its sessions. Returns it as it is now, or None without such a token."""
     session.run(_REVOKE, wanted=token_id, at=at_ns)
@@ -103,7 +128,8 @@ def used(session: Session, token_id: str, at_ns: int) -> None:
 def open_session(
     session: Session, session_id: str, token_id: str, created_ns: int, expires_ns: int
 ) -> None:
-    """Add a session of a token."""
+    """Add a session of a token. Of too many the oldest ends."""
+    session.run(_CLOSE_OLDEST, token=token_id, kept=SESSIONS_MAX - 1)
     session.run(_OPEN, session=session_id, token=token_id, created=created_ns, expires=expires_ns)
 
 
@@ -113,6 +139,6 @@ def of_session(session: Session, session_id: str) -> tuple[Token, int] | None:
     return None if row is None else (Token(*row[:-1]), row[-1])
 
 
-def close_session(session: Session, session_id: str) -> None:
-    """Remove a session."""
-    session.run(_CLOSE, session=session_id)
+def close_session(session: Session, session_id: str) -> bool:
+    """Remove a session. Returns whether it was there."""
+    return bool(session.run(_CLOSE, session=session_id))

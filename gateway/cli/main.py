@@ -36,12 +36,14 @@ from gateway.cli import (
     jobs,
     look,
     manifest,
+    owner,
     pin,
     plan,
     policy,
     promote,
     queue,
     reach,
+    recording,
     serve,
     statistics,
     status,
@@ -129,6 +131,8 @@ SUBCOMMANDS = (
 
 NEEDS_NO_GATEWAY = frozenset({"plan", "verify-manifest", "completion"})
 """They do the same whichever gateway is named."""
+KEEPS_USER = frozenset({"init", "up", "admin", "serve", "first-boot"})
+"""They make a gateway or run it, as the user who gives them."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -152,6 +156,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 what = "--gateway goes before the command: spillway --gateway URL COMMAND"
             raise UserError(f"{what}: see spillway --help")
         args.program = program
+        args.words = sys.argv[1:] if argv is None else argv
         args.has_config = args.config is not None
         args.config = Path(args.config or _default_config()).expanduser().absolute()
         with interrupt.kept():
@@ -180,7 +185,11 @@ def _run(args: argparse.Namespace) -> int:
     """Run a command here, or against a gateway on another machine. Returns the exit status."""
     url = reach.gateway_of(args)
     if url is None or args.command in NEEDS_NO_GATEWAY:
-        status_code: int = args.run(args)
+        if args.command not in NEEDS_NO_GATEWAY | KEEPS_USER:
+            owner.become(args)
+        with recording.recorded(args, args.words) as args.record:
+            status_code: int = args.run(args)
+            args.record.status_code = status_code
         return status_code
     # The import is here because httpx takes a tenth of a second.
     from gateway.cli.remote import commands

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from gateway import clock, config
+from gateway import clock, config, early
 from gateway.cli import result, retention, table, user, verbs
 from gateway.cli.checkpoints import run_of
 from gateway.control import policies
@@ -273,7 +273,7 @@ def read(file: str) -> list[policy.Policy]:
 def document_of(file: str) -> dict[str, Any]:
     """Read a file, TOML or JSON (-: standard input). Raises UserError."""
     try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        text = sys.stdin.read() if file == "-" else early.place(Path(file)).read_text("utf-8")
     except OSError as exc:
         raise UserError(f"cannot read {file}: {exc.strerror}: check the path") from None
     except UnicodeDecodeError:

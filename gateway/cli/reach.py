@@ -9,12 +9,12 @@ import argparse
 import os
 import re
 from collections.abc import Mapping
-from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from gateway.errors import UserError
+from gateway.loopback import is_loopback
 
 GATEWAY = "SPILLWAY_GATEWAY"
 TOKEN = "SPILLWAY_TOKEN"
@@ -82,18 +82,11 @@ def _checked(url: str) -> str:
     if not is_whole or parts.username or parts.password or parts.query or parts.fragment:
         # The URL is not quoted: it may have a password.
         raise UserError("the gateway's URL must look like https://host:8780")
-    if parts.scheme == "http" and not _is_loopback(parts.hostname or ""):
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         raise UserError(
             f"http://{parts.hostname}: the token would cross the network in the clear: use https"
         )
     return url.rstrip("/")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _token(args: argparse.Namespace, environ: Mapping[str, str]) -> str:

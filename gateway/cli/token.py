@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gateway import clock, config
 from gateway.cli import checks, result, table, user, verbs
@@ -20,10 +20,10 @@ from gateway.errors import NamespaceError, UserError
 from gateway.settings import Settings
 from gateway.text import shown
 
-if TYPE_CHECKING:
-    from admin_api.store.tokens import Token
-
 ROLES = ("viewer", "operator", "admin")
+LIFE = "90d"
+"""The life of a token if no other is asked for, as that of the API (admin_api.access.tokens)."""
+ENDLESS = "never"
 COLUMNS = ("id", "role", "state", "name", "last used", "expires")
 _Act = Callable[[Database, argparse.Namespace], int]
 
@@ -33,7 +33,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     create = verb("create", "make a token; it is shown once", _create)
     create.add_argument("--role", required=True, choices=ROLES, help="what its owner may do")
     create.add_argument("--name", metavar="NAME", help="whose it is (default: your name)")
-    create.add_argument("--expires", metavar=DURATION.metavar, help="when it ends, like 30d")
+    create.add_argument(
+        "--expires",
+        metavar=DURATION.metavar,
+        default=LIFE,
+        help=f"when it ends, like 30d, or {ENDLESS} (default: {LIFE})",
+    )
     create.add_argument("--json", action="store_true", help="the token and its facts as JSON")
     add = verb("add", "add an admin's token that was prepared for a first boot", _add)
     add.add_argument("--name", metavar="NAME", required=True, help="whose it is")
@@ -84,13 +89,13 @@ def _create(store: Database, args: argparse.Namespace) -> int:
     name = shown(by if args.name is None else args.name)
     with store.writing() as session:
         token, text = create(session, name, Role[args.role.upper()], expires_ns, by)
-        _note(session, "create", token)
-    return show_made(tokens.facts(token), text, args.json)
+    args.record.after = tokens.facts(token)
+    return show_made(args.record.after, text, args.json)
 
 
 def life_seconds(args: argparse.Namespace) -> float | None:
-    """Return for how long a token is to be valid, or None. Raises UserError."""
-    return None if args.expires is None else DURATION.read("--expires", args.expires)
+    """Return for how long a token is to be valid, or None: it does not end. Raises UserError."""
+    return None if args.expires == ENDLESS else DURATION.read("--expires", args.expires)
 
 
 def show_made(facts: dict[str, Any], text: str, as_json: bool) -> int:
@@ -112,8 +117,8 @@ def _add(store: Database, args: argparse.Namespace) -> int:
         known = tokens.find(session, token.id)
         if known is None:
             tokens.add(session, token)
-            _note(session, "add", token)
-    facts = {**tokens.facts(known or token), "changed": known is None}
+    args.record.after = tokens.facts(known or token)
+    facts = {**args.record.after, "changed": known is None}
     text = "added" if known is None else "unchanged"
     result.show(facts, f"{token.id}: {text}", args.json)
     return 0
@@ -157,23 +162,14 @@ def _revoke(store: Database, args: argparse.Namespace) -> int:
         token = tokens.revoke(session, args.id, clock.now_ns())
         if token is None:
             raise UserError(f"there is no token {shown(args.id)}: see spillway token list")
-        _note(session, "revoke", token)
-    return show_revoked(tokens.facts(token), args.json)
+    args.record.after = tokens.facts(token)
+    return show_revoked(args.record.after, args.json)
 
 
 def show_revoked(facts: dict[str, Any], as_json: bool) -> int:
     """Print that a token has ended. Returns the exit status."""
     result.show(facts, f"{facts['id']}: revoked", as_json)
     return 0
-
-
-def _note(session: Any, verb: str, token: Token) -> None:
-    """Note a command in the audit log."""
-    from admin_api.store import audit, tokens
-
-    path = f"spillway token {verb} {token.id}"
-    origin = audit.Origin(user.name(), None, "", "", "COMMAND", path)
-    audit.add(session, origin, audit.Outcome(200, after=json.dumps(tokens.facts(token))))
 
 
 def _whoami(_store: Database, _args: argparse.Namespace) -> int:

@@ -34,7 +34,7 @@ from botocore.exceptions import (
 from botocore.exceptions import ConnectionError as BotoConnectionError
 from botocore.parsers import ResponseParserError
 
-from gateway import tls
+from gateway import early, tls
 from gateway.errors import (
     BucketError,
     ObjectRefused,
@@ -107,7 +107,7 @@ class Connection:
         self._wire: Wire | None = None
         self._client: S3Client | None = None
         self._session = botocore.session.Session()
-        if settings.credentials_file.exists():
+        if early.place(settings.credentials_file).exists():
             _use_credentials(self._session, settings)
         name, self._ca_bundle = "bucket.ca_bundle", settings.bucket.ca_bundle
         if not self._ca_bundle:
@@ -224,7 +224,8 @@ def _check_ca_bundle(name: str, path: str) -> None:
 def _use_credentials(session: botocore.session.Session, settings: Settings) -> None:
     path = settings.credentials_file
     try:
-        found = SharedCredentialProvider(str(path), "default").load()
+        with early.place(path).open():  # botocore takes a file that it may not read for empty
+            found = SharedCredentialProvider(str(early.place(path)), "default").load()
     except ConfigParseError:
         # The message of the error is not shown: it quotes the line, which may be the secret.
         raise StoreRefused(

@@ -173,6 +173,15 @@ def test_wrong_tokens_are_limited_and_audited_and_who_is_known_passes(tmp_path: 
         }
 
 
+def test_a_token_that_has_ended_locks_no_other_out(site: AdminSite) -> None:
+    verifier = Verifier(site.gateway.store)
+    ended = site.token(Role.VIEWER, clock.now_ns())
+    for _ in range(2 * TRIES):
+        with pytest.raises(Refused, match="has expired"):
+            verifier.verify(ended, "10.0.0.2")
+    assert verifier.verify(site.token(Role.VIEWER), "10.0.0.2").role is Role.VIEWER
+
+
 def test_tries_are_counted_by_the_network_of_a_host(site: AdminSite) -> None:
     verifier = Verifier(site.gateway.store)
     for number in range(TRIES):

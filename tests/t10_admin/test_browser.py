@@ -253,3 +253,23 @@ def page_through(page: Page, site: Seeded, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(names) == len(set(names)) == 17
     assert names == sorted(names)
     page.get_by_role("link", name="First page").click()
+
+
+HIDE = """() => {
+  Object.defineProperty(document, "visibilityState", { value: "hidden" });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+def test_hidden_tabs_keep_no_other_waiting(site: Seeded, browser: Browser) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    log_in(page, site)
+    for _ in range(8):
+        page.goto(f"{site.url}/")
+        live = page.locator("[data-events]")
+        expect(live).to_have_attribute("data-state", "live", timeout=60_000)
+        page.evaluate(HIDE)
+        expect(live).to_have_attribute("data-state", "paused")
+        page = context.new_page()
+    context.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from admin_api.access.limiter import Limiter
 from admin_api.access.principal import Role
 from admin_api.access.roles import Operator, role_of
 from admin_api.app import PREFIX, create_app
+from admin_api.asked import HIDDEN, asked
 from admin_api.calls import KEY, KEY_MAX, SAFE, Recorded
 from admin_api.envelope import BODY_BYTES_MAX, HEADERS
 from admin_api.gateway import Governed
@@ -259,3 +261,31 @@ def test_failures_of_a_key_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(5000):
         limiter.failed(str(number))
     assert limiter.wait_seconds("a") == 0
+
+
+def test_a_refused_call_has_its_target_in_the_audit(site: AdminSite) -> None:
+    viewer = {"Authorization": f"Bearer {site.token(Role.VIEWER)}"}
+    operator = {"Authorization": f"Bearer {site.token(Role.OPERATOR)}"}
+    rename = {"path": "/checkpoints/a", "to": "/checkpoints/b"}
+    for headers, status in ((viewer, 403), (operator, 404)):
+        answer = site.http.post("files/rename", json=rename, headers=headers)
+        assert answer.status_code == status, answer.text
+    query = {"path": "/checkpoints/c", "recursive": "true"}
+    assert site.http.delete("directories", params=query, headers=viewer).status_code == 403
+    large = {"path": "/" + "x" * 5000, "to": "y"}
+    assert site.http.post("files/rename", json=large, headers=operator).status_code == 409
+    site.http.post("login", json={"token": "spw_secret_of_a_stranger"})
+    with site.gateway.store.reading() as session:
+        login, most, removed, *renamed = audit.listed(session, most=5)
+    assert [json.loads(one.asked or "") for one in renamed] == [rename, rename]
+    assert json.loads(removed.asked or "") == query
+    assert json.loads(most.asked or "") == {"body": "5021 bytes"}
+    assert login.asked is None
+    with site.gateway.store.reading() as session:
+        assert "spw_secret" not in str(audit.listed(session, most=9))
+
+
+def test_no_secret_of_a_form_is_in_the_audit() -> None:
+    form = b"csrf=abc&token=spw_x&name=a%2Fb&name2="
+    told = asked(b"x=%FF", form, len(form), "application/x-www-form-urlencoded")
+    assert json.loads(told or "") == {"x": "\ufffd", "token": HIDDEN, "name": "a/b", "name2": ""}

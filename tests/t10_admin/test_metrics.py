@@ -6,6 +6,8 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from admin_api.gateway import open_gateway
 from admin_api.metrics import families
 from admin_api.sampling import Sample, Sampler
 from admin_api.store import models
+from admin_api.tls import VALID, Certificate, certificate_end_ns
 from gateway import clock, config, state
 from gateway.control import status
 from gateway.db.compiled import Statement
@@ -200,6 +203,42 @@ def test_each_alert_is_raised_by_what_it_is_about() -> None:
     alerts = set(re.findall(r"- alert: (\w+)", (MONITORING / "alerts.yml").read_text()))
     tested = set(re.findall(r'alertname="(\w+)"', (MONITORING / "alerts_test.yml").read_text()))
     assert alerts == tested
+
+
+def test_each_alert_and_each_series_of_the_dashboard_names_its_gateway() -> None:
+    summaries = re.findall(r"summary: (.*)", (MONITORING / "alerts.yml").read_text())
+    assert all("{{ $labels.instance }}" in summary for summary in summaries)
+    board: dict[str, Any] = json.loads((MONITORING / "dashboard.json").read_text())
+    targets = [one for panel in board["panels"] for one in panel["targets"]]
+    assert all("{{instance}}" in one["legendFormat"] for one in targets)
+    for one in targets:
+        assert "sum(" not in one["expr"]
+        assert all(by.startswith("instance") for by in re.findall(r"sum by \(([^)]*)", one["expr"]))
+
+
+def test_what_ends_is_told_before_it_does(tmp_path: Path) -> None:
+    with admin_site(tmp_path, None) as site:
+
+        def told() -> dict[tuple[str, tuple[str, ...]], float]:
+            url = str(site.http.base_url.join("/metrics"))
+            answer = site.http.get(url, headers={"Authorization": f"Bearer {forever}"})
+            return values(answer.text)
+
+        forever = site.token(Role.VIEWER)
+        name = "spillway_token_expires_timestamp_seconds", ()
+        later_ns = clock.now_ns() + 3600 * clock.NS
+        site.token(Role.VIEWER, later_ns - clock.NS)  # it is not used
+        assert name not in told()
+        for ends_ns in (later_ns + clock.NS, later_ns):
+            used = {"Authorization": f"Bearer {site.token(Role.VIEWER, ends_ns)}"}
+            assert site.http.get("session", headers=used).status_code == 200
+        assert told()[name] == pytest.approx(later_ns / clock.NS)
+        assert ("spillway_certificate_expires_timestamp_seconds", ()) not in told()
+        admin = replace(site.settings.admin, tls="self-signed")
+        tls = replace(site.settings, admin=admin)
+        Certificate(tls)
+        left = (certificate_end_ns(tls) or 0) - clock.now_ns()
+        assert timedelta(days=824) < timedelta(seconds=left / clock.NS) < VALID
 
 
 def test_the_documents_say_of_each_alert_what_to_do() -> None:

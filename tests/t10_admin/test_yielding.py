@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from admin_api import yielding
+from admin_api import strangers, yielding
 from admin_api.yielding import LOOK_SECONDS, Machine, Share, Yielding
+from gateway import clock
 from tests.support.waiting import until
 
 SHARE = 0.5
@@ -27,6 +28,13 @@ def spend(seconds: float) -> None:
     end = time.process_time() + seconds
     while time.process_time() < end:
         pass
+
+
+def spend_of(share: Share, seconds: float) -> None:
+    """Use processor time for a request."""
+    share.begin()
+    spend(seconds)
+    share.end()
 
 
 @contextmanager
@@ -99,7 +107,7 @@ def test_what_was_saved_up_may_be_spent_at_once() -> None:
     # On a machine without time for this test, seconds pass until as much is used.
     share = Share(0.001, lambda: True, burst_seconds=0.2)
     assert share.wait_seconds() == 0
-    spend(0.3)
+    spend_of(share, 0.3)
     assert share.wait_seconds() > 0
 
 
@@ -107,7 +115,7 @@ def test_what_was_saved_up_may_be_spent_at_once() -> None:
 def test_nobody_waits_while_a_processor_is_idle_and_that_is_no_debt() -> None:
     is_busy = False
     share = Share(SHARE, lambda: is_busy, burst_seconds=0.0)
-    spend(0.5)
+    spend_of(share, 0.5)
     assert share.wait_seconds() == 0
     is_busy = True
     assert share.wait_seconds() < 0.1
@@ -117,9 +125,9 @@ def test_nobody_waits_while_a_processor_is_idle_and_that_is_no_debt() -> None:
 def test_what_was_used_of_a_busy_machine_is_owed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(yielding, "DEBT_SECONDS", 0.2)
     share = Share(0.1, lambda: True, burst_seconds=0.0)
-    spend(0.1)
+    spend_of(share, 0.1)
     assert share.wait_seconds() == LOOK_SECONDS
-    spend(0.5)
+    spend_of(share, 0.5)
     started = time.monotonic()
     while seconds := share.wait_seconds():
         time.sleep(seconds)
@@ -132,7 +140,7 @@ class Site:
     def __init__(self, share: Share) -> None:
         self.running = self.most = 0
         self.streaming = asyncio.Event()
-        self._yielding = Yielding(self._answer, share)
+        self._yielding = Yielding(self._answer, share, ["/api/v1/health/"])
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.running += 1
@@ -144,7 +152,7 @@ class Site:
         if scope["path"] == "/stream":
             await self.streaming.wait()
 
-    async def ask(self, path: str) -> list[Message]:
+    async def ask(self, path: str, is_stranger: bool = False) -> list[Message]:
         sent: list[Message] = []
 
         async def send(message: Message) -> None:
@@ -153,7 +161,8 @@ class Site:
         async def receive() -> Any:
             raise AssertionError("nothing is read")
 
-        await self._yielding({"type": "http", "path": path}, receive, send)
+        state = {strangers.STATE: is_stranger}
+        await self._yielding({"type": "http", "path": path, "state": state}, receive, send)
         return sent
 
 
@@ -174,19 +183,46 @@ def test_requests_of_a_spent_budget_run_one_after_the_other_at_their_share() -> 
 @pytest.mark.alone
 def test_a_stream_and_a_probe_hold_nobody_up() -> None:
     async def ask() -> None:
-        site = Site(Share(SHARE, lambda: True, burst_seconds=0.0))
-        spend(0.05)
+        share = Share(SHARE, lambda: True, burst_seconds=0.0)
+        site = Site(share)
+        spend_of(share, 0.05)
         stream = asyncio.create_task(site.ask("/stream"))
         while not site.most:
             await asyncio.sleep(0.01)
         async with asyncio.timeout(30):
             await site.ask("/x")
-            spend(0.5)
+            spend_of(share, 0.5)
             started = time.monotonic()
             await site.ask("/api/v1/health/live")
             assert time.monotonic() - started < 0.5
         site.streaming.set()
         await stream
+
+    asyncio.run(ask())
+
+
+def test_what_is_used_between_requests_is_not_owed() -> None:
+    share = Share(0.001, lambda: True, burst_seconds=0.0)
+    spend(0.1)
+    assert share.wait_seconds() == 0
+
+
+def test_a_stranger_leaves_half_of_the_budget_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask() -> None:
+        share = Share(0.001, lambda: True, burst_seconds=0.2)
+        site = Site(share)
+        while share.wait_seconds(share.half_seconds) == 0:
+            spend_of(share, 0.01)
+        stranger = asyncio.create_task(site.ask("/x", is_stranger=True))
+        async with asyncio.timeout(30):
+            await asyncio.sleep(0)
+            assert not site.most
+            await site.ask("/y")
+            assert not stranger.done()
+            # Who never finds the budget full is answered nevertheless.
+            monkeypatch.setattr(clock, "monotonic_seconds", lambda: time.monotonic() + 10)
+            monkeypatch.setattr(yielding, "STRANGERS_WAIT_SECONDS", 1.0)
+            await stranger
 
     asyncio.run(ask())
 

@@ -35,21 +35,30 @@ document.addEventListener("click", async (event) => {
 const live = document.querySelector("[data-events]");
 if (live) {
   const topics = live.dataset.topics.split(" ");
-  const events = new EventSource(live.dataset.events);
+  let events = null;
   let polling = 0;
   const say = (state, text) => { live.dataset.state = state; live.textContent = text; };
   const tell = (topic) => htmx.trigger(document.body, `live-${topic}`);
-  events.addEventListener("open", () => {
-    say("live", "Live");
-    clearInterval(polling);
-    polling = 0;
-  });
-  events.addEventListener("error", () => {
-    say("lost", "Not live: every 5 seconds");
-    polling ||= setInterval(() => topics.forEach(tell), 5000);
-  });
-  for (const topic of topics) events.addEventListener(topic, () => tell(topic));
-  addEventListener("pagehide", () => events.close());
+  const rest = () => { clearInterval(polling); polling = 0; };
+  const listen = () => {
+    events = new EventSource(live.dataset.events);
+    events.addEventListener("open", () => { say("live", "Live"); rest(); });
+    events.addEventListener("error", () => {
+      say("lost", "Not live: every 5 seconds");
+      polling ||= setInterval(() => topics.forEach(tell), 5000);
+    });
+    for (const topic of topics) events.addEventListener(topic, () => tell(topic));
+  };
+  const stop = () => { events?.close(); events = null; rest(); };
+  // A browser has six connections to a gateway. Hidden tabs would keep all of them.
+  const look = () => {
+    stop();
+    if (document.visibilityState === "visible") listen();
+    else say("paused", "Paused");
+  };
+  document.addEventListener("visibilitychange", look);
+  addEventListener("pagehide", stop);
+  look();
 }
 
 // A region must not become the form of the login: then the whole page is loaded, and leads there.

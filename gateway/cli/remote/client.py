@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterator, Mapping
 from functools import cached_property
 from importlib.metadata import version
 from typing import Any, Self
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import httpx
@@ -17,6 +18,7 @@ import httpx
 from gateway import tls
 from gateway.cli.reach import MAKE, Reach
 from gateway.errors import NotPossible, NotThere, UserError
+from gateway.loopback import is_loopback
 from gateway.text import shown
 
 PREFIX = "/api/v1"
@@ -51,6 +53,8 @@ class Api:
             },
             timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
             verify=_trust(reach),
+            # Else HTTP_PROXY would get the token of a call that never leaves this machine.
+            trust_env=not is_loopback(urlsplit(reach.url).hostname or ""),
         )
 
     def __enter__(self) -> Self:

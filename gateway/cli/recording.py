@@ -1,0 +1,129 @@
+"""Records commands on the gateway in the audit log, where the calls of the admin API are.
+
+As with a call, the row is there before the command begins and is completed after it: a row without
+a status says that the command was ended. A command is not refused because the log cannot be
+written: on a full disk a person must be able to delete.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sqlite3
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from gateway import config
+from gateway.cli import user
+from gateway.errors import GatewayError, UserError
+from gateway.text import shown
+
+CHANGING: dict[str, frozenset[str] | None] = {
+    **dict.fromkeys(("delete", "undelete", "release", "mkdir", "mv", "rm", "evict", "warm")),
+    **dict.fromkeys(("promote", "demote", "pin", "unpin", "upgrade", "adopt", "fsck")),
+    "policy": frozenset({"set", "remove", "enable", "disable", "approve", "clock"}),
+    "export": frozenset({"set", "remove", "reload"}),
+    "trash": frozenset({"empty", "release"}),
+    "jobs": frozenset({"cancel"}),
+    "token": frozenset({"create", "add", "revoke"}),
+    "queue": frozenset({"bump", "hold", "cancel", "release", "retry"}),
+    "bucket": frozenset({"setup"}),
+}
+"""The commands that change something, with the verbs that do (None: all)."""
+ONLY_WITH = {"fsck": "repair", "bucket": "apply"}
+"""The option without which a command changes nothing."""
+HASH = "$argon2"
+"""How the hash of a token begins (spillway token add)."""
+TEXT_MAX = 4096
+FAILURES = (GatewayError, sqlite3.Error)
+DONE, NOT_DONE = 200, 409
+"""As a status of HTTP, which the calls of the admin API have."""
+
+
+class Record:
+    """What a command says of itself."""
+
+    after: Any = None
+    """What was changed, as it is now."""
+    status_code: int | None = None
+    """Its exit status."""
+
+
+def changes(args: argparse.Namespace) -> bool:
+    """Return whether a command is one that changes something."""
+    if args.command not in CHANGING:
+        return False
+    verbs = CHANGING[args.command]
+    if verbs is not None and args.verb not in verbs:
+        return False
+    if args.command == "policy" and args.verb == "clock":
+        return bool(args.confirm)
+    return bool(getattr(args, ONLY_WITH.get(args.command, "command")))
+
+
+@contextmanager
+def recorded(args: argparse.Namespace, words: Sequence[str]) -> Iterator[Record]:
+    """Record a command that changes something. Parameters: words of its command line."""
+    record = Record()
+    if not changes(args):
+        yield record
+        return
+    with _log(args, words) as complete:
+        try:
+            yield record
+        except UserError as exc:
+            complete(NOT_DONE, shown(str(exc)), record)
+            raise
+        complete(NOT_DONE if record.status_code else DONE, None, record)
+
+
+@contextmanager
+def _log(args: argparse.Namespace, words: Sequence[str]) -> Iterator[Any]:
+    """Add the row of a command. Yields what completes it."""
+    # The imports are here because every command imports this module.
+    from admin_api.store import audit
+    from admin_api.store.opening import open_store
+
+    settings = config.load(args.config)
+    if not settings.run_dir.is_dir():
+        # The disk is not mounted, and no log may be made in its place. The command says so.
+        yield lambda *_: None
+        return
+    origin = audit.Origin(user.name(), None, "", "", "COMMAND", _text(words))
+    try:
+        store = open_store(settings)
+        try:
+            with store.writing() as session:
+                entry = audit.begin(session, origin)
+        except FAILURES:
+            store.close()
+            raise
+    except FAILURES as exc:
+        _warn(exc)
+        yield lambda *_: None
+        return
+
+    def complete(status: int, detail: str | None, record: Record) -> None:
+        after = None if record.after is None else json.dumps(record.after)
+        try:
+            with store.writing() as session:
+                audit.complete(session, entry, audit.Outcome(status, detail, after=after))
+        except FAILURES as exc:
+            _warn(exc)
+
+    try:
+        yield complete
+    finally:
+        store.close()
+
+
+def _text(words: Sequence[str]) -> str:
+    told = ("…" if word.startswith(HASH) else word for word in words)
+    return shown(f"spillway {shlex.join(told)}")[:TEXT_MAX]
+
+
+def _warn(exc: Exception) -> None:
+    print(f"spillway: the audit log lacks this command: {exc}", file=sys.stderr)

@@ -1,0 +1,87 @@
+"""A command of root runs as the owner of the data directory, and reads what only root may."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.ports import free_port
+from tests.t5_cli.site import PROGRAM, environ
+
+NOBODY = 65534
+POLICY = '[[policy]]\nname = "mine"\nrun = "jobs/b"\nkeep_newest = 1\n'
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="root gives these commands")
+
+
+class Owned:
+    """A gateway of an ordinary user, whose credentials only root may read."""
+
+    def __init__(self, directory: Path) -> None:
+        self.data = directory / "data"
+        self.config = directory / "spillway.toml"
+        self.secret = directory / "secret"
+        self.secret.mkdir(mode=0o700)
+        self.credentials = directory / "credentials"
+        self.credentials.write_text("[default]\naws_access_key_id = a\naws_secret_access_key = b\n")
+        self.credentials.chmod(0o600)
+        self.data.mkdir(mode=0o700)
+        os.chown(directory, NOBODY, NOBODY)
+        os.chown(self.data, NOBODY, NOBODY)
+        where = ("--data-dir", str(self.data), "--bucket", "b")
+        away = ("--endpoint-url", f"http://127.0.0.1:{free_port()}")
+        made = self.spillway("init", *where, *away, user=NOBODY)
+        assert made.returncode == 0, made.stderr
+
+    def spillway(self, *words: str, user: int = 0) -> subprocess.CompletedProcess[str]:
+        variables = {**environ(), "SPILLWAY_BUCKET_CREDENTIALS_FILE": str(self.credentials)}
+        command = [str(PROGRAM), words[0], "--config", str(self.config), *words[1:]]
+        return subprocess.run(
+            command, env=variables, capture_output=True, text=True, user=user, group=user
+        )
+
+    def owners(self) -> set[int]:
+        return {path.lstat().st_uid for path in self.data.rglob("*")}
+
+
+@pytest.fixture
+def owned() -> Iterator[Owned]:
+    directory = Path(tempfile.mkdtemp(prefix="spillway-owned-"))
+    try:
+        yield Owned(directory)
+    finally:
+        shutil.rmtree(directory)
+
+
+def test_what_root_orders_leaves_nothing_of_roots(owned: Owned) -> None:
+    for words in (
+        ("mkdir", "a"),
+        ("export", "set", "/e", "--client", "10.0.0.0/8 ro"),
+        ("token", "create", "--role", "viewer"),
+        ("fsck",),
+        ("status",),
+    ):
+        done = owned.spillway(*words)
+        assert done.returncode == (1 if words == ("status",) else 0), (words, done.stderr)
+        assert owned.owners() == {NOBODY}, words
+    again = owned.spillway("export", "set", "/e", "--client", "10.1.0.0/16 ro", user=NOBODY)
+    assert again.returncode == 0, again.stderr
+
+
+def test_it_reads_first_what_only_root_may_read(owned: Owned) -> None:
+    asked = owned.spillway("bucket", "test")
+    assert "cannot reach" in asked.stdout + asked.stderr, asked
+    refused = owned.spillway("bucket", "test", user=NOBODY)
+    assert "Permission denied" in refused.stdout + refused.stderr, refused
+    policies = owned.secret / "policies.toml"
+    policies.write_text(POLICY)
+    stored = owned.spillway("policy", "set", str(policies))
+    assert stored.returncode == 0, stored.stderr
+    told = owned.spillway("policy", "show", "mine").stdout
+    assert "by root" in told or f"by {os.environ.get('SUDO_USER')}" in told, told

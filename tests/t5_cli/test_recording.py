@@ -1,0 +1,136 @@
+"""Commands on the gateway are in the audit log, with what they were about."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.cli import recording
+from gateway.cli.main import SUBCOMMANDS, command_parsers, main, program_parser
+from gateway.errors import UserError
+from tests.support.ports import free_port
+from tests.t5_cli.site import Site
+
+READING: dict[str, frozenset[str]] = {
+    "policy": frozenset({"list", "show", "history", "plan", "validate", "log", "approvals"}),
+    "export": frozenset({"list", "show", "validate"}),
+    "trash": frozenset({"list"}),
+    "jobs": frozenset({"list", "show"}),
+    "token": frozenset({"list", "whoami"}),
+    "queue": frozenset({"list"}),
+    "bucket": frozenset({"test"}),
+}
+"""The verbs that change nothing, of the commands that have others."""
+READ = {
+    *("status", "statistics", "checkpoints", "checkpoint", "ls", "stat", "promotions", "pins"),
+    *("drain", "wait", "plan", "verify-manifest", "events", "history", "audit", "configuration"),
+    "completion",
+}
+OF_ANOTHER_LOG = {"init", "up", "admin", "serve", "first-boot"}
+"""They make a gateway or run it: the log of the machine has them."""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    made = Site(tmp_path, free_port())
+    data = str(tmp_path / "data")
+    assert main(["init", "--config", str(made.config), "--data-dir", data, "--bucket", "b"]) == 0
+    return made
+
+
+def run(site: Site, *words: str) -> int:
+    return main([words[0], "--config", str(site.config), *words[1:]])
+
+
+def logged(site: Site, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    capsys.readouterr()
+    assert run(site, "audit", "--json") == 0
+    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def verbs_of(parser: argparse.ArgumentParser) -> set[str]:
+    for action in parser._actions:
+        if action.dest == "verb" and action.choices:
+            return set(action.choices)
+    return set(command_parsers(parser))
+
+
+def test_of_each_command_it_is_known_whether_it_changes_something() -> None:
+    assert {one.name for one in SUBCOMMANDS} == {*recording.CHANGING, *READ, *OF_ANOTHER_LOG}
+    parsers = command_parsers(program_parser())
+    for name, changing in recording.CHANGING.items():
+        if changing is not None:
+            assert verbs_of(parsers[name]) == changing | READING[name], name
+
+
+def test_a_command_is_in_the_audit_log_with_its_target(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(site, "mkdir", "a b") == 0
+    assert run(site, "rm", "-r", "a b") == 0
+    assert run(site, "pin", "nothing") == 1
+    assert run(site, "token", "revoke", "nothing") == 2
+    assert run(site, "ls") == 0
+    assert run(site, "fsck") == 0
+    assert run(site, "policy", "clock") == 0
+    revoked, pinned, removed, made = logged(site, capsys)
+    config = f"--config {site.config}"
+    assert made["path"] == f"spillway mkdir {config} 'a b'"
+    assert removed["path"] == f"spillway rm {config} -r 'a b'"
+    assert (made["status"], removed["status"]) == (200, 200)
+    assert (made["method"], made["address"]) == ("COMMAND", "")
+    assert (pinned["status"], pinned["path"]) == (409, f"spillway pin {config} nothing")
+    assert revoked["status"] == 409 and "no token nothing" in revoked["detail"]
+
+
+def test_a_token_is_in_the_audit_log_without_its_hash(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hashed = "$argon2id$v=19$m=1,t=1,p=1$c2FsdHNhbHQ$aGFzaGhhc2g"
+    added = ("token", "add", "--name", "boot", "0123456789ab", hashed)
+    assert run(site, *added) == 0
+    [one] = logged(site, capsys)
+    assert one["after"]["id"] == "0123456789ab"
+    assert "argon2" not in json.dumps(one)
+
+
+def test_a_command_that_is_killed_has_left_a_row(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = program_parser().parse_args(["rm", "x"])
+    args.config = site.config
+    with pytest.raises(KeyboardInterrupt), recording.recorded(args, ["rm", "x"]):
+        raise KeyboardInterrupt
+    [one] = logged(site, capsys)
+    assert (one["path"], one["status"]) == ("spillway rm x", None)
+
+
+def test_a_log_that_cannot_be_written_keeps_no_command_from_its_work(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.settings.admin_db.write_bytes(b"no database" * 1000)
+    capsys.readouterr()
+    assert run(site, "mkdir", "a") == 0
+    assert "the audit log lacks this command: cannot use" in capsys.readouterr().err
+
+
+def test_no_log_is_made_where_the_disk_is_not_mounted(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = site.settings.data_dir
+    data.rename(data.with_name("elsewhere"))
+    data.mkdir(mode=0o700)
+    assert run(site, "mkdir", "a") == 2
+    assert list(data.iterdir()) == []
+
+
+def test_an_error_of_a_command_is_its_own(site: Site) -> None:
+    args = program_parser().parse_args(["rm", "x"])
+    args.config = site.config
+    with pytest.raises(UserError, match="mine"), recording.recorded(args, ["rm", "x"]):
+        raise UserError("mine")
