@@ -8,14 +8,17 @@ loses acknowledged commits in a power cut. The driver begins no transactions of 
 from __future__ import annotations
 
 import errno
+import fcntl
+import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy.dialects.sqlite.pysqlite import dialect as sqlite_dialect
 from sqlalchemy.engine import URL, Dialect
 
+from gateway.db.lineage import Lineage
 from gateway.db.lock import Turns
 from gateway.errors import NamespaceError, NoSpace, TryAgain
 
@@ -25,6 +28,8 @@ PAGE_BYTES = 1024
 4 KiB, names are made and moved more slowly, and found no faster."""
 READ_CACHE_KIB = 4096
 WRITE_CACHE_KIB = 65_536
+_FS_IOC_GETVERSION = 0x8008_7601
+"""Asks for the generation of an inode (linux/fs.h)."""
 
 
 class Sqlite:
@@ -108,8 +113,19 @@ class Sqlite:
     def serve(self, connection: sqlite3.Connection) -> None:
         pass
 
-    def bind(self, boot: int) -> None:
+    def bind(self, boot: int, on_loss: Callable[[], object]) -> None:
         pass
+
+    def lineage(self, connection: sqlite3.Connection) -> Lineage:
+        # A backup that is put in the place of the file has another inode, or the number again with
+        # another generation.
+        with self.path.open("rb") as file:
+            found = os.fstat(file.fileno()).st_ino
+            try:
+                generation = fcntl.ioctl(file, _FS_IOC_GETVERSION, bytes(8)).hex()
+            except OSError:
+                generation = ""  # a file system without generations, as tmpfs
+        return Lineage(f"{found}/{generation}", 0)
 
     def lock(self, connection: sqlite3.Connection) -> None:
         pass

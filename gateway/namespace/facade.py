@@ -52,7 +52,7 @@ class Namespace:
         try:
             # This check comes before any change: recovery would change the files of another disk.
             self.boot = self._mark.begin(volume.boot)
-            self._writer.bind(self.boot.boot)
+            self._writer.bind(self.boot.boot, lambda: None)
             reclaim_ns = (settings.nfs.lease_seconds + settings.nfs.grace_seconds) * NS
             self.recovered = volume.recover(self._writer, self.files, reclaim_ns)
             self._writer.run(reserved.ensure, self.boot.generation)

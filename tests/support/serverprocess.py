@@ -1,12 +1,13 @@
 """The namespace in a process of its own, as in the NFS server: it can be killed, or end itself.
 
-``python -m tests.support.serverprocess <data directory> <database URL> [<constant>=<seconds> …]``
-reads changes (``rename a b``) and makes them. It prints ``ok`` or the name of the error for each.
-The constants are those of ``gateway.db.postgres``.
+``python -m tests.support.serverprocess <data directory> <database URL> [<constant>=<JSON> …]``
+reads changes (``rename a b``) and makes them. It prints ``ok`` or the name of the
+error for each. The constants are those of ``gateway.db.postgres``.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from tests.support.waiting import until
 
 ROOT = 2
 
+
 VERBS: dict[str, Callable[..., object]] = {
     "create": lambda ns, name: ns.create(ROOT_CRED, ROOT, name, SetAttr()),
     "rename": lambda ns, old, new: ns.rename(ROOT_CRED, ROOT, old, ROOT, new),
@@ -37,9 +39,9 @@ class ServerProcess:
     Parameters: settings; constants, in seconds, by name.
     """
 
-    def __init__(self, settings: Settings, **constants: float) -> None:
+    def __init__(self, settings: Settings, **constants: object) -> None:
         where = str(settings.data_dir), settings.database_url
-        pairs = (f"{name}={value}" for name, value in constants.items())
+        pairs = (f"{name}={json.dumps(value)}" for name, value in constants.items())
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.serverprocess", *where, *pairs],
             stdin=subprocess.PIPE,
@@ -65,6 +67,11 @@ class ServerProcess:
             return [] if answer == TryAgain.__name__ else [answer]
 
         return until(answered, "an answer", 60.0)[0]
+
+    def line(self) -> str:
+        """Return the next line that the process says on stderr."""
+        assert self.process.stderr is not None
+        return self.process.stderr.readline()
 
     def ended(self) -> tuple[int, str]:
         """Wait until the process ends. Returns its exit status and its stderr."""
@@ -92,7 +99,7 @@ def main() -> None:
     for constant in constants:
         name, value = constant.split("=")
         assert hasattr(postgres, name)
-        setattr(postgres, name, float(value))
+        setattr(postgres, name, json.loads(value))
     namespace = Namespace(make_settings(Path(directory), {"namespace": {"url": url}}))
     print("open", flush=True)
     for line in sys.stdin:

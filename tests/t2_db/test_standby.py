@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from gateway.db.engine import Database
 from gateway.db.url import with_hosts
 from gateway.errors import TryAgain
 from gateway.types import ROOT_CRED, SetAttr
@@ -132,6 +136,82 @@ def test_a_promotion_before_a_failover_is_no_lost_change(
         primary.kill()
         standby.promote()
         assert server.persist("rename", "a", "b") == "ok"
+
+
+def wait_for_standby(primary: PostgresServer) -> None:
+    """Have each COMMIT of the primary wait for the standby."""
+    primary.ask("ALTER SYSTEM SET synchronous_standby_names = '*'")
+    primary.ask("SELECT pg_reload_conf()")
+    state = "SELECT sync_state FROM pg_stat_replication"
+    until(lambda: primary.ask(state) == [("sync",)], "synchronous replication", 120.0)
+
+
+def test_a_synchronous_standby_that_goes_away_is_a_pause(
+    tmp_path: Path, primary: PostgresServer, standby: PostgresServer
+) -> None:
+    settings = settings_at(url_of(primary, primary), tmp_path)
+    with (
+        ServerProcess(settings, ANSWER_SECONDS=0.5, SAID_SECONDS=(1.0, 1.0)) as server,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        assert server.ask("create", "a") == "ok"
+        wait_for_standby(primary)
+        standby.stop()
+        answer = pool.submit(server.ask, "rename", "a", "b")
+        for _ in range(2):
+            assert "has not finished a COMMIT, and all changes wait" in server.line()
+        assert not answer.done()
+        standby.start()
+        assert answer.result() == "ok"
+        assert server.persist("lookup", "b") == "ok"
+
+
+def test_a_server_that_died_while_a_standby_was_away_can_start_again(
+    tmp_path: Path, primary: PostgresServer, standby: PostgresServer
+) -> None:
+    settings = settings_at(url_of(primary, primary), tmp_path)
+    database = Database(settings.database_url)
+    waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+    with ServerProcess(settings) as server, ThreadPoolExecutor(1) as pool:
+        assert server.ask("create", "a") == "ok"
+        wait_for_standby(primary)
+        standby.stop()
+        answer = pool.submit(server.ask, "rename", "a", "b")
+        until(lambda: primary.ask(waits) == [(1,)], "a COMMIT that waits for the standby")
+        server.process.kill()
+        assert answer.result() == ""
+        before = database.holder()
+        assert before is not None and before.is_dead
+        after = ServerProcess(settings)
+        try:
+            until(lambda: database.holder() not in (before, None), "the lock's next holder")
+            standby.start()
+            with after:
+                assert after.persist("lookup", "b") == "ok"
+        finally:
+            after.process.kill()
+    database.close()
+
+
+def test_a_database_that_went_back_on_its_timeline_ends_the_server(
+    tmp_path: Path, primary: PostgresServer
+) -> None:
+    """A snapshot of its disk was put back, so neither timeline nor count of starts differ."""
+    settings = settings_at(primary.create_database(), tmp_path)
+    copy = tmp_path / "copy"
+    with ServerProcess(settings) as server:
+        assert server.ask("create", "a") == "ok"
+        primary.stop()
+        shutil.copytree(primary.data, copy)
+        primary.start()
+        assert server.persist("create", "b") == "ok"
+        primary.stop()
+        shutil.rmtree(primary.data)
+        copy.rename(primary.data)
+        subprocess.run(["chown", "-R", f"--reference={primary.data.parent}", primary.data])
+        primary.start()
+        assert server.persist("create", "c") == ""
+        assert "lacks changes that were answered" in server.ended()[1]
 
 
 def test_a_primary_that_turns_read_only_is_a_pause(tmp_path: Path, primary: PostgresServer) -> None:
