@@ -64,6 +64,10 @@ class DataFiles:
             os.close(fd)
         return found
 
+    def set_mtime(self, ino: int, epoch: int, mtime_ns: int) -> None:
+        """Give a data file the time of its row (ns since 1970). Raises OSError."""
+        os.utime(self.path(ino, epoch), ns=(mtime_ns, mtime_ns))
+
     @property
     def incoming(self) -> Path:
         """The directory in which other processes prepare files that INSTALL takes."""

@@ -1,7 +1,7 @@
 """The namespace in a process of its own, as in the NFS server: it can be killed, or end itself.
 
 ``python -m tests.support.serverprocess <data directory> <database URL> [<constant>=<JSON> …]``
-reads changes (``rename a b``) and makes them. It prints ``ok`` or the name of the
+reads changes (``rename a b``, ``save a bytes``) and makes them. It prints ``ok`` or the name of the
 error for each. The constants are those of ``gateway.db.postgres``.
 """
 
@@ -10,15 +10,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
 from gateway.db import postgres
-from gateway.errors import GatewayError, TryAgain
+from gateway.errors import GatewayError, NotFound, TryAgain
+from gateway.namespace import identity
 from gateway.settings import Settings
-from gateway.types import ROOT_CRED, SetAttr
+from gateway.types import ROOT_CRED, Sealed, SetAttr
 from tests.support.namespace import Namespace
 from tests.support.volumes import make_settings
 from tests.support.waiting import until
@@ -26,10 +28,42 @@ from tests.support.waiting import until
 ROOT = 2
 
 
+def save(namespace: Namespace, name: bytes, text: bytes) -> None:
+    """Write a file in place, put it on stable storage and close it."""
+    try:
+        attr = namespace.open_write(namespace.lookup(ROOT, name).ino)
+    except NotFound:
+        attr = namespace.create(ROOT_CRED, ROOT, name, SetAttr())
+    path = namespace.files.path(attr.ino, attr.epoch)
+    path.write_bytes(text)
+    found = namespace.files.sync(attr.ino, attr.epoch)
+    assert found is not None
+    data = Sealed(found.st_size, found.st_blocks * 512, found.st_mtime_ns, 1)
+    namespace.seal(attr.ino, data)
+
+
+def evict(namespace: Namespace, name: bytes) -> None:
+    """Evict a clean file of version 1, as the server does."""
+    attr = namespace.lookup(ROOT, name)
+    namespace.evict(attr.ino, 1)
+    namespace.files.remove(attr.ino, attr.epoch)
+
+
+def move_mark(namespace: Namespace) -> None:
+    """Move the mark as after a minute."""
+    identity.MARK_SECONDS = 0.0
+    namespace.keep_mark()
+    until(lambda: "mark" not in {one.name for one in threading.enumerate()}, "the mark")
+
+
 VERBS: dict[str, Callable[..., object]] = {
     "create": lambda ns, name: ns.create(ROOT_CRED, ROOT, name, SetAttr()),
     "rename": lambda ns, old, new: ns.rename(ROOT_CRED, ROOT, old, ROOT, new),
     "lookup": lambda ns, name: ns.lookup(ROOT, name),
+    "save": save,
+    "evict": evict,
+    "mark": move_mark,
+    "stop": lambda ns: ns.close(),
 }
 
 
