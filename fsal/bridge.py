@@ -18,13 +18,14 @@ from gateway.db.named import Link
 from gateway.errors import NamespaceError, errno_of
 from gateway.types import Attr, Cred, Removed, SetAttr
 
-ABI = 12
+ABI = 13
 
 HAS_VERIFIER = 1
 FOR_WRITING = 2
 EMPTIED = 4
 FOR_GATEWAY = 8
 WITHOUT_PRIVILEGES = 16
+NO_DATA_FILE = 32
 
 SET_MODE, SET_UID, SET_GID, SET_ATIME, SET_MTIME = 1, 2, 4, 8, 16
 

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include "inode.h"
 
@@ -41,6 +42,9 @@ void spw_fd_expect(struct spw_inode *inode, bool is_empty);
  * another inode, whose number a restored database gave out again. Only writer.c calls this. `meta`
  * is held, and no client has written to the inode. Returns 0 or EIO. */
 int spw_expect_no_file(const struct spw_inode *inode);
+
+/* Fills what the disk says of the data file of the present epoch. Returns 0 or an errno. */
+int spw_file_stat(const struct spw_inode *inode, struct stat *st);
 
 /* Deletes the data file, if there is one, of an inode whose row is deleted. */
 void spw_unlink(uint64_t ino, uint64_t epoch);

@@ -7,10 +7,11 @@ loses acknowledged commits in a power cut. The driver begins no transactions of 
 
 from __future__ import annotations
 
+import ctypes
 import errno
-import fcntl
 import os
 import sqlite3
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,8 +29,8 @@ PAGE_BYTES = 1024
 4 KiB, names are made and moved more slowly, and found no faster."""
 READ_CACHE_KIB = 4096
 WRITE_CACHE_KIB = 65_536
-_FS_IOC_GETVERSION = 0x8008_7601
-"""Asks for the generation of an inode (linux/fs.h)."""
+_AT_FDCWD, _STATX_BTIME, _STATX_BYTES, _BTIME_AT = -100, 0x800, 256, 80
+"""Constants of statx(2), and where its answer has the time of birth (linux/stat.h)."""
 
 
 class Sqlite:
@@ -117,15 +118,8 @@ class Sqlite:
         pass
 
     def lineage(self, connection: sqlite3.Connection) -> Lineage:
-        # A backup that is put in the place of the file has another inode, or the number again with
-        # another generation.
-        with self.path.open("rb") as file:
-            found = os.fstat(file.fileno()).st_ino
-            try:
-                generation = fcntl.ioctl(file, _FS_IOC_GETVERSION, bytes(8)).hex()
-            except OSError:
-                generation = ""  # a file system without generations, as tmpfs
-        return Lineage(f"{found}/{generation}", 0)
+        # A backup in the place of the file may have its inode number again, and is younger.
+        return Lineage(f"{self.path.stat().st_ino}/{_born_ns(self.path)}", 0)
 
     def lock(self, connection: sqlite3.Connection) -> None:
         pass
@@ -141,3 +135,14 @@ class Sqlite:
 
     def committed(self, connection: sqlite3.Connection, token: object) -> bool:
         return False
+
+
+def _born_ns(path: Path) -> int:
+    """Return when a file was made (ns since 1970), or 0 if its file system does not tell.
+
+    The file is not opened: to close it again would drop the locks that SQLite has on it.
+    """
+    answer = ctypes.create_string_buffer(_STATX_BYTES)
+    ctypes.CDLL(None).statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_BTIME, answer)
+    seconds, nanoseconds = struct.unpack_from("=qI", answer, _BTIME_AT)
+    return int(seconds) * 1_000_000_000 + int(nanoseconds)

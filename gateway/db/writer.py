@@ -31,6 +31,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 RESERVE_BLOCK = 4096
+LAST_SECONDS = 5.0
+"""A server that stops waits so long for a commit that is under way."""
 
 
 @dataclass(slots=True)
@@ -212,11 +214,18 @@ class Writer:
             self._run_locked(operations)
 
     def run_last(self, function: Callable[[Tx], T]) -> T:
-        """Run one operation as ``run`` does. If it succeeds, nothing is committed after it."""
+        """Run one operation as ``run`` does. If it succeeds, nothing is committed after it.
+
+        Raises TryAgain also if the fate of a commit is still not known.
+        """
         operation = Operation(function)
-        with self._committing:
+        if not self._committing.acquire(timeout=LAST_SECONDS):
+            raise TryAgain("the fate of a commit is not known")
+        try:
             self._run_locked([operation])
             self._is_ended = operation.error is None
+        finally:
+            self._committing.release()
         return operation.outcome()
 
     def forget_numbers(self) -> None:

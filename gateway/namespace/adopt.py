@@ -370,8 +370,10 @@ def _judge(
     if row.write_open:
         return found, _Verdict.KEPT  # the next start seals what it has
     has_its_size = found.st_size == row.size
-    if age in (_Age.SAME, _Age.UNKNOWN):
-        return found, _Verdict.KEPT if has_its_size else _Verdict.DAMAGED
+    if age in (_Age.SAME, _Age.UNKNOWN) and not has_its_size:
+        return found, _Verdict.DAMAGED
+    if age is _Age.UNKNOWN or (age is _Age.SAME and row.knows(found)):
+        return found, _Verdict.KEPT
     # Only the time shows a rewrite of the same length. It differs too where a client set it, or
     # where the file came back from the bucket.
     if has_its_size and (
@@ -379,7 +381,7 @@ def _judge(
         or (row.knows(found) if is_verified is None else is_verified(row.ino))
     ):
         return found, _Verdict.KEPT
-    return found, _Verdict.TAKEN if age is _Age.OLDER else _Verdict.LOST
+    return found, _Verdict.LOST if age is _Age.NEWER else _Verdict.TAKEN
 
 
 def _reason(row: _Row, files: DataFiles, found: os.stat_result | None) -> str:

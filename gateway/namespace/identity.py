@@ -41,6 +41,7 @@ log = logging.getLogger("spillway.identity")
 T = TypeVar("T")
 
 MARK_SECONDS = 60.0
+STOP_SECONDS = 5.0
 READINGS = 3
 SAMPLE = 16
 """The number of files whose bytes are looked for if the database names no gateway yet."""
@@ -66,9 +67,10 @@ class Surroundings(NamedTuple):
     @property
     def may_lack_changes(self) -> bool:
         """Whether the database may lack changes that the data files have."""
-        return self.stamped is not None and (
-            self.stamped.is_behind
-            or (_is_unsure(self.stamped) and self.stamped.lineage != tuple(self.lineage))
+        stamped, lineage = self.stamped, self.lineage
+        return stamped is not None and (
+            stamped.is_behind
+            or (_is_unsure(stamped) and stamped.lineage != (lineage.origin, lineage.branch))
         )
 
 
@@ -345,7 +347,7 @@ class Mark:
         if self._stamped is None or self.is_behind:
             return
         if self._moving is not None:
-            self._moving.join()
+            self._moving.join(STOP_SECONDS)
         try:
             self._move(lambda _tx: None, self._writer.run_last)
             self._stamp(is_stopped=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -52,8 +51,7 @@ def evict(namespace: Namespace, name: bytes) -> None:
 def move_mark(namespace: Namespace) -> None:
     """Move the mark as after a minute."""
     identity.MARK_SECONDS = 0.0
-    namespace.keep_mark()
-    until(lambda: "mark" not in {one.name for one in threading.enumerate()}, "the mark")
+    namespace.keep_mark_now()
 
 
 VERBS: dict[str, Callable[..., object]] = {
