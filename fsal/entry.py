@@ -27,6 +27,13 @@ _alive: list[object] = []
 """Objects that C points to. C would call a callback also after Python freed it."""
 
 
+def stop() -> None:
+    """Close the namespace. Nothing is committed after it. C calls this as the last of all calls."""
+    for one in _alive:
+        if isinstance(one, Namespace):
+            one.close()
+
+
 def start(config_path: str, table_address: int) -> bool:
     """Open the namespace and hand its operations to C.
 

@@ -27,7 +27,7 @@ from gateway.namespace.facade import Namespace
 from gateway.namespace.setattr import setattr_
 from gateway.namespace.space import Level, Space
 from gateway.namespace.trouble import DiskTrouble
-from gateway.types import Attr, Residency, Sealed
+from gateway.types import Attr, Found, Residency, Sealed
 
 
 def put_buffer(request: Any, reply: Any, data: bytes) -> None:
@@ -211,7 +211,9 @@ class Verbs:
         return self._make(Operation(content.open_write, request.ino, is_emptied))
 
     def evict(self, request: Any) -> Change:
-        return self._make(Operation(residency.evict, request.ino, request.cookie))
+        is_missing = bool(request.flags & bridge.NO_DATA_FILE)
+        found = None if is_missing else Found(request.ino2, ctypes.c_int64(request.ino3).value)
+        return self._make(Operation(residency.evict, request.ino, request.cookie, found))
 
     def arrived(self, request: Any) -> Change:
         return self._make(Operation(residency.arrived, request.ino, request.ino2, request.cookie))

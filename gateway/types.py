@@ -120,6 +120,13 @@ class Removed(NamedTuple):
     change: int
 
 
+class Found(NamedTuple):
+    """A data file as the disk has it."""
+
+    size: int
+    mtime_ns: int
+
+
 class Sealed(NamedTuple):
     """The facts of a data file when its last writer closed."""
 

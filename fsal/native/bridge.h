@@ -53,7 +53,8 @@ enum spw_op {
 	SPW_DAMAGE,        /* ino, name = reason; no name: the file is whole again */
 	SPW_SETXATTR,      /* ino, name, name2 = value, kind   -> attr */
 	SPW_REMOVEXATTR,   /* ino, name                        -> attr */
-	SPW_EVICT,         /* ino, cookie = content version    -> attr (EBUSY: not clean) */
+	SPW_EVICT,         /* ino, cookie = content version; of its data file: ino2 = size, ino3 = mtime
+			    * in ns, or flags           -> attr (EBUSY: not clean) */
 	SPW_ARRIVED,       /* ino, ino2 = epoch, cookie = content version -> attr */
 	SPW_LOST,          /* ino, name = reason -> attr: absent if the bucket has the file; if not,
 			    * the reason is recorded as its damage */
@@ -78,6 +79,7 @@ enum spw_level { SPW_ROOM = 0, SPW_SLOW = 1, SPW_FULL = 2 };
 #define SPW_EMPTIED 4u /* the writer empties the file: no byte of it is needed */
 #define SPW_FOR_GATEWAY 8u /* the gateway asks for itself: it may change what is reserved */
 #define SPW_WITHOUT_PRIVILEGES 16u /* take suid and sgid from the mode */
+#define SPW_NO_DATA_FILE 32u       /* the file to evict has none */
 
 /* spw_setattr.mask */
 #define SPW_SET_MODE 1u

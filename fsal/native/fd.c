@@ -61,6 +61,13 @@ static struct name name_of(uint64_t ino, uint64_t epoch)
 	return name;
 }
 
+int spw_file_stat(const struct spw_inode *inode, struct stat *st)
+{
+	struct name name = name_of(inode->ino, inode->epoch);
+
+	return fstatat(shard_fd[inode->ino % SHARDS], name.text, st, 0) == 0 ? 0 : errno;
+}
+
 void spw_unlink(uint64_t ino, uint64_t epoch)
 {
 	struct name name = name_of(ino, epoch);

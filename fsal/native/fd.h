@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include "inode.h"
 
@@ -64,6 +65,9 @@ void spw_set_aside(uint64_t ino, uint64_t epoch);
 /* Returns whether the disk gives back a file that is known to be there, the stamp. If not, the disk
  * as a whole has failed, and says nothing about any one file. */
 bool spw_files_answer(void);
+
+/* Fills what the disk says of the data file of the present epoch. Returns 0 or an errno. */
+int spw_file_stat(const struct spw_inode *inode, struct stat *st);
 
 /* Deletes the data file, if there is one, of an inode whose row is deleted. */
 void spw_unlink(uint64_t ino, uint64_t epoch);

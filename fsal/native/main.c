@@ -7,6 +7,7 @@
 #include "bridge.h"
 #include "call.h"
 #include "change.h"
+#include "clock.h"
 #include "closing.h"
 #include "cold.h"
 #include "convert.h"
@@ -147,10 +148,17 @@ static int ns_damages(uint64_t after, uint64_t *inos, uint32_t most, uint32_t *c
 	return rc;
 }
 
-static int ns_evict(uint64_t ino, uint64_t content_version, struct spw_attr *attr)
+static int ns_evict(uint64_t ino, uint64_t content_version, const struct stat *st,
+		    struct spw_attr *attr)
 {
 	struct spw_request request = { .ino = ino, .cookie = content_version };
 
+	if (st == NULL) {
+		request.flags = SPW_NO_DATA_FILE;
+	} else {
+		request.ino2 = (uint64_t)st->st_size;
+		request.ino3 = (uint64_t)spw_ns(&st->st_mtim);
+	}
 	return call_attr(SPW_EVICT, &request, attr);
 }
 
@@ -307,6 +315,9 @@ MODULE_INIT void spw_init(void)
 
 MODULE_FINI void spw_fini(void)
 {
+	/* Ganesha has ended its clients and exports: an older copy of the database is known from now
+	 * on. */
+	spw_python_stop();
 	if (unregister_fsal(&python_fsal.module) != 0)
 		LogCrit(COMPONENT_FSAL, "FSAL_PYTHON is still in use at unload");
 }

@@ -4,6 +4,7 @@
 #define SPILLWAY_NAMESPACE_H
 
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include "bridge.h"
 
@@ -19,7 +20,9 @@ struct spw_inode_ops {
 	int (*damage)(uint64_t ino, const char *reason);
 	/* Gives the next damaged inodes, in ascending order. */
 	int (*damages)(uint64_t after, uint64_t *inos, uint32_t most, uint32_t *count);
-	int (*evict)(uint64_t ino, uint64_t content_version, struct spw_attr *attr);
+	/* st: the data file, which nothing can write meanwhile, or NULL if there is none. */
+	int (*evict)(uint64_t ino, uint64_t content_version, const struct stat *st,
+		     struct spw_attr *attr);
 	int (*arrived)(uint64_t ino, uint64_t epoch, uint64_t content_version,
 		       struct spw_attr *attr);
 	/* Says that the data file lacks bytes of the row, or cannot be read. The file becomes absent

@@ -45,6 +45,24 @@ void spw_python_run(const struct spw_item *items, uint32_t count)
 	spw_python.batch(items, count);
 }
 
+void spw_python_stop(void)
+{
+	PyGILState_STATE state;
+	PyObject *entry, *result = NULL;
+
+	if (spw_python.batch == NULL)
+		return; /* it did not start */
+	state = PyGILState_Ensure();
+	entry = PyImport_ImportModule("fsal.entry");
+	if (entry != NULL)
+		result = PyObject_CallMethod(entry, "stop", NULL);
+	if (result == NULL)
+		PyErr_Print();
+	Py_XDECREF(result);
+	Py_XDECREF(entry);
+	PyGILState_Release(state);
+}
+
 static int start_interpreter(const char *executable)
 {
 	PyConfig config;

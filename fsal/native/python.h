@@ -16,4 +16,7 @@ int spw_python_start(const char *executable, const char *config_path);
 /* Calls Python in this thread to answer requests. */
 void spw_python_run(const struct spw_item *items, uint32_t count);
 
+/* Has Python close the namespace, if it was started. No call of Python may come after it. */
+void spw_python_stop(void);
+
 #endif

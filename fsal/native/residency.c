@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/stat.h>
 
 #include "cold.h"
 #include "fd.h"
@@ -36,6 +37,7 @@ bool spw_settle(struct spw_inode *inode)
 static int evict_locked(struct spw_inode *inode, uint64_t content_version, struct spw_attr *attr,
 			uint64_t *epoch)
 {
+	struct stat st;
 	int rc;
 
 	/* The end of a refused eviction would make an epoch believed that is not known. */
@@ -46,7 +48,13 @@ static int evict_locked(struct spw_inode *inode, uint64_t content_version, struc
 	*epoch = inode->epoch;
 	if (inode->write_open || !spw_fd_leave(inode)) /* a writer has it open for writing */
 		return EBUSY;
-	rc = spw_namespace()->evict(inode->ino, content_version, attr);
+	/* The last look: a database that is older than the disk does not know of newer bytes. */
+	rc = spw_file_stat(inode, &st);
+	if (rc == 0 || rc == ENOENT)
+		rc = spw_namespace()->evict(inode->ino, content_version, rc == 0 ? &st : NULL,
+					    attr);
+	else
+		rc = EBUSY; /* nothing was asked of the namespace */
 	if (rc == 0)
 		spw_place_locked(inode, attr);
 	else if (rc == EIO) /* the namespace failed after the commit, or before */

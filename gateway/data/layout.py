@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from gateway.types import Found
+
 SHARDS = 256
 _NAME = re.compile(r"([0-9]+)\.([0-9]+)")
 
@@ -63,6 +65,18 @@ class DataFiles:
         finally:
             os.close(fd)
         return found
+
+    def look(self, ino: int, epoch: int) -> Found | None:
+        """Return what a data file is, or None without one. Raises OSError."""
+        try:
+            found = self.path(ino, epoch).stat()
+        except FileNotFoundError:
+            return None
+        return Found(found.st_size, found.st_mtime_ns)
+
+    def set_mtime(self, ino: int, epoch: int, mtime_ns: int) -> None:
+        """Give a data file the time of its row (ns since 1970). Raises OSError."""
+        os.utime(self.path(ino, epoch), ns=(mtime_ns, mtime_ns))
 
     @property
     def incoming(self) -> Path:

@@ -28,6 +28,14 @@ class Stamp(NamedTuple):
     """The volume's mark. It is two numbers while the mark moves: the database has one of them."""
     directory: int
     """Inode number of the directory of the data files. A copy of the files has another one."""
+    lineage: tuple[str, int] | None = None
+    """Origin and branch of the database that got the mark (gateway.db.lineage). A stamp of an
+    earlier release has None."""
+    is_stopped: bool = False
+    """Whether nothing was committed after the mark, because the server was stopped with it."""
+    is_behind: bool = False
+    """Whether the database was found to lack changes, and the data files were not compared since.
+    """
 
 
 def directory_of(root: Path) -> int:
@@ -48,10 +56,13 @@ def read(root: Path) -> Stamp | None:
             str(found["gateway"]),
             tuple(int(mark) for mark in found["marks"]),
             int(found["directory"]),
+            None if (of := found.get("lineage")) is None else (str(of[0]), int(of[1])),
+            bool(found.get("is_stopped", False)),
+            bool(found.get("is_behind", False)),
         )
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (ValueError, KeyError, TypeError, OSError) as exc:
+    except (ValueError, LookupError, TypeError, OSError) as exc:
         raise IdentityError(
             f"the stamp {path} of the data files cannot be read ({exc}): check the disk; if it "
             "is sound, remove the stamp and run: spillway adopt files"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,6 +20,7 @@ from sqlalchemy.engine import URL, Dialect, Engine
 from sqlalchemy.pool import NullPool
 
 from gateway.db.compiled import Session
+from gateway.db.lineage import Lineage
 from gateway.db.sqlite import Sqlite
 from gateway.db.url import parse, safe
 from gateway.errors import NamespaceError
@@ -81,8 +82,14 @@ class Backend(Protocol):
         Parameters: connection, on which the server will write. Raises AnotherServer, ``broken``.
         """
 
-    def bind(self, boot: int) -> None:
-        """End the process instead of a write, from now on, if the count of starts differs."""
+    def bind(self, boot: int, on_loss: Callable[[], object]) -> None:
+        """End the process instead of a write, from now on, if the count of starts differs.
+
+        Parameters: on_loss, called before the process ends because answered changes are lost.
+        """
+
+    def lineage(self, connection: Connection) -> Lineage:
+        """Return where the database comes from. Raises ``broken``, OSError."""
 
     def begin_serving(self, connection: Connection) -> Any:
         """Begin a write transaction of the NFS server. Returns a token of the transaction."""
@@ -93,7 +100,7 @@ class Backend(Protocol):
     def committed(self, connection: Connection, token: Any) -> bool:
         """Return whether a transaction whose COMMIT failed was committed nevertheless.
 
-        No caller is answered before this is known. If it takes too long, the process ends.
+        No caller is answered before this is known, however long it takes.
         """
 
     def answer(self, exc: Exception) -> NamespaceError | None:

@@ -1,28 +1,36 @@
 """Fences an NFS server on PostgreSQL: a namespace has one, and it believes no lost change.
 
 The server holds an advisory lock for the life of the connection that it writes on. Each of its
-write transactions updates the row of ``fence``, so that row says which transaction was its last
-one: other processes write the rest of the namespace, also the volume row, but never this row.
-After a crash or a failover of the database, the row tells a committed transaction from a lost one.
-The transaction's number alone does not: a new primary uses it again. A server that lost the
-namespace or an answered change ends its process before it writes or answers.
+write transactions adds 1 to the number in the row of ``fence``: other processes write the rest of
+the namespace, also the volume row, but never this row. After a crash or a failover of the database,
+the number tells a committed transaction from a lost one. PostgreSQL's own number of a transaction
+does not: a new primary uses it again. A server that lost the namespace or an answered change ends
+its process before it writes or answers.
 """
 
 from __future__ import annotations
 
+import itertools
+import logging
 import os
-import secrets
 import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import psycopg
 
+from gateway import proc
 from gateway.errors import AnotherServer
+
+log = logging.getLogger("spillway.fence")
 
 SERVER_LOCK = 0x5350_5753
 """Key of pg_advisory_lock. The lock admits one NFS server of the namespace at a time."""
@@ -30,11 +38,11 @@ WAIT_SECONDS = 3.0
 """A server that died a moment ago still has a session until PostgreSQL notices."""
 PAUSE_SECONDS = 0.1
 NAME = "spillway-nfs"
-HOST_CHARACTERS_MAX = 32
+HOST_CHARACTERS_MAX = 20
 """PostgreSQL cuts application_name after 63 bytes."""
+MACHINE_CHARACTERS = 6
 
-_HISTORY = "substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)"
-"""The timeline. Each failover and each restore begins another one. The query fails on a standby."""
+_fences = itertools.count()
 _HOLDER = (
     "SELECT a.pid, a.application_name, a.backend_start"
     " FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid"
@@ -66,16 +74,24 @@ class Holder(NamedTuple):
         """Whether the session's program is known to run on another machine."""
         return self.is_server and self.name.split()[1] != _host()
 
+    @property
+    def is_dead(self) -> bool:
+        """Whether the session's program ran in this start of this machine, and has ended."""
+        if not self.is_server:
+            return False
+        _name, _host, pid, process = self.name.split()
+        if process[:MACHINE_CHARACTERS] != _machine():
+            return False
+        return process[MACHINE_CHARACTERS:].partition(".")[0] != _start_of(int(pid))
+
 
 class Begun(NamedTuple):
     """A write transaction of the server."""
 
     xid: str
-
-    @property
-    def xmin(self) -> str:
-        """The number of the transaction in ``xmin`` of a row that it wrote."""
-        return str(int(self.xid) % 2**32)
+    """Its number in PostgreSQL, which may be used again after a failover."""
+    number: int
+    """Its number in ``fence``."""
 
 
 def end_process(why: str) -> NoReturn:
@@ -101,12 +117,24 @@ def lock(connection: psycopg.Connection[Any], name: str) -> None:
     until = time.monotonic() + WAIT_SECONDS
     connection.execute("SELECT set_config('application_name', %s, false)", (name,))
     while not _try_lock(connection):
+        found = holder(connection)
+        if found is not None and found.is_dead:
+            # A session that waits for a synchronous standby outlives its program.
+            _end_session(connection, found)
         if time.monotonic() > until:
             raise AnotherServer(
-                f"another NFS server has this namespace ({holder(connection) or 'unknown'}): stop "
-                "it first; if its machine is gone, try again in 15 seconds"
+                f"another NFS server has this namespace ({found or 'unknown'}): stop it first; if "
+                "its machine is gone, try again in 15 seconds; if PostgreSQL waits for a "
+                "synchronous standby, start that standby or take it out of "
+                "synchronous_standby_names"
             )
         time.sleep(PAUSE_SECONDS)
+
+
+def _end_session(connection: psycopg.Connection[Any], found: Holder) -> None:
+    # A session of another role may not be ended: the refusal of the lock names it.
+    with suppress(psycopg.errors.InsufficientPrivilege):
+        connection.execute("SELECT pg_terminate_backend(%s)", (found.session,))
 
 
 def _try_lock(connection: psycopg.Connection[Any]) -> bool:
@@ -119,19 +147,41 @@ def _host() -> str:
     return name[:HOST_CHARACTERS_MAX] or "?"
 
 
+@cache
+def _machine() -> str:
+    """Return what no other machine has, nor another start of this one: hosts may share a name."""
+    started = Path("/proc/sys/kernel/random/boot_id").read_text()
+    # Containers of one machine share its id, and each has pids of its own.
+    return sha256(f"{started} {Path('/proc/self/ns/pid').readlink()}".encode()).hexdigest()[
+        :MACHINE_CHARACTERS
+    ]
+
+
+def _start_of(pid: int) -> str:
+    """Return when a process started, as the name of its session has it, or "" if it ended."""
+    ticks = proc.start_ticks(pid)
+    return "" if ticks is None else f"{ticks:x}"
+
+
 class Fence:
     """The guard of a process that became the namespace's NFS server."""
 
     def __init__(self) -> None:
-        self._name = f"{NAME} {_host()} {os.getpid()} {secrets.token_hex(3)}"
-        self._history = ""
+        process = f"{_machine()}{_start_of(os.getpid())}.{next(_fences)}"
+        self._name = f"{NAME} {_host()} {os.getpid()} {process}"
+        self._is_taken = False
         self._boot: int | None = None
-        self._last: str | None = None
-        """The last committed transaction, by the number that rows have in ``xmin``."""
+        self._answered = 0
+        """The number of the last transaction whose COMMIT was answered."""
+        self._on_loss: Callable[[], object] = lambda: None
 
-    def bind(self, boot: int) -> None:
-        """Require this count of starts in every write transaction from now on."""
+    def bind(self, boot: int, on_loss: Callable[[], object]) -> None:
+        """Require this count of starts in every write transaction from now on.
+
+        Parameters: on_loss, called before the process ends because an answered change is lost.
+        """
         self._boot = boot
+        self._on_loss = on_loss
 
     def take(self, connection: psycopg.Connection[Any]) -> None:
         """Take the namespace for the life of a connection. Raises AnotherServer at a start.
@@ -139,14 +189,15 @@ class Fence:
         Ends the process if another server has taken the namespace since, or if an answered change
         is lost.
         """
-        if not self._history:
+        if not self._is_taken:
             lock(connection, self._name)
-            self._history = _history(connection)
+            _boot, self._answered = _row(connection)
+            self._is_taken = True
             return
         found = holder(connection)
         if found is not None and found.name == self._name:
             # This is our own former session, whose end PostgreSQL has not noticed.
-            connection.execute("SELECT pg_terminate_backend(%s)", (found.session,))
+            _end_session(connection, found)
         try:
             lock(connection, self._name)
         except AnotherServer:
@@ -157,52 +208,73 @@ class Fence:
         self.prove(connection)
 
     def prove(self, connection: psycopg.Connection[Any]) -> None:
-        """End the process unless a new connection sees every change that was answered."""
-        if not self._history or (found := _history(connection)) == self._history:
+        """End the process unless a new connection sees every change that was answered.
+
+        The timeline does not tell: a database that was put back to an earlier moment may keep it.
+        """
+        if not self._is_taken:
             return
-        _boot, last = _last(connection)
-        if self._last is not None and last != self._last:
-            end_process(
-                "the namespace database was failed over or restored, and lacks changes that were "
-                "answered, or may lack them"
-            )
-        self._history = found
+        # A transaction that is answered after this line may be in the row or not.
+        answered = self._answered
+        boot, number = _row(connection)
+        self._require_start(boot)
+        if number < answered:
+            self._end_of_a_loss()
 
     def begin(self, connection: psycopg.Connection[Any], write_lock: int) -> Begun:
         """Begin a write transaction of the server, in one round trip."""
         cursor = connection.execute(
             f"BEGIN; SELECT pg_advisory_xact_lock({write_lock});"
             # The lock is held from here on: what is read now holds until the commit.
-            " UPDATE fence SET id = id"
-            " RETURNING (SELECT boot FROM volume), pg_current_xact_id()::text",
+            " UPDATE fence SET number = number + 1"
+            " RETURNING (SELECT boot FROM volume), pg_current_xact_id()::text, number",
             prepare=False,
         )
         cursor.nextset()
         cursor.nextset()
         row = cursor.fetchone()
         assert row is not None, "the row of the fence is missing"
-        boot, xid = row
-        if self._boot is not None and boot != self._boot:
-            end_process(
-                f"this is start {self._boot} and the namespace counts {boot}: another one has "
-                "taken it over"
-            )
-        return Begun(xid)
+        boot, xid, number = row
+        self._require_start(boot)
+        if number <= self._answered:
+            # The database was put back under this connection.
+            self._end_of_a_loss()
+        return Begun(xid, number)
 
     def wrote(self, begun: Begun) -> None:
         """Note that a transaction was committed."""
-        self._last = begun.xmin
+        self._answered = begun.number
 
     def fate(self, connection: psycopg.Connection[Any], begun: Begun) -> bool | None:
-        """Return whether a transaction was committed, or None while that is not known."""
-        status = _status(connection, begun)
-        if status == "in progress":
+        """Return whether a transaction was committed, or None while it is in progress."""
+        if _status(connection, begun) == "in progress":
             return None
-        boot, last = _last(connection)
-        if last == begun.xmin and boot == (self._boot or boot):
-            return True
-        # The number may belong to another transaction by now: it proves a loss, not a commit.
-        return None if status is None or status == "committed" else False
+        # The state is not believed further: PostgreSQL's number may be another transaction's.
+        boot, number = _row(connection)
+        self._require_start(boot)
+        return number >= begun.number
+
+    def _require_start(self, boot: int) -> None:
+        """End the process if the namespace counts another start than this one."""
+        if self._boot is None or boot == self._boot:
+            return
+        if boot < self._boot:
+            self._end_of_a_loss()
+        end_process(
+            f"this is start {self._boot} and the namespace counts {boot}: another one has taken "
+            "it over"
+        )
+
+    def _end_of_a_loss(self) -> NoReturn:
+        try:
+            self._on_loss()
+        except Exception:
+            # The process must end all the same. The next start compares the databases.
+            log.exception("cannot note that the namespace database lacks changes")
+        end_process(
+            "the namespace database was failed over or restored, and lacks changes that were "
+            "answered"
+        )
 
 
 def _status(connection: psycopg.Connection[Any], begun: Begun) -> str | None:
@@ -213,14 +285,8 @@ def _status(connection: psycopg.Connection[Any], begun: Begun) -> str | None:
     return None if row is None else row[0]
 
 
-def _history(connection: psycopg.Connection[Any]) -> str:
-    row = connection.execute(f"SELECT {_HISTORY}").fetchone()
-    assert row is not None
-    return str(row[0])
-
-
-def _last(connection: psycopg.Connection[Any]) -> tuple[int, str]:
-    """Return the count of starts, and the last transaction of a server."""
-    row = connection.execute("SELECT boot, fence.xmin::text FROM volume, fence").fetchone()
+def _row(connection: psycopg.Connection[Any]) -> tuple[int, int]:
+    """Return the count of starts, and the number of the last transaction of a server."""
+    row = connection.execute("SELECT boot, number FROM volume, fence").fetchone()
     assert row is not None, "the row of the volume or of the fence is missing"
     return row[0], row[1]

@@ -80,6 +80,9 @@ class Fence(Base):
 
     __tablename__ = "fence"
     id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    number: Mapped[int] = mapped_column(server_default="0")
+    """Counts these transactions. A database with a smaller number than the server has answered
+    lacks changes."""
     __table_args__ = (CheckConstraint("id = 1", name="one_row"),)
 
 

@@ -3,13 +3,16 @@
 Write transactions take one advisory lock first, so that they run one after the other as on SQLite:
 a check that reads in a transaction holds until its commit. Every connection is to a server that
 accepts writes. A lost connection is TryAgain, which becomes NFS4ERR_DELAY. The fate of a COMMIT
-without an answer is looked up: a client that repeats a rename that happened would get ENOENT.
+without an answer is looked up: a client that repeats a rename that happened would get ENOENT. Until
+it is known no change is made, and bytes of open files are served.
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import psycopg
@@ -18,8 +21,11 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.engine import URL, Dialect
 
 from gateway.db import fence
+from gateway.db.lineage import Lineage
 from gateway.db.url import safe
 from gateway.errors import NamespaceError, NoSpace, SchemaError, TryAgain
+
+log = logging.getLogger("spillway.db")
 
 T = TypeVar("T")
 
@@ -33,8 +39,10 @@ PostgreSQL keeps the locks of a machine that is gone."""
 ANSWER_SECONDS = 15.0
 """The longest wait of the NFS server for a statement. PostgreSQL's wait for a lock is shorter."""
 PAUSE_MAX_SECONDS = 5.0
-OUTCOME_DEADLINE_SECONDS = 30.0
-OUTCOME_PAUSE_SECONDS = 0.2
+OUTCOME_PAUSES_SECONDS = (0.2, 2.0)
+"""The first and the longest pause between two questions for the fate of a COMMIT."""
+SAID_SECONDS = (5.0, 60.0)
+"""The log says after the first of these times that a COMMIT is in doubt, then after the second."""
 
 _KEEPALIVE = {
     "keepalives_idle": SILENCE_SECONDS // 2,
@@ -55,6 +63,15 @@ _OPTIONS = " ".join(
         f"tcp_user_timeout={SILENCE_SECONDS}s",
         *(f"tcp_{name}={value}" for name, value in _KEEPALIVE.items()),
     )
+)
+_LINEAGE = (
+    "SELECT (SELECT system_identifier FROM pg_control_system()) || '/' || 'volume'::regclass::oid,"
+    " ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int"
+)
+"""The second is the timeline: each failover and each restore of the cluster begins another one."""
+_UNFINISHED = (
+    "PostgreSQL has not finished a COMMIT, and all changes wait: start the synchronous standby "
+    "that it waits for, or take it out of synchronous_standby_names; else look at its disk"
 )
 _READ_ONLY = (b"in_hot_standby", b"default_transaction_read_only")
 
@@ -167,9 +184,14 @@ class Postgres:
             self._limit(connection)
         self._fence.take(connection)
 
-    def bind(self, boot: int) -> None:
+    def bind(self, boot: int, on_loss: Callable[[], object]) -> None:
         assert self._fence is not None
-        self._fence.bind(boot)
+        self._fence.bind(boot, on_loss)
+
+    def lineage(self, connection: psycopg.Connection[Any]) -> Lineage:
+        row = connection.execute(_LINEAGE).fetchone()
+        assert row is not None
+        return Lineage(*row)
 
     def lock(self, connection: psycopg.Connection[Any]) -> None:
         fence.lock(connection, "spillway")
@@ -190,25 +212,32 @@ class Postgres:
         self._fence.wrote(begun)
 
     def committed(self, connection: psycopg.Connection[Any], begun: fence.Begun) -> bool:
-        """Ask until the fate is known. Ends the process if it is not known in time."""
+        """Ask until the fate is known, as long as it takes. The caller's changes and all that come
+        after them wait. Ends the process if another server has taken the namespace over."""
         # PostgreSQL may still have this connection: nothing more may happen on it.
         connection.close()
-        until = time.monotonic() + OUTCOME_DEADLINE_SECONDS
-        while (fate := self._fate(begun)) is None:
-            if time.monotonic() > until:
-                fence.end_process(
-                    "the namespace database did not say within "
-                    f"{OUTCOME_DEADLINE_SECONDS:g} s whether a change was committed"
-                )
-            time.sleep(OUTCOME_PAUSE_SECONDS)
+        began = time.monotonic()
+        pause, longest = OUTCOME_PAUSES_SECONDS
+        say_at, say_again = SAID_SECONDS
+        while isinstance(fate := self._fate(begun), str):
+            waited = time.monotonic() - began
+            if waited >= say_at:
+                log.warning("%s; it has taken %.0f s so far", fate, waited)
+                say_at = waited + say_again
+            time.sleep(pause)
+            pause = min(2 * pause, longest)
         return fate
 
-    def _fate(self, begun: fence.Begun) -> bool | None:
+    def _fate(self, begun: fence.Begun) -> bool | str:
+        """Return whether a transaction was committed, or why that is not known."""
         assert self._fence is not None
-        with suppress(*self.broken), self._open() as asking:
-            self._limit(asking)
-            return self._fence.fate(asking, begun)
-        return None
+        try:
+            with self._open() as asking:
+                self._limit(asking)
+                fate = self._fence.fate(asking, begun)
+        except self.broken as exc:
+            return f"a change is in doubt, and all changes wait: {self.answer(exc)}"
+        return _UNFINISHED if fate is None else fate
 
     def answer(self, exc: Exception) -> NamespaceError | None:
         if isinstance(exc, psycopg.errors.DiskFull):

@@ -24,13 +24,15 @@ from gateway.db.compiled import Session, Statement
 from gateway.db.engine import Connection, Database
 from gateway.db.named import Named
 from gateway.db.tally import Tally
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, TryAgain
 from gateway.types import Attr
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 RESERVE_BLOCK = 4096
+LAST_SECONDS = 5.0
+"""A server that stops waits so long for a commit that is under way."""
 
 
 @dataclass(slots=True)
@@ -189,6 +191,7 @@ class Writer:
         self.named = Named()
         """The checkpoints that links name. The caller fills it before clients are served."""
         self._committing = threading.Lock()
+        self._is_ended = False
 
     def run(
         self, function: Callable[Concatenate[Tx, P], T], /, *args: P.args, **named: P.kwargs
@@ -208,20 +211,48 @@ class Writer:
         Returns after the transaction is on stable storage. Each operation has its outcome then.
         """
         with self._committing:
-            try:
-                with self._database.backend.turn(first=True):
-                    self._transact(operations)
-                self._ids.spent(len(operations))
-            except BaseException as exc:
-                self._ids.forget()
-                error = self._answer(exc)
-                for operation in operations:
-                    operation.result = None
-                    operation.error = error
+            self._run_locked(operations)
 
-    def bind(self, boot: int) -> None:
-        """End the process, instead of any change, once another server has been started."""
-        self._database.backend.bind(boot)
+    def run_last(self, function: Callable[[Tx], T]) -> T:
+        """Run one operation as ``run`` does. If it succeeds, nothing is committed after it.
+
+        Raises TryAgain also if the fate of a commit is still not known.
+        """
+        operation = Operation(function)
+        if not self._committing.acquire(timeout=LAST_SECONDS):
+            raise TryAgain("the fate of a commit is not known")
+        try:
+            self._run_locked([operation])
+            self._is_ended = operation.error is None
+        finally:
+            self._committing.release()
+        return operation.outcome()
+
+    def forget_numbers(self) -> None:
+        """Reserve new inode numbers and cookies at the next change: other ones are known to be in
+        use."""
+        self._ids.forget()
+
+    def _run_locked(self, operations: Sequence[Operation[Any]]) -> None:
+        try:
+            if self._is_ended:
+                raise TryAgain("the NFS server stops")
+            with self._database.backend.turn(first=True):
+                self._transact(operations)
+            self._ids.spent(len(operations))
+        except BaseException as exc:
+            self._ids.forget()
+            error = self._answer(exc)
+            for operation in operations:
+                operation.result = None
+                operation.error = error
+
+    def bind(self, boot: int, on_loss: Callable[[], object]) -> None:
+        """End the process, instead of any change, once another server has been started.
+
+        Parameters: on_loss, called before the process ends because answered changes are lost.
+        """
+        self._database.backend.bind(boot, on_loss)
 
     def close(self) -> None:
         """Close the connection. No operation may be under way."""

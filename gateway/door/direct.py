@@ -88,7 +88,9 @@ class Direct:
             case Op.SETATTR if cred.uid == 0:
                 return Operation(setattr_, ino, wanted)
             case Op.EVICT:
-                return Operation(residency.evict, ino, change)
+                attr = self._namespace.getattr(ino)
+                found = self._namespace.files.look(ino, attr.epoch)
+                return Operation(residency.evict, ino, change, found)
         return None
 
     def _answer(self, request: Request, operation: Operation[Any] | None) -> Answer:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum, auto
 from itertools import islice
 from typing import NamedTuple
@@ -34,7 +35,7 @@ from gateway.data.stamp import Stamp
 from gateway.db import journal
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b, given_numbers, numbers_of
-from gateway.db.engine import Database
+from gateway.db.engine import Connection, Database
 from gateway.db.writer import Effects, Ids, Tx
 from gateway.errors import IdentityError
 from gateway.namespace import content, identity
@@ -64,7 +65,10 @@ _FILES_AFTER = Statement(
         sql.inode.c.mtime_ns,
         sql.inode.c.write_open,
         sql.inode.c.content_version > sql.inode.c.drained_version,
+        sql.inode.c.ctime_ns,
+        func.coalesce(sql.last_read.c.read_ns, literal_column("0")),
     )
+    .select_from(sql.inode.outerjoin(sql.last_read, sql.last_read.c.ino == sql.inode.c.ino))
     .where(
         sql.IS_REGULAR,
         sql.IS_RESIDENT,
@@ -75,6 +79,26 @@ _FILES_AFTER = Statement(
     .order_by(sql.inode.c.ino)
     .limit(b("most"))
 )
+_INOS_AFTER = Statement(
+    select(sql.inode.c.ino)
+    .where(sql.inode.c.ino > b("after"))
+    .order_by(sql.inode.c.ino)
+    .limit(b("most"))
+)
+_STEP_CHANGES = Statement(
+    update(sql.inode)
+    .where(sql.inode.c.ino > b("after"), sql.inode.c.ino <= b("last"))
+    .values(change=sql.inode.c.change + b("step"))
+)
+"""Moves ``change`` past every value that clients can have seen of lost changes. Otherwise the next
+changes would have the same values, and clients would believe what they remember."""
+_EPOCH_PASSED = Statement(
+    update(sql.inode)
+    .where(sql.inode.c.ino == b("the_ino"), sql.IS_ABSENT, sql.inode.c.epoch == b("the_epoch"))
+    .values(epoch=sql.inode.c.epoch + 1)
+)
+"""Lets an absent file have another data file than the one that is moved away. The hydrator may
+still have that one open."""
 _RESIDENT_OF = Statement(
     select(sql.inode.c.ino, sql.inode.c.epoch).where(
         sql.IS_REGULAR, sql.IS_RESIDENT, sql.inode.c.ino.in_(select(given_numbers("inos").c.value))
@@ -103,7 +127,7 @@ _TAKE_BYTES = Statement(
         mtime_ns=b("mtime_ns"),
         ctime_ns=b("now_ns"),
         drain_after_ns=b("now_ns"),
-        change=sql.inode.c.change + (1 << 32),
+        change=sql.inode.c.change + content.CRASH_CHANGE_STEP,
         content_version=sql.inode.c.content_version + 1,
     )
 )
@@ -194,6 +218,16 @@ class _Row(NamedTuple):
     mtime_ns: int
     write_open: int
     is_dirty: bool
+    ctime_ns: int
+    read_ns: int
+
+    def knows(self, found: os.stat_result) -> bool:
+        """Return whether the bytes of a data file were there when the row was last written.
+
+        The row may have another mtime where a client set it, which moved the ctime, or where the
+        bytes came back from the bucket, which counts as a read.
+        """
+        return found.st_mtime_ns <= max(self.mtime_ns, self.ctime_ns, self.read_ns)
 
 
 def adopt_files(
@@ -209,42 +243,80 @@ def adopt_files(
     """
     connection = database.connect(for_writing=True)
     try:
-        session = Session(connection, database.dialect)
-        found, stamped = identity.of(session), stamp.read(files.root)
+        around = identity.surroundings(database, connection, files)
+        found, stamped, lineage = around
         if stamped is not None and stamped.fs_id != found.fs_id.hex():
             raise IdentityError(
                 f"{files.root} belongs to another namespace: give this one a directory of its own"
             )
         marks = () if stamped is None else stamped.marks
-        age = _age(found.mark, marks)
-        with database.transaction(connection):
-            # A restored database would otherwise hand out the numbers of these files again.
-            largest = max((ino for ino, _epoch in files.walk()), default=0)
-            session.run(_NUMBERS_ABOVE, largest=largest)
-            session.run(_PRESENCE_FORGET)
-            if age is not _Age.SAME:
-                session.run(_ELAPSED_FORGET)
-                session.run(_KEEP_IN_TRASH)
-        aside = _set_others_aside(session, files)
-        adopted = _compare(database, connection, files, age, is_verified)
-        adopted = adopted._replace(aside=adopted.aside + aside)
-        with database.transaction(connection):
-            journal.forget_readers(session)
+        age = _Age.OLDER if around.may_lack_changes else _age(found.mark, marks)
+        adopted = _adopt(database, connection, files, age, is_verified)
         mark = max((found.mark, *marks)) + 1
         bound = Stamp(
             found.fs_id.hex(),
             (found.gateway or secrets.token_bytes(16)).hex(),
             (found.mark, mark),
             stamp.directory_of(files.root),
+            lineage,
         )
         # From here on the data files are adopted. After a crash the database has one of both marks.
         stamp.write(files.root, bound)
+        session = Session(connection, database.dialect)
         with database.transaction(connection):
             session.run(sql.MARK, gateway=bytes.fromhex(bound.gateway), mark=mark)
         stamp.write(files.root, bound._replace(marks=(mark,)))
         return adopted
     finally:
         connection.close()
+
+
+def compare_files(database: Database, files: DataFiles) -> Adopted:
+    """Do what ``adopt_files`` does for an older database, without reading bytes, for a database
+    that lost its last changes in a failover. No client is served meanwhile.
+
+    Raises TryAgain, OSError.
+    """
+    connection = database.connect(for_writing=True)
+    try:
+        return _adopt(database, connection, files, _Age.OLDER, None)
+    finally:
+        connection.close()
+
+
+def _adopt(
+    database: Database,
+    connection: Connection,
+    files: DataFiles,
+    age: _Age,
+    is_verified: Callable[[int], bool] | None,
+) -> Adopted:
+    session = Session(connection, database.dialect)
+    with database.transaction(connection):
+        # An older database would otherwise hand out the numbers of these files again.
+        largest = max((ino for ino, _epoch in files.walk()), default=0)
+        session.run(_NUMBERS_ABOVE, largest=largest)
+        session.run(_PRESENCE_FORGET)
+        if age is not _Age.SAME:
+            session.run(_ELAPSED_FORGET)
+            session.run(_KEEP_IN_TRASH)
+    if age in (_Age.OLDER, _Age.UNKNOWN):
+        _step_changes(database, connection)
+    aside = _set_others_aside(database, connection, files)
+    adopted = _compare(database, connection, files, age, is_verified)
+    with database.transaction(connection):
+        journal.forget_readers(session)
+    return adopted._replace(aside=adopted.aside + aside)
+
+
+def _step_changes(database: Database, connection: Connection) -> None:
+    session = Session(connection, database.dialect)
+    after = 0
+    while rows := session.all(_INOS_AFTER, after=after, most=PAGE):
+        with database.transaction(connection):
+            step = content.CRASH_CHANGE_STEP
+            session.run(_STEP_CHANGES, after=after, last=rows[-1][0], step=step)
+        after = rows[-1][0]
 
 
 def _age(mark: int, marks: tuple[int, ...]) -> _Age:
@@ -258,10 +330,10 @@ def _age(mark: int, marks: tuple[int, ...]) -> _Age:
 
 def _compare(
     database: Database,
-    connection: object,
+    connection: Connection,
     files: DataFiles,
     age: _Age,
-    is_verified: Callable[[int], bool],
+    is_verified: Callable[[int], bool] | None,
 ) -> Adopted:
     """Compare rows and data files, a page of rows to a transaction."""
     session = Session(connection, database.dialect)
@@ -287,16 +359,25 @@ def _compare(
         for row in replaced:
             files.set_aside(row.ino, row.epoch)
             aside += 1
+        for row, found, verdict in judged:
+            if verdict is _Verdict.KEPT and not row.write_open and found is not None:
+                # An eviction compares the times once more. Without it the file stays on the disk.
+                with suppress(OSError):
+                    files.set_mtime(row.ino, row.epoch, row.mtime_ns)
         looked, after = looked + len(rows), rows[-1].ino
     return Adopted(looked, damaged, taken, absent, aside)
 
 
 def _judge(
-    row: _Row, files: DataFiles, age: _Age, is_verified: Callable[[int], bool]
+    row: _Row, files: DataFiles, age: _Age, is_verified: Callable[[int], bool] | None
 ) -> tuple[os.stat_result | None, _Verdict]:
     """Return the data file of a row, if there is one, and what becomes of the file."""
-    path = files.path(row.ino, row.epoch)
-    found = path.stat() if path.exists() else None
+    try:
+        found: os.stat_result | None = files.path(row.ino, row.epoch).stat()
+    except FileNotFoundError:
+        found = None
+    except OSError:
+        return None, _Verdict.DAMAGED
     if found is None:
         # A file may have no data file before it has bytes. A backup knows no bytes that came
         # later: the next start would seal an empty file, and the drain send it over the object.
@@ -307,13 +388,18 @@ def _judge(
     if row.write_open:
         return found, _Verdict.KEPT  # the next start seals what it has
     has_its_size = found.st_size == row.size
-    if age in (_Age.SAME, _Age.UNKNOWN):
-        return found, _Verdict.KEPT if has_its_size else _Verdict.DAMAGED
+    if age in (_Age.SAME, _Age.UNKNOWN) and not has_its_size:
+        return found, _Verdict.DAMAGED
+    if age is _Age.UNKNOWN or (age is _Age.SAME and row.knows(found)):
+        return found, _Verdict.KEPT
     # Only the time shows a rewrite of the same length. It differs too where a client set it, or
     # where the file came back from the bucket.
-    if has_its_size and (found.st_mtime_ns == row.mtime_ns or is_verified(row.ino)):
+    if has_its_size and (
+        found.st_mtime_ns == row.mtime_ns
+        or (row.knows(found) if is_verified is None else is_verified(row.ino))
+    ):
         return found, _Verdict.KEPT
-    return found, _Verdict.TAKEN if age is _Age.OLDER else _Verdict.LOST
+    return found, _Verdict.LOST if age is _Age.NEWER else _Verdict.TAKEN
 
 
 def _reason(row: _Row, files: DataFiles, found: os.stat_result | None) -> str:
@@ -326,22 +412,27 @@ def _reason(row: _Row, files: DataFiles, found: os.stat_result | None) -> str:
     return f"data file {path} {there}, {row.size} bytes expected"
 
 
-def _set_others_aside(session: Session, files: DataFiles) -> int:
+def _set_others_aside(database: Database, connection: Connection, files: DataFiles) -> int:
     """Move away every data file that is not that of a resident row. Returns how many.
 
     The hydrator writes into the data file of an absent file's epoch. If the database is older, a
     client may have written into that one since, or into one of a later epoch, which the row gets
     again. If the disk is older, it may lack blocks that the database believed in.
     """
+    session = Session(connection, database.dialect)
     moved = 0
     found = files.walk()
     while page := list(islice(found, PAGE)):
         inos = numbers_of({ino for ino, _epoch in page})
         resident = set(map(tuple, session.all(_RESIDENT_OF, inos=inos)))
-        for ino, epoch in page:
-            if (ino, epoch) not in resident:
-                files.set_aside(ino, epoch)
-                moved += 1
+        others = [one for one in page if one not in resident]
+        if others:
+            with database.transaction(connection):
+                rows = [{"the_ino": ino, "the_epoch": epoch} for ino, epoch in others]
+                session.run_each(_EPOCH_PASSED, rows)
+        for ino, epoch in others:
+            files.set_aside(ino, epoch)
+            moved += 1
     return moved
 
 

@@ -6,6 +6,7 @@ Reads use pooled connections. A change is an ``Operation`` of a function of this
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -21,6 +22,7 @@ from gateway.db.writer import Operation, Writer
 from gateway.errors import NotFound
 from gateway.namespace import (
     acknowledged,
+    adopt,
     identity,
     lookup,
     naming,
@@ -32,6 +34,8 @@ from gateway.namespace import (
 from gateway.namespace.reserved import Installed
 from gateway.settings import Settings
 from gateway.types import GATEWAY_CRED, Attr, Cred, Dirent, SetAttr
+
+log = logging.getLogger("spillway.namespace")
 
 NS = 1_000_000_000
 
@@ -52,7 +56,9 @@ class Namespace:
         try:
             # This check comes before any change: recovery would change the files of another disk.
             self.boot = self._mark.begin(volume.boot)
-            self._writer.bind(self.boot.boot)
+            self._writer.bind(self.boot.boot, self._mark.note_loss)
+            if self._mark.is_behind:
+                self._compare_files()
             reclaim_ns = (settings.nfs.lease_seconds + settings.nfs.grace_seconds) * NS
             self.recovered = volume.recover(self._writer, self.files, reclaim_ns)
             self._writer.run(reserved.ensure, self.boot.generation)
@@ -61,7 +67,7 @@ class Namespace:
             self._install = reserved.Install(self._writer, self.files, self.boot.generation)
             self.files.clear_incoming()
         except BaseException:
-            self.close()
+            self._release()
             raise
         self.commits = self._writer.tally
         """The counts of the committed transactions."""
@@ -69,8 +75,30 @@ class Namespace:
         """The time for which the drain leaves a sealed file alone."""
         self.acknowledge = Acknowledge(settings.acknowledge.rule, settings.drain.hold_patterns)
 
+    def _compare_files(self) -> None:
+        """Compare the data files with a database that may lack the last changes."""
+        log.warning(
+            "the namespace database was failed over and may lack the last changes: the data files "
+            "are compared with it before clients are served"
+        )
+        found = adopt.compare_files(self._database, self.files)
+        self._writer.forget_numbers()
+        self._mark.compared()
+        log.warning(
+            "%d files were compared with the namespace database: %d have newer bytes and are "
+            "drained again, %d are fetched from the bucket, %d are damaged; %d data files were "
+            "moved to %s",
+            *(found.files, found.taken, found.absent, found.damaged, found.aside),
+            self.files.aside,
+        )
+
     def close(self) -> None:
-        """Close the database."""
+        """Stop: move the mark, so that no older copy of the database passes for this one, and close
+        the database. Changes that come later are TryAgain."""
+        self._mark.stop()
+        self._release()
+
+    def _release(self) -> None:
         self._writer.close()
         self._database.close()
 

@@ -14,7 +14,7 @@ from sqlalchemy import text
 from gateway.data.layout import DataFiles
 from gateway.db import journal
 from gateway.db.compiled import Session, Statement
-from gateway.db.engine import Database
+from gateway.db.engine import Connection, Database
 from gateway.db.models import RESERVED_INO, ROOT_INO, TRASH_INO
 from gateway.db.writer import Effects, Ids, Tx
 from gateway.errors import IdentityError
@@ -231,7 +231,7 @@ def check(database: Database, files: DataFiles, *, repair: bool = False) -> list
     connection = database.connect(for_writing=True)
     try:
         session = Session(connection, database.dialect)
-        found = list(_check_identity(session, files))
+        found = list(_check_identity(database, connection, files))
         for (ino,) in session.all(NAMELESS):
             if repair:
                 with database.transaction(connection):
@@ -253,10 +253,12 @@ def check(database: Database, files: DataFiles, *, repair: bool = False) -> list
         connection.close()
 
 
-def _check_identity(session: Session, files: DataFiles) -> Iterator[Problem]:
+def _check_identity(
+    database: Database, connection: Connection, files: DataFiles
+) -> Iterator[Problem]:
     """Yield a problem if database and data files do not belong together."""
     try:
-        identity.require_files(session, files)
+        identity.require_files(database, connection, files)
     except IdentityError as exc:
         yield Problem("stamp", str(exc), "")
 

@@ -7,15 +7,21 @@ data files, has an older mark and is refused before anything is read or changed.
 
 A mark moves in three steps. The stamp gets the old and the new number, then the database gets the
 new one, then the stamp gets the new one alone. A crash leaves a stamp with the database's number.
+
+A stop moves the mark too, and the stamp says that nothing was committed after it. After a crash the
+mark may be a minute old. So another copy of the database with the same mark is refused, and after a
+failover of PostgreSQL the start compares the data files with the rows (``gateway.namespace.adopt``)
+before anything is served, sealed or evicted: the standby may lack the last changes.
 """
 
 from __future__ import annotations
 
 import logging
 import secrets
+import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from gateway import atomic, clock
 from gateway.data import stamp
@@ -24,7 +30,8 @@ from gateway.data.stamp import Stamp
 from gateway.db import schema
 from gateway.db import statements as sql
 from gateway.db.compiled import Session
-from gateway.db.engine import Database
+from gateway.db.engine import Connection, Database
+from gateway.db.lineage import Lineage
 from gateway.db.writer import Tx, Writer
 from gateway.errors import GatewayError, IdentityError
 from gateway.settings import BucketSettings, Settings
@@ -34,6 +41,7 @@ log = logging.getLogger("spillway.identity")
 T = TypeVar("T")
 
 MARK_SECONDS = 60.0
+STOP_SECONDS = 5.0
 READINGS = 3
 SAMPLE = 16
 """The number of files whose bytes are looked for if the database names no gateway yet."""
@@ -49,6 +57,23 @@ class Identity(NamedTuple):
     prefix: str | None
 
 
+class Surroundings(NamedTuple):
+    """What a namespace and the data files say of each other."""
+
+    identity: Identity
+    stamped: Stamp | None
+    lineage: Lineage
+
+    @property
+    def may_lack_changes(self) -> bool:
+        """Whether the database may lack changes that the data files have."""
+        stamped, lineage = self.stamped, self.lineage
+        return stamped is not None and (
+            stamped.is_behind
+            or (_is_unsure(stamped) and stamped.lineage != (lineage.origin, lineage.branch))
+        )
+
+
 def of(session: Session) -> Identity:
     """Return the identity of a namespace."""
     row = session.one(sql.IDENTITY)
@@ -56,11 +81,23 @@ def of(session: Session) -> Identity:
     return Identity(*row)
 
 
-def problem(found: Identity, stamped: Stamp | None, directory: int) -> str | None:
+def surroundings(database: Database, connection: Connection, files: DataFiles) -> Surroundings:
+    """Read what database and data files say of each other. Raises IdentityError, OSError."""
+    found = of(Session(connection, database.dialect))
+    return Surroundings(found, stamp.read(files.root), database.backend.lineage(connection))
+
+
+def _is_unsure(stamped: Stamp) -> bool:
+    """Return whether changes may have been committed after the mark."""
+    return stamped.lineage is not None and not stamped.is_stopped
+
+
+def problem(around: Surroundings, directory: int) -> str | None:
     """Return why data files are not those of a namespace, with the remedy, or None if they are.
 
     Parameters: directory, the inode number of the directory of the data files.
     """
+    found, stamped, _lineage = around
     if stamped is None:
         return (
             "has no stamp: its disk is not mounted, or it is another directory: mount the disk or "
@@ -80,12 +117,28 @@ def problem(found: Identity, stamped: Stamp | None, directory: int) -> str | Non
             "is a copy of the data files: a gateway may be running on the original; if that one "
             "is gone for good: spillway adopt files"
         )
-    if found.mark in stamped.marks:
-        return None
-    if found.mark < max(stamped.marks):
+    return _problem_of_time(around, stamped)
+
+
+def _problem_of_time(around: Surroundings, stamped: Stamp) -> str | None:
+    """Return why data files are of another time than a namespace, or None if they are not."""
+    mark = around.identity.mark
+    is_same = stamped.lineage is None or stamped.lineage[0] == around.lineage.origin
+    if mark in stamped.marks:
+        if is_same or not _is_unsure(stamped):
+            return None
         return (
-            "is newer than the database, which was restored from a backup: put the newer database "
-            "back, or run: spillway fsck --repair, then: spillway adopt files"
+            "may be newer than the database, which is a copy or was restored from a backup: the "
+            "gateway was not stopped before that: put the database back that it had, or run: "
+            "spillway fsck --repair, then: spillway adopt files"
+        )
+    if mark < max(stamped.marks):
+        if stamped.is_behind and is_same:
+            return None  # a running server saw the failover that lost the mark
+        return (
+            "is newer than the database, which was restored from a backup, or failed over while "
+            "the gateway did not run: put the newer database back, or run: spillway fsck --repair, "
+            "then: spillway adopt files"
         )
     return (
         "is older than the database: it is an old snapshot of the disk: put the newer disk back, "
@@ -93,18 +146,18 @@ def problem(found: Identity, stamped: Stamp | None, directory: int) -> str | Non
     )
 
 
-def require_files(session: Session, files: DataFiles) -> Identity:
-    """Return the identity of a namespace whose data files are there. Raises IdentityError."""
-    found = of(session)
-    stamped = stamp.read(files.root)
-    if found.gateway is None and not _is_taken(found, stamped, files):
-        _require_bytes(session, files)
-        return found
+def require_files(database: Database, connection: Connection, files: DataFiles) -> Surroundings:
+    """Return the surroundings of a namespace whose data files are there. Raises IdentityError."""
+    around = surroundings(database, connection, files)
+    found = around.identity
+    if found.gateway is None and not _is_taken(found, around.stamped, files):
+        _require_bytes(Session(connection, database.dialect), files)
+        return around
     directory = stamp.directory_of(files.root) if files.root.is_dir() else 0
-    why = problem(found, stamped, directory)
+    why = problem(around, directory)
     if why is not None:
         raise IdentityError(f"{files.root} {why}")
-    return found
+    return around
 
 
 def _is_taken(found: Identity, stamped: Stamp | None, files: DataFiles) -> bool:
@@ -147,7 +200,7 @@ def _require(database: Database, files: DataFiles) -> None:
     for attempt in range(READINGS):
         try:
             with database.reader() as connection:
-                require_files(Session(connection, database.dialect), files)
+                require_files(database, connection, files)
             return
         except IdentityError:
             if attempt == READINGS - 1:
@@ -210,9 +263,16 @@ class Mark:
         self._database = database
         self._writer = writer
         self._files = files
-        self._identity: Identity
+        self._stamped: Stamp | None = None
+        self._stamping = threading.Lock()
+        self._moving: threading.Thread | None = None
+        self._gateway = b""
+        self._mark = 0
+        self._lineage: Lineage
         self._commits = 0
         self._moved_seconds = 0.0
+        self.is_behind = False
+        """Whether the database may lack changes: the data files must be compared with it."""
 
     def begin(self, start: Callable[[Tx], T]) -> T:
         """Check that the data files are the namespace's, then run a start and move the mark.
@@ -221,19 +281,47 @@ class Mark:
         gateway's id. Raises IdentityError, OSError.
         """
         with self._database.reader() as connection:
-            session = Session(connection, self._database.dialect)
-            self._identity = require_files(session, self._files)
-        if self._identity.gateway is None:
+            around = require_files(self._database, connection, self._files)
+        found, stamped, self._lineage = around
+        self.is_behind = around.may_lack_changes
+        # After a failover that lost a mark, its number is not given again.
+        self._mark = max((found.mark, *(stamped.marks if stamped and self.is_behind else ())))
+        gateway = found.gateway
+        if gateway is None:
             # An interrupted first start may have written the stamp already.
-            stamped = stamp.read(self._files.root)
             gateway = secrets.token_bytes(16)
-            if stamped is not None and stamped.fs_id == self._identity.fs_id.hex():
+            if stamped is not None and stamped.fs_id == found.fs_id.hex():
                 gateway = bytes.fromhex(stamped.gateway)
-            self._identity = self._identity._replace(gateway=gateway)
+        self._gateway = gateway
+        self._stamped = Stamp(
+            found.fs_id.hex(),
+            gateway.hex(),
+            (self._mark,),
+            stamp.directory_of(self._files.root),
+            self._lineage,
+            is_behind=self.is_behind,
+        )
         return self._move(start)
+
+    def compared(self) -> None:
+        """Note that the data files were compared with the rows. Raises OSError."""
+        self.is_behind = False
+        self._stamp(is_behind=False)
+
+    def note_loss(self) -> None:
+        """Have the next start compare the data files with a database that lacks changes.
+
+        The caller ends the process: nothing else writes the stamp any more. Raises OSError.
+        """
+        self._stamping.acquire()
+        if self._stamped is not None:
+            stamp.write(self._files.root, self._stamped._replace(is_behind=True))
 
     def keep(self, beside: Callable[[Tx], object]) -> None:
         """Move the mark if something was committed and the last move is a minute ago.
+
+        Returns at once: the caller watches over the disk, and a commit may be in doubt for as long
+        as the database is away.
 
         Parameters: beside, what is done in the same transaction.
         """
@@ -241,36 +329,52 @@ class Mark:
             return
         if clock.monotonic_seconds() - self._moved_seconds < MARK_SECONDS:
             return
+        if self._moving is None or not self._moving.is_alive():
+            self._moving = threading.Thread(
+                target=self._try_to_move, args=(beside,), name="mark", daemon=True
+            )
+            self._moving.start()
+
+    def _try_to_move(self, beside: Callable[[Tx], object]) -> None:
         try:
             self._move(beside)
         except (OSError, GatewayError) as exc:
             # The next minute tries again. Until then a restored database may look like this one.
             log.warning("cannot move the mark of database and data files: %s", exc)
 
-    def _move(self, beside: Callable[[Tx], T]) -> T:
-        before = self._identity.mark
-        gateway = self._identity.gateway
+    def stop(self) -> None:
+        """Move the mark for the last time. After this the writer commits nothing."""
+        if self._stamped is None or self.is_behind:
+            return
+        if self._moving is not None:
+            self._moving.join(STOP_SECONDS)
+        try:
+            self._move(lambda _tx: None, self._writer.run_last)
+            self._stamp(is_stopped=True)
+        except (OSError, GatewayError) as exc:
+            log.warning("stopped as after a crash: cannot move the mark: %s", exc)
+
+    def _move(self, beside: Callable[[Tx], T], run: Any = None) -> T:
+        before = self._mark
 
         def move_mark(tx: Tx) -> T:
-            tx.run(sql.MARK, gateway=gateway, mark=before + 1)
+            tx.run(sql.MARK, gateway=self._gateway, mark=before + 1)
             return beside(tx)
 
         # The stamp has both numbers until the commit is known: its answer may be lost.
-        self._stamp(before, before + 1)
-        result = self._writer.run(move_mark)
-        self._identity = self._identity._replace(mark=before + 1)
-        self._stamp(before + 1)
+        self._stamp(marks=(before, before + 1))
+        result: T = (run or self._writer.run)(move_mark)
+        self._mark = before + 1
+        self._stamp(marks=(before + 1,))
         self._commits = self._writer.tally.commits
         self._moved_seconds = clock.monotonic_seconds()
         return result
 
-    def _stamp(self, *marks: int) -> None:
-        found = self._identity
-        assert found.gateway is not None
-        directory = stamp.directory_of(self._files.root)
-        stamp.write(
-            self._files.root, Stamp(found.fs_id.hex(), found.gateway.hex(), marks, directory)
-        )
+    def _stamp(self, **values: Any) -> None:
+        with self._stamping:
+            assert self._stamped is not None
+            self._stamped = self._stamped._replace(**values)
+            stamp.write(self._files.root, self._stamped)
 
 
 def require_bucket(database: Database, bucket: BucketSettings) -> None:
@@ -309,13 +413,15 @@ def claim(database: Database, files: DataFiles, make_directory: Callable[[], obj
     namespace's stamp already. Raises IdentityError, OSError, NamespaceError.
     """
     with database.reader() as connection:
-        found = require_files(Session(connection, database.dialect), files)
+        found = require_files(database, connection, files).identity
     make_directory()
     if found.gateway is not None:
         return False
     writer = Writer(database)
     try:
-        Mark(database, writer, files).begin(lambda _tx: None)
+        mark = Mark(database, writer, files)
+        mark.begin(lambda _tx: None)
+        mark.stop()
     finally:
         writer.close()
     return True

@@ -6,6 +6,7 @@ data file never hits newer bytes, and what was fetched for an old epoch is never
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -34,7 +35,9 @@ from gateway.db.writer import Tx
 from gateway.errors import Busy, NotPermitted, Stale, TryAgain
 from gateway.namespace.lookup import get
 from gateway.namespace.pins import Pins
-from gateway.types import Attr, Residency
+from gateway.types import Attr, Found, Kind, Residency
+
+log = logging.getLogger("spillway.residency")
 
 HAS_CONTENT = (
     object_.c.content_version == inode.c.content_version,
@@ -65,6 +68,29 @@ IS_CLEAN = (
     inode.c.size > 0,
 )
 """Such a file that has bytes to evict."""
+IS_OF_ROW = Statement(
+    select(inode.c.ino).where(
+        inode.c.ino == b("the_ino"),
+        or_(
+            IS_ABSENT,
+            and_(
+                inode.c.size == b("found_size"),
+                or_(
+                    inode.c.mtime_ns >= b("found_mtime_ns"),
+                    # A client set another mtime, which moved the ctime, or the bytes came from the
+                    # bucket, which counts as a read.
+                    inode.c.ctime_ns >= b("found_mtime_ns"),
+                    exists().where(
+                        last_read.c.ino == inode.c.ino,
+                        last_read.c.read_ns >= b("found_mtime_ns"),
+                    ),
+                ),
+            ),
+        ),
+    )
+)
+"""Whether the data file was not written after the row was. Otherwise the database is older than the
+disk, and an eviction would destroy bytes that it does not know of."""
 EVICT = Statement(
     update(inode)
     .where(
@@ -161,19 +187,33 @@ OPEN_EMPTIED = Statement(
 )
 
 
-def evict(tx: Tx, ino: int, content_version: int) -> Attr:
+def evict(tx: Tx, ino: int, content_version: int, found: Found | None) -> Attr:
     """Make a file absent: its bytes are in the bucket from now on.
 
     The caller deletes the data file of the epoch before, once this is durable. Then it deletes the
     row of ``eviction``, which makes the next start do what a crash left undone.
 
-    Parameters: content_version, which the caller saw in the bucket. Raises Busy when the file is
-    not clean, not of this version, or has no digests to verify it by; NotPermitted when it is
-    pinned; Stale.
+    Parameters: content_version, which the caller saw in the bucket; found, the data file, which
+    nothing can write meanwhile, or None if it is missing. Raises Busy when the file is not clean,
+    not of this version, has no digests to verify it by, or its data file is not that of the row;
+    NotPermitted when it is pinned; Stale.
     """
     if Pins(tx).cover(ino):
         # A candidate may have been pinned since it was found.
         raise NotPermitted
+    if found is None:
+        attr = get(tx, ino)
+        found = Found(attr.size, attr.mtime_ns)
+    disk = {"the_ino": ino, "found_size": found.size, "found_mtime_ns": found.mtime_ns}
+    if tx.one(IS_OF_ROW, **disk) is None:
+        if get(tx, ino).kind == Kind.REGULAR:
+            log.warning(
+                "inode %d is not evicted: its data file has %d bytes, written at %d ns, and its "
+                "row is older: the database may be older than the disk: stop the gateway and run: "
+                "spillway fsck, then: spillway adopt files",
+                *(ino, *found),
+            )
+        raise Busy
     row = tx.change(EVICT, the_ino=ino, content_version=content_version)
     if row is None:
         get(tx, ino)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import secrets
 from collections.abc import Iterator, Sequence
@@ -96,7 +97,9 @@ def recover(writer: Writer, files: DataFiles, wait_ns: int) -> tuple[int, int]:
         damages: list[Operation[Any]] = []
         for ino, epoch, size, mtime_ns in batch:
             data = _found(files, ino, epoch, size, mtime_ns)
-            if isinstance(data, str):
+            if data is None:
+                damages.append(Operation(_step_change, ino))
+            elif isinstance(data, str):
                 log.error("inode %d: %s: it is not sealed and not drained", ino, data)
                 damages.append(Operation(content.damaged, ino, data))
                 damages.append(Operation(_step_change, ino))
@@ -112,7 +115,7 @@ def _finish_evictions(writer: Writer, files: DataFiles, evicted: Sequence[Sequen
     """Delete the data files of evictions that a crash interrupted."""
     while evicted:
         for ino, epoch in evicted:
-            files.remove(ino, epoch)
+            _remove(files, ino, epoch)
         # After a power cut no row would name a data file that came back.
         files.sync_shards(ino for ino, _epoch in evicted)
         evicted = writer.run(_evictions_end, evicted)
@@ -125,8 +128,19 @@ def reclaim(writer: Writer, files: DataFiles) -> int:
         _run(writer, [Operation(remove.reclaim, ino) for ino, _epoch in batch])
         failpoints.hit(failpoints.RECLAIM_BEFORE_UNLINK)
         for ino, epoch in batch:
-            files.remove(ino, epoch)
+            _remove(files, ino, epoch)
     return len(orphans)
+
+
+def _remove(files: DataFiles, ino: int, epoch: int) -> None:
+    """Delete a data file that no row names. One that stays costs space, and keeps no start away."""
+    try:
+        files.remove(ino, epoch)
+    except OSError as error:
+        log.error(
+            "data file %s cannot be deleted (%s): check the disk, then run: spillway fsck --repair",
+            *(files.path(ino, epoch), error.strerror),
+        )
 
 
 def _run(writer: Writer, operations: Sequence[Operation[Any]]) -> None:
@@ -164,8 +178,11 @@ def _step_change(tx: Tx, ino: int) -> None:
     tx.touch(ino)
 
 
-def _found(files: DataFiles, ino: int, epoch: int, size: int, mtime_ns: int) -> Sealed | str:
+def _found(files: DataFiles, ino: int, epoch: int, size: int, mtime_ns: int) -> Sealed | str | None:
     """Return what a crash left of a data file that had a writer. It is on stable storage now.
+
+    Returns None if the file cannot be opened: that may be mended, so it stays open for writing, and
+    the next start tries again. One such file must not keep the server from serving the others.
 
     Parameters: size (bytes) and mtime_ns, of the row. A file without bytes may never have had a
     data file. A returned string says why bytes are lost: to seal the rest would replace the object,
@@ -175,6 +192,15 @@ def _found(files: DataFiles, ino: int, epoch: int, size: int, mtime_ns: int) -> 
         stat = files.sync(ino, epoch)
     except SyncError as error:
         return f"its data file could not be synced: {error.strerror}"
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise
+        log.error(
+            "inode %d: data file %s cannot be opened (%s): it is neither sealed nor drained: mend "
+            "its mode or the disk, and start the NFS server again",
+            *(ino, files.path(ino, epoch), error.strerror),
+        )
+        return None
     if stat is not None:
         step = content.CRASH_CHANGE_STEP
         return Sealed(stat.st_size, stat.st_blocks * 512, stat.st_mtime_ns, step)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from gateway.db.writer import Operation, Tx
 from gateway.namespace import content, create, facade, remove, rename, residency, xattr
 from gateway.namespace.setattr import setattr_
-from gateway.types import Attr, Cred, Removed, Sealed, SetAttr
+from gateway.types import Attr, Cred, Found, Removed, Sealed, SetAttr
+from tests.support.waiting import until
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,6 +48,15 @@ class Namespace(facade.Namespace):
             verifier=verifier,
             for_writing=for_writing,
         )
+
+    def crash(self) -> None:
+        """End as by a kill, without a last move of the mark."""
+        self._release()
+
+    def keep_mark_now(self) -> None:
+        """Move the mark if it is due, and wait until that is done."""
+        self.keep_mark()
+        until(lambda: "mark" not in {one.name for one in threading.enumerate()}, "the mark")
 
     def mkdir(self, *args: Any) -> Attr:
         return self.run(create.mkdir, *args, generation=self.boot.generation)
@@ -88,9 +99,12 @@ class Namespace(facade.Namespace):
         """Open an inode for a writer that empties it, as OPEN with TRUNC does."""
         return self.run(content.open_write, ino, True)
 
-    def evict(self, ino: int, content_version: int) -> Attr:
-        """Make a file absent. The caller deletes the data file of the epoch before."""
-        return self.run(residency.evict, ino, content_version)
+    def evict(self, ino: int, content_version: int, found: Found | None = None) -> Attr:
+        """Make a file absent. The caller deletes the data file of the epoch before.
+
+        Parameters: found, the data file as the server finds it (default: as the row has it).
+        """
+        return self.run(residency.evict, ino, content_version, found)
 
     def arrived(self, ino: int, epoch: int, content_version: int) -> Attr:
         return self.run(residency.arrived, ino, epoch, content_version)

@@ -1,12 +1,13 @@
 """The namespace in a process of its own, as in the NFS server: it can be killed, or end itself.
 
-``python -m tests.support.serverprocess <data directory> <database URL> [<constant>=<seconds> …]``
-reads changes (``rename a b``) and makes them. It prints ``ok`` or the name of the error for each.
-The constants are those of ``gateway.db.postgres``.
+``python -m tests.support.serverprocess <data directory> <database URL> [<constant>=<JSON> …]``
+reads changes (``rename a b``, ``save a bytes``) and makes them. It prints ``ok`` or the name of the
+error for each. The constants are those of ``gateway.db.postgres``.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,19 +16,52 @@ from pathlib import Path
 from typing import Self
 
 from gateway.db import postgres
-from gateway.errors import GatewayError, TryAgain
+from gateway.errors import GatewayError, NotFound, TryAgain
+from gateway.namespace import identity
 from gateway.settings import Settings
-from gateway.types import ROOT_CRED, SetAttr
+from gateway.types import ROOT_CRED, Sealed, SetAttr
 from tests.support.namespace import Namespace
 from tests.support.volumes import make_settings
 from tests.support.waiting import until
 
 ROOT = 2
 
+
+def save(namespace: Namespace, name: bytes, text: bytes) -> None:
+    """Write a file in place, put it on stable storage and close it."""
+    try:
+        attr = namespace.open_write(namespace.lookup(ROOT, name).ino)
+    except NotFound:
+        attr = namespace.create(ROOT_CRED, ROOT, name, SetAttr())
+    path = namespace.files.path(attr.ino, attr.epoch)
+    path.write_bytes(text)
+    found = namespace.files.sync(attr.ino, attr.epoch)
+    assert found is not None
+    data = Sealed(found.st_size, found.st_blocks * 512, found.st_mtime_ns, 1)
+    namespace.seal(attr.ino, data)
+
+
+def evict(namespace: Namespace, name: bytes) -> None:
+    """Evict a clean file of version 1, as the server does."""
+    attr = namespace.lookup(ROOT, name)
+    namespace.evict(attr.ino, 1)
+    namespace.files.remove(attr.ino, attr.epoch)
+
+
+def move_mark(namespace: Namespace) -> None:
+    """Move the mark as after a minute."""
+    identity.MARK_SECONDS = 0.0
+    namespace.keep_mark_now()
+
+
 VERBS: dict[str, Callable[..., object]] = {
     "create": lambda ns, name: ns.create(ROOT_CRED, ROOT, name, SetAttr()),
     "rename": lambda ns, old, new: ns.rename(ROOT_CRED, ROOT, old, ROOT, new),
     "lookup": lambda ns, name: ns.lookup(ROOT, name),
+    "save": save,
+    "evict": evict,
+    "mark": move_mark,
+    "stop": lambda ns: ns.close(),
 }
 
 
@@ -37,9 +71,9 @@ class ServerProcess:
     Parameters: settings; constants, in seconds, by name.
     """
 
-    def __init__(self, settings: Settings, **constants: float) -> None:
+    def __init__(self, settings: Settings, **constants: object) -> None:
         where = str(settings.data_dir), settings.database_url
-        pairs = (f"{name}={value}" for name, value in constants.items())
+        pairs = (f"{name}={json.dumps(value)}" for name, value in constants.items())
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.serverprocess", *where, *pairs],
             stdin=subprocess.PIPE,
@@ -65,6 +99,11 @@ class ServerProcess:
             return [] if answer == TryAgain.__name__ else [answer]
 
         return until(answered, "an answer", 60.0)[0]
+
+    def line(self) -> str:
+        """Return the next line that the process says on stderr."""
+        assert self.process.stderr is not None
+        return self.process.stderr.readline()
 
     def ended(self) -> tuple[int, str]:
         """Wait until the process ends. Returns its exit status and its stderr."""
@@ -92,7 +131,7 @@ def main() -> None:
     for constant in constants:
         name, value = constant.split("=")
         assert hasattr(postgres, name)
-        setattr(postgres, name, float(value))
+        setattr(postgres, name, json.loads(value))
     namespace = Namespace(make_settings(Path(directory), {"namespace": {"url": url}}))
     print("open", flush=True)
     for line in sys.stdin:

@@ -157,6 +157,7 @@ ALLOWED = {
         "gateway.errors",
         "gateway.clock",
         "gateway.failpoints",
+        "gateway.proc",
         "gateway.db",
     },
     "gateway.data": {"gateway.types", "gateway.errors", "gateway.atomic", "gateway.data"},

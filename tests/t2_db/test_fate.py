@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -32,26 +32,24 @@ def through(proxy: TcpProxy, url: str, port: int) -> str:
     return url.replace(f":{port}/", f":{proxy.port}/")
 
 
-def test_a_server_that_cannot_learn_the_fate_ends_itself(
+def test_a_change_in_doubt_waits_until_its_fate_is_known(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:
     with TcpProxy(postgres.port) as proxy:
         url = postgres.create_database()
         settings = settings_at(through(proxy, url, postgres.port), tmp_path)
-        with ServerProcess(settings, OUTCOME_DEADLINE_SECONDS=1.0) as server:
+        with ServerProcess(settings, SAID_SECONDS=(0.5, 0.5)) as server:
             assert server.ask("create", "a") == "ok"
             proxy.cut_after(b"COMMIT", then_refuse=True)
-            assert server.ask("rename", "a", "b") == ""
-            status, said = server.ended()
-        assert status == -signal.SIGKILL
-        assert said.startswith("spillway: the NFS server ends itself: ")
-        assert said.count("\n") == 1
-        proxy.refusing = False
-        namespace = Namespace(settings)
-        # The rename was committed. A client that repeats it learns of a restart first, and does not
-        # get ENOENT.
-        assert namespace.lookup(ROOT, b"b")
-        namespace.close()
+            with ThreadPoolExecutor(1) as pool:
+                answer = pool.submit(server.ask, "rename", "a", "b")
+                for _ in range(3):
+                    assert "a change is in doubt, and all changes wait" in server.line()
+                assert not answer.done()
+                proxy.refusing = False
+                # The rename was committed. A client that repeats it would get ENOENT.
+                assert answer.result() == "ok"
+            assert server.ask("lookup", "b") == "ok"
 
 
 def test_what_a_standby_says_of_a_commit_does_not_count(tmp_path: Path) -> None:
@@ -93,15 +91,18 @@ def connection(postgres: PostgresServer, tmp_path: Path) -> psycopg.Connection:
 
 def test_a_transaction_is_known_by_what_it_wrote(connection: psycopg.Connection) -> None:
     fence = Fence()
+    fence.take(connection)
     with psycopg.connect(connection.info.dsn, autocommit=True) as asking:
         kept = fence.begin(connection, WRITE_LOCK)
         assert fence.fate(asking, kept) is None, "it is under way"
         connection.execute("COMMIT")
         assert fence.fate(asking, kept) is True
+        fence.wrote(kept)
         undone = fence.begin(connection, WRITE_LOCK)
         connection.execute("ROLLBACK")
         assert fence.fate(asking, undone) is False
-        assert fence.fate(asking, Begun(str(int(undone.xid) + 1_000_000))) is False
+        never = Begun(str(int(undone.xid) + 1_000_000), undone.number)
+        assert fence.fate(asking, never) is False
     connection.close()
 
 
@@ -120,7 +121,7 @@ def test_a_promotion_after_a_commit_does_not_hide_it(
         direct = settings_at(postgres.create_database(), tmp_path)
         url = through(proxy, direct.database_url, postgres.port)
         settings = make_settings(direct.data_dir, {"namespace": {"url": url}})
-        with ServerProcess(settings, OUTCOME_DEADLINE_SECONDS=5.0) as server:
+        with ServerProcess(settings) as server:
             assert server.ask("create", "a") == "ok"
             proxy.cut_after(b"COMMIT", then_refuse=True)
             answers: list[str] = []
@@ -142,16 +143,31 @@ def test_a_number_that_another_transaction_has_proves_nothing(
     row = connection.execute("SELECT pg_current_xact_id()::text").fetchone()
     connection.execute("COMMIT")
     assert row is not None
-    assert Fence().fate(connection, Begun(row[0])) is None
+    fence = Fence()
+    fence.take(connection)
+    begun = fence.begin(connection, WRITE_LOCK)
+    connection.execute("ROLLBACK")
+    assert fence.fate(connection, begun._replace(xid=row[0])) is False
     connection.close()
 
 
 def test_a_commit_before_another_start_is_not_this_servers(
-    connection: psycopg.Connection,
+    connection: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    ended: list[str] = []
+
+    def end(why: str) -> None:
+        ended.append(why)
+        raise SystemExit
+
+    monkeypatch.setattr("gateway.db.fence.end_process", end)
     fence = Fence()
+    fence.take(connection)
     begun = fence.begin(connection, WRITE_LOCK)
+    connection.execute("UPDATE volume SET boot = 8")
     connection.execute("COMMIT")
-    fence.bind(7)
-    assert fence.fate(connection, begun) is not True
+    fence.bind(7, lambda: None)
+    with pytest.raises(SystemExit):
+        fence.fate(connection, begun)
+    assert "another one has taken it over" in ended[0]
     connection.close()

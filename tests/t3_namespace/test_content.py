@@ -214,6 +214,34 @@ def test_a_crash_seals_open_files_and_reclaims_orphans(
     after.close()
 
 
+def test_a_data_file_that_cannot_be_opened_keeps_no_start_away(
+    namespace: Namespace, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken, whole, orphan = (create(namespace, name) for name in (b"b", b"w", b"o"))
+    namespace.files.path(whole.ino, whole.epoch).write_bytes(b"bytes")
+    for attr in (broken, orphan):
+        namespace.files.path(attr.ino, attr.epoch).mkdir()
+    namespace.remove(ROOT_CRED, ROOT, b"o")
+    namespace.close()
+
+    after = Namespace(settings)
+    assert after.recovered == (1, 1)
+    assert row(settings, broken.ino) == Row(1, 0, 1, 0), "it is neither sealed nor drained"
+    assert after.getattr(broken.ino).change == broken.change + CRASH_CHANGE_STEP
+    assert after.damages(0, 10) == [], "its bytes are not lost"
+    for attr, said in ((broken, "cannot be opened"), (orphan, "cannot be deleted")):
+        path = str(namespace.files.path(attr.ino, attr.epoch))
+        assert any(path in line and said in line for line in caplog.messages)
+    after.close()
+
+    namespace.files.path(broken.ino, broken.epoch).rmdir()
+    namespace.files.path(broken.ino, broken.epoch).write_bytes(b"mended")
+    again = Namespace(settings)
+    assert again.recovered == (1, 0)
+    assert again.getattr(broken.ino).size == len(b"mended")
+    again.close()
+
+
 def test_a_damaged_file_is_never_sealed_by_a_restart(
     namespace: Namespace, settings: Settings
 ) -> None:
@@ -257,7 +285,7 @@ def test_bytes_that_a_start_cannot_put_on_the_disk_are_never_sealed(
         lost, empty = create(namespace, b"lost"), create(namespace, b"empty")
         with files.path(lost.ino, lost.epoch).open("wb") as file:
             file.write(b"x" * (64 << 20))  # the write succeeds, and nothing is synced
-        namespace.close()
+        namespace.crash()
 
         after = Namespace(settings)
         assert after.recovered == (1, 0)
@@ -267,7 +295,7 @@ def test_bytes_that_a_start_cannot_put_on_the_disk_are_never_sealed(
         assert row(settings, empty.ino) == Row(1, 0, 0, 0)
         [(reason,)] = query(settings, "SELECT reason FROM damage")
         assert reason.startswith("its data file could not be synced: ")
-        after.close()
+        after.crash()
         disk.mend()
         again = Namespace(settings)
         assert again.recovered == (0, 0)

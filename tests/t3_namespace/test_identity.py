@@ -6,7 +6,9 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,8 @@ from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement
 from gateway.db.engine import Database
 from gateway.db.models import CHECKPOINTS_INO, PROMOTED_INO
-from gateway.errors import IdentityError
-from gateway.namespace import adopt, fsck, identity
+from gateway.errors import IdentityError, TryAgain
+from gateway.namespace import adopt, content, fsck, identity
 from gateway.settings import Settings
 from gateway.types import GATEWAY_CRED, ROOT_CRED, Sealed, SetAttr
 from tests.support.namespace import Namespace
@@ -231,22 +233,106 @@ def test_an_interrupted_adoption_does_not_take_damaged_bytes_for_newer_ones(
     assert query(stopped, "SELECT size FROM inode WHERE kind = 1") == [(5,)]
 
 
+def marks(settings: Settings) -> list[tuple[int, ...]]:
+    """Return the mark of the database, and those of the stamp if they differ from it."""
+    found = stamp.read(settings.files_dir)
+    assert found is not None
+    [mark] = query(settings, "SELECT mark FROM volume")
+    return [mark] if mark == found.marks else [mark, found.marks]
+
+
 def test_the_mark_moves_while_something_changes(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(identity, "MARK_SECONDS", 0.0)
     namespace = Namespace(settings)
-    marks = [query(settings, "SELECT mark FROM volume")]
+    [(first,)] = marks(settings)
     namespace.create(ROOT_CRED, ROOT, b"a", SetAttr())
     for _ in range(2):
-        namespace.keep_mark()
-        marks.append(query(settings, "SELECT mark FROM volume"))
-        found = stamp.read(settings.files_dir)
-        assert found is not None
-        assert [found.marks] == marks[-1]
+        namespace.keep_mark_now()
+        assert marks(settings) == [(first + 1,)], "the second time nothing had changed"
     namespace.close()
-    assert marks[1] != marks[0]
-    assert marks[2] == marks[1], "nothing had changed"
+
+
+def test_a_stop_moves_the_mark_and_nothing_is_committed_after_it(settings: Settings) -> None:
+    namespace = Namespace(settings)
+    namespace.create(ROOT_CRED, ROOT, b"a", SetAttr())
+    [(before,)] = marks(settings)
+    namespace.close()
+    assert marks(settings) == [(before + 1,)]
+    found = stamp.read(settings.files_dir)
+    assert found is not None and found.is_stopped
+    with pytest.raises(TryAgain):
+        namespace.create(ROOT_CRED, ROOT, b"b", SetAttr())
+    assert query(settings, "SELECT count(*) FROM dirent WHERE name = :name", name=b"b") == [(0,)]
+
+
+def back_up(settings: Settings, target: Path) -> None:
+    path = Database(settings.database_url).path
+    assert path is not None
+    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(target)) as copy:
+        source.backup(copy)
+
+
+def put_back(settings: Settings, backup: Path) -> None:
+    path = Database(settings.database_url).path
+    assert path is not None
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+    shutil.copy(backup, path)
+
+
+@pytest.fixture
+def on_sqlite(tmp_path: Path) -> Settings:
+    made = make_settings(tmp_path / "data")
+    make_volume(made)
+    return made
+
+
+def change_and_end(settings: Settings, how: str) -> None:
+    namespace = Namespace(settings)
+    save(namespace, b"before", b"12345")
+    back_up(settings, settings.data_dir / "backup.db")
+    save(namespace, b"after", b"12345")
+    if how == "stop":
+        namespace.close()
+    os._exit(0)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [("stop", "is newer than the database"), ("kill", "may be newer than the database")],
+)
+def test_a_backup_of_the_last_minute_is_refused(on_sqlite: Settings, how: str, said: str) -> None:
+    assert run(change_and_end, on_sqlite, how) == 0
+    put_back(on_sqlite, on_sqlite.data_dir / "backup.db")
+    before = state(on_sqlite)
+    with pytest.raises(IdentityError, match=said):
+        Namespace(on_sqlite)
+    assert state(on_sqlite) == before
+    database, files = Database(on_sqlite.database_url), DataFiles(on_sqlite.files_dir)
+    assert adopt.adopt_files(database, files).aside == 1
+    namespace = Namespace(on_sqlite)
+    assert namespace.lookup(ROOT, b"before").change > content.CRASH_CHANGE_STEP
+    namespace.close()
+
+
+def test_a_database_that_was_copied_after_a_stop_is_the_same(on_sqlite: Settings) -> None:
+    assert run(change_and_end, on_sqlite, "stop") == 0
+    back_up(on_sqlite, on_sqlite.data_dir / "backup.db")
+    put_back(on_sqlite, on_sqlite.data_dir / "backup.db")
+    namespace = Namespace(on_sqlite)
+    assert namespace.lookup(ROOT, b"after")
+    namespace.close()
+
+
+def test_a_stamp_of_an_earlier_release_is_understood(stopped: Settings) -> None:
+    path = stopped.files_dir / stamp.NAME
+    found = json.loads(path.read_text())
+    for key in ("lineage", "is_stopped", "is_behind"):
+        del found[key]
+    path.write_text(json.dumps(found))
+    Namespace(stopped).close()
 
 
 def start(settings: Settings, failpoint: str) -> None:

@@ -264,7 +264,7 @@ def test_the_nfs_server_tidies(
     with_reader(settings).close()
     for number in range(9):
         namespace.mkdir(ROOT_CRED, ROOT, b"d%d" % number, SetAttr())
-    namespace.keep_mark()
+    namespace.keep_mark_now()
     assert query(settings, "SELECT position FROM reader") == [(journal.DROPPED,)]
     assert len(query(settings, "SELECT * FROM journal")) == 1
 

@@ -11,9 +11,9 @@ from gateway import clock, errors
 from gateway.data import layout
 from gateway.data.layout import DataFiles
 from gateway.db.engine import Database
-from gateway.namespace import adopt, fsck
+from gateway.namespace import adopt, content, fsck
 from gateway.settings import Settings
-from gateway.types import ROOT_CRED, Attr, Residency, Sealed, SetAttr
+from gateway.types import ROOT_CRED, Attr, Found, Residency, Sealed, SetAttr
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
 from tests.t3_namespace.test_names import ROOT, create, mkdir
@@ -77,6 +77,25 @@ def problems(settings: Settings, *, repair: bool = False) -> list[str]:
         Database(settings.database_url), DataFiles(settings.files_dir), repair=repair
     )
     return [problem.check for problem in found]
+
+
+def test_a_file_whose_bytes_are_younger_than_its_row_is_not_evicted(
+    namespace: Namespace, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The database is older than the disk, and no start has noticed."""
+    attr = save(namespace, settings)
+    wrong = (
+        Found(attr.size + 1, attr.mtime_ns),
+        Found(attr.size - 1, attr.mtime_ns),
+        Found(attr.size, attr.ctime_ns + 1),
+    )
+    for found in wrong:
+        with pytest.raises(errors.Busy):
+            namespace.evict(attr.ino, 1, found)
+    assert caplog.text.count("the database may be older than the disk") == len(wrong)
+    # It came back from the bucket after its row was written.
+    namespace.note_reads([(attr.ino, attr.ctime_ns + 1)])
+    assert namespace.evict(attr.ino, 1, wrong[-1]).residency == Residency.ABSENT
 
 
 def test_a_clean_file_is_evicted_and_arrives_again(
@@ -434,7 +453,11 @@ def test_a_file_that_was_evicted_since_the_backup_is_absent(
     how(settings)
     assert adopt.adopt_files(Database(settings.database_url), files) == (1, 0, 0, 1, 1)
     namespace = Namespace(settings)
-    evicted = attr._replace(residency=Residency.ABSENT, epoch=attr.epoch + 1)
+    evicted = attr._replace(
+        residency=Residency.ABSENT,
+        epoch=attr.epoch + 1,
+        change=attr.change + content.CRASH_CHANGE_STEP,
+    )
     assert namespace.getattr(attr.ino) == evicted
     namespace.close()
     assert list(files.walk()) == []

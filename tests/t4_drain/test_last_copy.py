@@ -25,7 +25,7 @@ def evict(site: Site, ino: int) -> None:
     """Make a file absent, as the server does."""
     before = site.namespace.getattr(ino)
     [(version,)] = site.rows(f"SELECT content_version FROM inode WHERE ino = {ino}")
-    site.namespace.run(residency.evict, ino, version)
+    site.namespace.run(residency.evict, ino, version, None)
     site.namespace.files.remove(ino, before.epoch)
     site.rows(f"DELETE FROM eviction WHERE ino = {ino} RETURNING 1")
 

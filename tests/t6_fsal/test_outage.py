@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from gateway.data import stamp
 from tests.conformance.server import Server
 from tests.support import nfs4
 from tests.support.postgres import PostgresServer
 from tests.support.tcpproxy import TcpProxy
+from tests.support.volumes import query
+from tests.support.waiting import until
 
 CLIENTS = 8
 OUTAGES = 30
@@ -102,6 +105,53 @@ def test_a_change_that_was_made_is_never_answered_with_delay(
         finally:
             over.set()
         assert all(client.result() > 0 for client in clients)
+
+
+def test_open_files_are_served_while_a_change_is_in_doubt(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    with (
+        TcpProxy(postgres.port) as proxy,
+        serving(postgres, proxy, tmp_path) as server,
+        nfs4.Client(server.port) as client,
+        nfs4.Client(server.port) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        at = client.handle("export", "shared")
+        client.mkdir(at, "old")
+        with client.opened(at, "open") as file:
+            file.write(b"before")
+            # On a new connection COMMIT is no prepared statement yet, and the proxy knows it.
+            proxy.cut()
+            client.mkdir(at, "again")
+            proxy.cut_after(b"COMMIT", then_refuse=True)
+            renamed = pool.submit(other.rename, at, "old", "new")
+            until(lambda: "a change is in doubt, and all changes wait" in said(server), "a line")
+            file.write(b"during", 6)
+            assert file.read() == b"beforeduring"
+            assert not renamed.done()
+            server.require_alive()
+            proxy.refusing = False
+            renamed.result()
+        assert sorted(client.names(at)) == ["again", "new", "open"]
+        assert proxy.cuts == 1
+
+
+def said(server: Server) -> str:
+    return server.log.with_suffix(".stderr").read_text()
+
+
+def test_a_server_that_stops_moves_the_mark(postgres: PostgresServer, tmp_path: Path) -> None:
+    """So a copy of its database of before is refused."""
+    with TcpProxy(postgres.port) as proxy:
+        server = made(postgres, proxy, tmp_path)
+        with server, nfs4.Client(server.port) as client:
+            client.mkdir(client.handle("export"), "made")
+            [(before,)] = query(server.settings, "SELECT mark FROM volume")
+        assert query(server.settings, "SELECT mark FROM volume") == [(before + 1,)]
+        found = stamp.read(server.settings.files_dir)
+        assert found is not None
+        assert (found.marks, found.is_stopped) == ((before + 1,), True)
 
 
 def test_a_truncation_that_lacks_its_times_is_seen_at_once(

@@ -51,7 +51,7 @@ class ColdSite(Site):
         """Evict a file as the server does."""
         before = self.namespace.getattr(ino)
         version = self.rows(f"SELECT content_version FROM inode WHERE ino = {ino}")[0][0]
-        attr = self.namespace.run(residency.evict, ino, version)
+        attr = self.namespace.run(residency.evict, ino, version, None)
         self.namespace.files.remove(ino, before.epoch)
         self.rows(f"DELETE FROM eviction WHERE ino = {ino} RETURNING 1")
         return attr

@@ -193,7 +193,8 @@ static inline int ns_damage(uint64_t ino, const char *reason)
 }
 
 /* Evicts the row. While `evict_held` the call does not return. */
-static inline int ns_evict(uint64_t ino, uint64_t content_version, struct spw_attr *attr)
+static inline int ns_evict(uint64_t ino, uint64_t content_version, const struct stat *st,
+			   struct spw_attr *attr)
 {
 	int rc;
 
@@ -201,6 +202,9 @@ static inline int ns_evict(uint64_t ino, uint64_t content_version, struct spw_at
 	while_held(&evict_held, 20000);
 	pthread_mutex_lock(&ns_lock);
 	rc = ns.fail_evict != 0 ? ns.fail_evict : content_version != VERSION ? EBUSY : 0;
+	if (rc == 0 && ns.row.residency != SPW_ABSENT && st != NULL &&
+	    (uint64_t)st->st_size != ns.row.size)
+		rc = EBUSY;
 	if (rc == 0 || ns.evicts_all_the_same) {
 		ns.row.residency = SPW_ABSENT;
 		ns.row.epoch++;

@@ -47,6 +47,25 @@ static void an_open_file_stays(void)
 	spw_inode_put(inode);
 }
 
+/* The database is older than the disk, or bytes were lost. */
+static void a_data_file_that_is_not_that_of_its_row_stays(void)
+{
+	struct spw_inode *inode = sealed("abc");
+	char name[48];
+	int fd;
+
+	snprintf(name, sizeof(name), "%02x/%llu.0", (unsigned int)(next_ino % 256),
+		 (unsigned long long)next_ino);
+	fd = openat(spw_files_dir_fd(), name, O_WRONLY | O_APPEND | O_CLOEXEC);
+	assert(fd >= 0 && write(fd, "def", 3) == 3);
+	assert(spw_evict(inode, VERSION, &answer) == EBUSY);
+	assert(has_bytes(next_ino) && ns.row.epoch == 0);
+	assert(ftruncate(fd, 3) == 0 && close(fd) == 0);
+	assert(unlinkat(spw_files_dir_fd(), name, 0) == 0); /* an eviction of it was lost */
+	assert(spw_evict(inode, VERSION, &answer) == 0 && answer.residency == SPW_ABSENT);
+	spw_inode_put(inode);
+}
+
 static void an_evicted_file_has_no_bytes_and_keeps_its_attributes(void)
 {
 	struct spw_inode *inode = sealed("abc");
@@ -338,6 +357,7 @@ int main(int argc, char **argv)
 	fake_namespace_start(argv[1]);
 	assert(spw_cold_start(0) == 0);
 	an_open_file_stays();
+	a_data_file_that_is_not_that_of_its_row_stays();
 	an_evicted_file_has_no_bytes_and_keeps_its_attributes();
 	a_writer_during_the_call_never_gets_the_old_data_file();
 	an_eviction_without_an_answer_is_asked_for();
