@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define ASIDE "../lost+found" /* gateway/data/layout.py has the same place */
+#define ASIDE "../set-aside" /* gateway/data/layout.py has the same place */
 #define ASIDE_MAX 1000u
 #define SHARDS 256u /* gateway/data/layout.py has the same rule */
 
@@ -60,7 +60,7 @@ void spw_unlink(uint64_t ino, uint64_t epoch)
 		fprintf(stderr, "spillway: %s: cannot be deleted: %s\n", name.text, strerror(errno));
 }
 
-/* Moves a data file to lost+found under a free name. Nothing is deleted. */
+/* Moves a data file to set-aside under a free name. Nothing is deleted. */
 static int set_aside(int shard, const char *name)
 {
 	char to[64];
@@ -90,7 +90,7 @@ int spw_expect_no_file(const struct spw_inode *inode)
 		return errno == ENOENT ? 0 : EIO;
 	rc = set_aside(shard, name.text);
 	fprintf(stderr, "spillway: a data file %s was there before its inode: %s; run: spillway fsck\n",
-		name.text, rc == 0 ? "moved to lost+found" : strerror(rc));
+		name.text, rc == 0 ? "moved to set-aside" : strerror(rc));
 	return rc == 0 ? 0 : EIO;
 }
 

@@ -37,7 +37,7 @@ void spw_fd_stay(struct spw_inode *inode);
 /* Sets whether a data file may be made. It may if its row says that it is empty. */
 void spw_fd_expect(struct spw_inode *inode, bool is_empty);
 
-/* Moves the data file of a new inode, if there is one, to lost+found. Such a file belonged to
+/* Moves the data file of a new inode, if there is one, to set-aside. Such a file belonged to
  * another inode, whose number a restored database gave out again. Only writer.c calls this. `meta`
  * is held, and no client has written to the inode. Returns 0 or EIO. */
 int spw_expect_no_file(const struct spw_inode *inode);
