@@ -11,7 +11,7 @@ from collections import Counter
 from typing import Any
 
 from gateway import clock, state
-from gateway.control import backlog, bucket, cached, checkpoints, retention, trash
+from gateway.control import backlog, bucket, cached, checkpoints, connections, retention, trash
 from gateway.control.reading import opened, reading
 from gateway.db.engine import Database
 from gateway.errors import UserError
@@ -89,6 +89,7 @@ def gather_quickly(settings: Settings, database: Database) -> dict[str, Any]:
         "retention": policies,
         "trash": trashed,
         "promotions": {str(one): promoted[one] for one in promotions.State},
+        "connections": connections.gather(settings),
         "disk": _disk(settings),
         "space": space,
     }
