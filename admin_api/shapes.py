@@ -66,6 +66,9 @@ def _moment(value: object) -> object:
 
 Moment = Annotated[AwareDatetime, BeforeValidator(_moment)]
 """A moment in a query: ISO 8601 with its offset from UTC."""
+Octal = Annotated[str, Field(pattern="^[0-7]{3,4}$", description="Permissions, octal.")]
+Id = Annotated[int, Field(ge=0, le=(1 << 32) - 2)]
+"""The number of a user or group, as clients have it."""
 Ino = Annotated[int, Path(ge=1, le=INTEGER_MAX, description="`ino` of an answer.")]
 Note = Annotated[
     str,

@@ -67,6 +67,23 @@ class NfsSettings:
     max_io_bytes: int = _key(
         "Largest READ or WRITE, in bytes.", _MIB, checks.between(4096, 8 * _MIB)
     )
+    max_connections: int = _key(
+        "TCP connections that are served at once; a client with nconnect=4 has four. One more is\n"
+        "closed at once, and its client tries again. Ganesha takes no more than 10000.",
+        10_000,
+        checks.between(64, 10_000),
+    )
+    threads: int = _key(
+        "Threads that answer calls: so many changes and syncs may be under way at once. While the\n"
+        "database is away, changes and look-ups keep up to 384 of them waiting (fsal/native/call.c).",
+        512,
+        checks.between(512, 2048),
+    )
+    manage_gids: bool = _key(
+        "Whether the groups of a user are those that the gateway knows (getent initgroups), and\n"
+        "not the up to 16 that its client sends. The gateway must know all users then, as by LDAP.",
+        False,
+    )
     version_4_2: str = _key(
         "Whether NFSv4.2 (extended attributes, fallocate, SEEK_HOLE) is served: auto, on or off.\n"
         "auto: from Ganesha 6 on. Ganesha 4.3 answers Linux 6.6 and later with empty data.",

@@ -187,6 +187,12 @@ def _people(facts: Mapping[str, Any]) -> Iterator[Alarm]:
             f"The clock is {duration(ahead_seconds)} ahead of the time that is known",
             "Ages are counted without that. If the clock is right: spillway policy clock --confirm",
         )
+    if (connections := facts["connections"])["near"]:
+        yield Alarm(
+            "warn",
+            f"{connections['open']:,} of at most {connections['most']:,} connections are in use",
+            "The next clients cannot mount. Raise nfs.max_connections, and restart the NFS server.",
+        )
     if failed := facts["promotions"]["failed"]:
         yield Alarm(
             "warn",

@@ -18,12 +18,13 @@ from admin_api.problems import describe
 from admin_api.routes.files import Entry as File
 from admin_api.routes.files import changing, read_file, require_inode
 from admin_api.routes.jobs import Job, accepted
-from admin_api.shapes import INTEGER_MAX, Body
+from admin_api.shapes import INTEGER_MAX, Body, Id, Octal
 from gateway.control.deletion import check_tree
 from gateway.control.paths import brief, browsing, facts, names_of, resolve
 from gateway.errors import NotPossible
 from gateway.escapes import text_of
 from gateway.namespace.browse import Browser, Entry
+from gateway.types import SetAttr
 
 router = APIRouter(prefix="/directories", tags=["directories"])
 
@@ -52,10 +53,12 @@ class Child(BaseModel):
 
 
 class Making(Body):
-    """A directory to be made, owned by root."""
+    """A directory to be made."""
 
     path: PathText
-    mode: Annotated[str, Field(pattern="^[0-7]{3,4}$", description="Permissions, octal.")] = "0755"
+    mode: Octal = "0755"
+    uid: Id | None = Field(None, description="The user that it belongs to. Default: root.")
+    gid: Id | None = Field(None, description="Its group. Default: root's, or a setgid parent's.")
     parents: bool = Field(False, description="Also make those that lead to it; it may be there.")
 
 
@@ -89,9 +92,10 @@ def make_directory(
 ) -> File:
     """Make a directory. Clients see it at once."""
     with changing(gateway) as (names, _browser):
-        (names.make_all if body.parents else names.make)(body.path, int(body.mode, 8))
+        wanted = SetAttr(int(body.mode, 8), body.uid, body.gid)
+        (names.make_all if body.parents else names.make)(body.path, wanted)
     made = read_file(gateway, operator, body.path)
-    call.after = {"path": made.path, "ino": made.ino}
+    call.after = {"path": made.path, "ino": made.ino, "uid": made.uid, "gid": made.gid}
     return made
 
 

@@ -18,7 +18,7 @@ from admin_api.paths import PathQuery, PathText, encoded, path_of
 from admin_api.problems import Problem, describe
 from admin_api.routes.jobs import Job, accepted
 from admin_api.routes.queue import Waiting
-from admin_api.shapes import INTEGER_MAX, Body
+from admin_api.shapes import INTEGER_MAX, Body, Id, Octal
 from gateway.control import files
 from gateway.control.guarding import require_not_hidden
 from gateway.control.names import Asker, Names
@@ -26,6 +26,7 @@ from gateway.control.paths import Place, browsing, names_of, resolve
 from gateway.door.door import BACKGROUND_SECONDS, opened
 from gateway.escapes import text_of
 from gateway.namespace.browse import Browser
+from gateway.types import Attr, SetAttr
 
 router = APIRouter(prefix="/files", tags=["files"])
 
@@ -83,6 +84,15 @@ class Renaming(Body):
     force: bool = Field(False, description="Also to a name that the drain holds.")
 
 
+class Attributes(Body):
+    """A mode, a user or a group for a file or directory. What is not given stays."""
+
+    path: PathText
+    mode: Octal | None = Field(None, examples=["2775"])
+    uid: Id | None = Field(None, description="The user that it shall belong to.")
+    gid: Id | None = Field(None, description="Its group.")
+
+
 class Chosen(Body):
     """Files or directories."""
 
@@ -138,6 +148,21 @@ def rename_file(gateway: Governed, call: Recorded, _operator: Operator, body: Re
     return read_file(gateway, _operator, body.to)
 
 
+@router.post("/attributes", responses=describe(403, 404, 409, 503))
+def set_attributes(gateway: Governed, call: Recorded, admin: Admin, body: Attributes) -> Entry:
+    """Set mode, user or group, as root may. Symbolic links are not followed.
+
+    Setuid and setgid of a file go with its owner.
+    """
+    mode = None if body.mode is None else int(body.mode, 8)
+    wanted = SetAttr(mode, body.uid, body.gid)
+    place = _changed(gateway, lambda names, _browser: names.set_attributes(body.path, wanted))
+    call.before = {"path": encoded(body.path), **_permissions(place.found().attr)}
+    found = read_file(gateway, admin, body.path)
+    call.after = {"mode": found.mode, "uid": found.uid, "gid": found.gid}
+    return found
+
+
 @router.post("/evict", status_code=202, responses=describe(503))
 def evict_files(
     call: Recorded, operator: Operator, runner: Working, body: Chosen, response: Response
@@ -164,6 +189,10 @@ def wait_for_file(
     """Begin a job that is done as soon as the bucket alone could restore a file or a tree."""
     arguments = {"paths": [encoded(body.path)]}
     return accepted(response, call, runner.submit(jobs.WAIT, arguments, operator, call.request_id))
+
+
+def _permissions(attr: Attr) -> dict[str, Any]:
+    return {"mode": f"{attr.mode:04o}", "uid": attr.uid, "gid": attr.gid}
 
 
 def require_inode(place: Place, ino: int | None) -> None:

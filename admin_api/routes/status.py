@@ -132,6 +132,14 @@ class LostCopies(BaseModel):
     is_recent: bool = Field(description="Whether the last was lost in the last 24 hours.")
 
 
+class Connections(BaseModel):
+    """TCP connections of clients."""
+
+    open: int
+    most: int = Field(description="`nfs.max_connections`: one more is closed at once.")
+    near: bool = Field(description="Whether nine of ten are in use.")
+
+
 class Disk(BaseModel):
     """The local disk."""
 
@@ -164,6 +172,7 @@ class Status(BaseModel):
     retention: dict[str, Any]
     trash: dict[str, Any]
     promotions: dict[str, int] = Field(description="Their number by state.")
+    connections: Connections
     disk: Disk
     space: dict[str, Any] | None = Field(description="As the NFS server reported it.")
 

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define ASIDE "../lost+found" /* gateway/data/layout.py has the same place */
+#define ASIDE "../set-aside" /* gateway/data/layout.py has the same place */
 #define ASIDE_MAX 1000u
 #define KEPT_DESCRIPTORS 64u
 #define STAMP "stamp.json" /* gateway/data/stamp.py has the same name */
@@ -76,7 +76,7 @@ void spw_unlink(uint64_t ino, uint64_t epoch)
 		fprintf(stderr, "spillway: %s: cannot be deleted: %s\n", name.text, strerror(errno));
 }
 
-/* Moves a data file to lost+found under a free name. Nothing is deleted. */
+/* Moves a data file to set-aside under a free name. Nothing is deleted. */
 static int set_aside(int shard, const char *name)
 {
 	char to[64];
@@ -107,7 +107,7 @@ void spw_set_aside(uint64_t ino, uint64_t epoch)
 	else if (errno != ENOENT)
 		rc = errno;
 	if (rc != 0)
-		fprintf(stderr, "spillway: %s: cannot be moved to lost+found: %s\n", name.text,
+		fprintf(stderr, "spillway: %s: cannot be moved to set-aside: %s\n", name.text,
 			strerror(rc));
 }
 
@@ -137,7 +137,7 @@ int spw_expect_no_file(const struct spw_inode *inode)
 		return errno == ENOENT ? 0 : EIO;
 	rc = set_aside(shard, name.text);
 	fprintf(stderr, "spillway: a data file %s was there before its inode: %s; run: spillway fsck\n",
-		name.text, rc == 0 ? "moved to lost+found" : strerror(rc));
+		name.text, rc == 0 ? "moved to set-aside" : strerror(rc));
 	return rc == 0 ? 0 : EIO;
 }
 

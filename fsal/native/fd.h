@@ -53,12 +53,12 @@ void spw_fd_doubt(struct spw_inode *inode);
 /* Sets whether a data file may be made. It may if its row says that it is empty. */
 void spw_fd_expect(struct spw_inode *inode, bool is_empty);
 
-/* Moves the data file of a new inode, if there is one, to lost+found. Such a file belonged to
+/* Moves the data file of a new inode, if there is one, to set-aside. Such a file belonged to
  * another inode, whose number a restored database gave out again. Only writer.c calls this. `meta`
  * is held, and no client has written to the inode. Returns 0 or EIO. */
 int spw_expect_no_file(const struct spw_inode *inode);
 
-/* Moves the data file of an epoch that is past, if there is one, to lost+found: the sectors that it
+/* Moves the data file of an epoch that is past, if there is one, to set-aside: the sectors that it
  * has cannot be read, and are not to be given to another file. */
 void spw_set_aside(uint64_t ino, uint64_t epoch);
 

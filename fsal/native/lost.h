@@ -2,7 +2,7 @@
  * Ganesha nor Python.
  *
  * Such bytes are never answered as zeros or as the end of the file. If the bucket has the file, its
- * local copy is given up: the data file goes to lost+found, and the file is absent, so that its
+ * local copy is given up: the data file goes to set-aside, and the file is absent, so that its
  * bytes are fetched again. If not, the file is damaged until it is emptied. Nothing is decided while
  * the disk does not give back the stamp either: then it has failed as a whole.
  */

@@ -1,4 +1,5 @@
-"""`spillway mkdir`, `mv` and `rm`: change names, through the NFS server or in its place."""
+"""`spillway mkdir`, `chown`, `chmod`, `mv` and `rm`: change names and who may use them, through the
+NFS server or in its place."""
 
 from __future__ import annotations
 
@@ -21,8 +22,18 @@ from gateway.door.door import opened
 from gateway.errors import DoorClosed, NotPossible, NotThere, UserError
 from gateway.namespace.browse import Browser
 from gateway.settings import Settings
+from gateway.types import SetAttr
 
 Act = Callable[["Changing", str], None]
+LARGEST_ID = (1 << 32) - 2
+"""The largest number of a user or group. The one above it means "no user" (chown(2))."""
+
+
+class Owner(NamedTuple):
+    """A user and a group, by number. None: as it is."""
+
+    uid: int | None
+    gid: int | None
 
 
 class Changing(NamedTuple):
@@ -48,6 +59,9 @@ def mkdir_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-m", dest="mode", type=mode, default=0o755, metavar="MODE", help="default: 755"
     )
+    parser.add_argument(
+        "--owner", type=owner, default=Owner(None, None), metavar="UID:GID", help="default: root"
+    )
     result.option(parser)
     parser.add_argument("paths", nargs="+", metavar="PATH")
 
@@ -56,11 +70,41 @@ def mkdir(args: argparse.Namespace) -> int:
     """Make directories. Returns exit status 1 if one could not be made. Raises UserError."""
 
     def make(changing: Changing, path: str) -> None:
-        names = changing.names
-        (names.make_all if args.parents else names.make)(path, args.mode)
+        names, wanted = changing.names, SetAttr(args.mode, *args.owner)
+        (names.make_all if args.parents else names.make)(path, wanted)
         changing.results.add(changing.facts(path))
 
     return _each(args, args.paths, make)
+
+
+def chown_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("owner", type=owner, metavar="UID:GID", help="also UID, or :GID")
+    result.option(parser)
+    parser.add_argument("paths", nargs="+", metavar="PATH")
+
+
+def chmod_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("mode", type=mode, metavar="MODE", help="octal, like 2775")
+    result.option(parser)
+    parser.add_argument("paths", nargs="+", metavar="PATH")
+
+
+def chown(args: argparse.Namespace) -> int:
+    """Give files and directories to a user or group. Returns 1 if one failed. Raises UserError."""
+    return _set(args, SetAttr(None, *args.owner))
+
+
+def chmod(args: argparse.Namespace) -> int:
+    """Set the permissions of files and directories. Returns 1 if one failed. Raises UserError."""
+    return _set(args, SetAttr(args.mode))
+
+
+def _set(args: argparse.Namespace, wanted: SetAttr) -> int:
+    def change(changing: Changing, path: str) -> None:
+        changing.names.set_attributes(path, wanted)
+        changing.results.add(changing.facts(path))
+
+    return _each(args, args.paths, change)
 
 
 def mv_arguments(parser: argparse.ArgumentParser) -> None:
@@ -215,3 +259,19 @@ def mode(text: str) -> int:
     if not 0 <= bits <= 0o7777:
         raise ValueError
     return bits
+
+
+def owner(text: str) -> Owner:
+    """Return the owner that ``UID``, ``UID:GID`` or ``:GID`` names. Raises ArgumentTypeError.
+
+    Names would be those of this machine, and the gateway tells clients numbers.
+    """
+    uid, _, gid = text.partition(":")
+    parts = [int(part) if part.isascii() and part.isdigit() else None for part in (uid, gid)]
+    named = [part for part in (uid, gid) if part]
+    numbers = [part for part in parts if part is not None and part <= LARGEST_ID]
+    if not named or len(numbers) != len(named):
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: numbers, UID:GID, UID or :GID, as `id` shows them on a client"
+        )
+    return Owner(*parts)

@@ -103,7 +103,12 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
     ),
     "ls": _of(("ls /checkpoints/run7", "Lists a directory.")),
     "stat": _of(("stat /checkpoints/run7/a.pt", "Shows attributes, state and object of a file.")),
-    "mkdir": _of(("mkdir -p /checkpoints/run8/logs", "Makes a directory and its parents.")),
+    "mkdir": _of(
+        ("mkdir -p /checkpoints/run8/logs", "Makes a directory and its parents."),
+        ("mkdir --owner 1000:2000 -m 2770 /checkpoints/team-a", "Gives a team a directory."),
+    ),
+    "chown": _of(("chown 1000:2000 /checkpoints/run8", "Gives a directory to a user and group.")),
+    "chmod": _of(("chmod 2775 /checkpoints/run8", "Lets a group write, and new files be its.")),
     "mv": _of(("mv /checkpoints/run7 /checkpoints/run7-old", "Renames a directory.")),
     "rm": _of(("rm -r /checkpoints/run7-old", "Removes a tree, also from the bucket.")),
     "evict": _of(("evict /checkpoints/run7", "Frees the disk of what the bucket has of a run.")),

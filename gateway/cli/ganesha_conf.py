@@ -42,8 +42,9 @@ NFS_CORE_PARAM {{
     Enable_RQUOTA = false;
     Enable_UDP = false;
     Plugins_Dir = {plugins_dir};
-    # More than name changes and look-ups that wait for the database may take (fsal/native/call.c).
-    RPC_Ioq_ThrdMax = 512;
+    # Above it a connection is closed. Ganesha's own 1024 are 256 clients with nconnect=4.
+    RPC_Max_Connections = {max_connections};
+    RPC_Ioq_ThrdMax = {threads};
 {rpc_buffers}{io_flusher}}}
 
 NFSV4 {{
@@ -97,6 +98,8 @@ def render(settings: Settings, exports: Sequence[Export] = ()) -> str:
         source=quoted("the path of the configuration", settings.source.absolute())[1:-1],
         port=nfs.port,
         bind=_address(nfs.bind),
+        max_connections=nfs.max_connections,
+        threads=nfs.threads,
         plugins_dir=quoted("nfs.plugins_dir", nfs.plugins_dir),
         rpc_buffers=_rpc_buffers(nfs.max_io_bytes),
         recovery_root=quoted("gateway.data_dir", settings.recovery_dir),

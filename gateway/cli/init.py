@@ -38,6 +38,7 @@ OWN_NAMES = {
     "credentials",
     "namespace.db",
     "lost+found",
+    "set-aside",
 }
 """Names that a data directory may have before a gateway takes it over."""
 

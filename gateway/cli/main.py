@@ -97,6 +97,8 @@ SUBCOMMANDS = (
     Subcommand("ls", "list names", look.ls_arguments, look.ls),
     Subcommand("stat", "show what is known of a path", look.stat_arguments, look.stat),
     Subcommand("mkdir", "make directories", change.mkdir_arguments, change.mkdir),
+    Subcommand("chown", "give to a user or group", change.chown_arguments, change.chown),
+    Subcommand("chmod", "set permissions", change.chmod_arguments, change.chmod),
     Subcommand("mv", "rename or move", change.mv_arguments, change.mv),
     Subcommand("rm", "remove files and trees", change.rm_arguments, change.rm),
     Subcommand("evict", "free the disk of what the bucket has", evict.arguments, evict.run),

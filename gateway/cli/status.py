@@ -82,6 +82,7 @@ def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield from retention.status_lines(facts["retention"])
     yield from trash.lines(facts["trash"])
     yield from promote.line(facts["promotions"])
+    yield "clients", _clients_text(**facts["connections"])
     disk = facts["disk"]
     share = 100 * disk["used_bytes"] / disk["total_bytes"] if disk["total_bytes"] else 0.0
     yield (
@@ -99,6 +100,11 @@ def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield from cached.lines(facts["cache"], share / 100)
     if facts["space"] is not None:
         yield "space", _space_text(facts["space"])
+
+
+def _clients_text(open: int, most: int, near: bool) -> str:
+    text = f"{open:,} connections of at most {most:,}"
+    return f"{text}: NEAR THE LIMIT; raise nfs.max_connections" if near else text
 
 
 def _unsettled_text(objects: int, last_seconds: float) -> str:

@@ -22,6 +22,7 @@ RPO_EXCEEDED = "rpo_exceeded"
 DELETIONS_WAIT = "deletions_wait"
 CLOCK_AHEAD = "clock_ahead"
 PROMOTIONS_FAILED = "promotions_failed"
+CONNECTIONS_NEAR_LIMIT = "connections_near_limit"
 
 
 def of(facts: Mapping[str, Any]) -> dict[str, int]:
@@ -49,4 +50,5 @@ def of(facts: Mapping[str, Any]) -> dict[str, int]:
         DELETIONS_WAIT: (facts["retention"]["asked"] or {}).get("checkpoints", 0),
         CLOCK_AHEAD: int(facts["retention"]["clock_ahead_seconds"] > 0),
         PROMOTIONS_FAILED: facts["promotions"]["failed"],
+        CONNECTIONS_NEAR_LIMIT: int(facts["connections"]["near"]),
     }

@@ -105,27 +105,34 @@ class Names:
         self._asker = asker
         self._guard = guard
 
-    def make(self, path: str, mode: int) -> None:
-        """Make a directory. Parameters: mode, permission bits."""
+    def make(self, path: str, wanted: SetAttr) -> None:
+        """Make a directory. Parameters: wanted, its mode and owner; None: root."""
         self.require_not_reserved(path)
         place = self._resolve(path)
         if place.entry is not None:
             raise NotPossible(f"{shown(path)}: it is there already")
-        request = Request(Op.MKDIR, place.parent, place.name, wanted=SetAttr(mode=mode))
-        self._asker.one(path, request)
+        self._asker.one(path, Request(Op.MKDIR, place.parent, place.name, wanted=wanted))
 
-    def make_all(self, path: str, mode: int) -> None:
-        """Make a directory, and those that lead to it. What is there already is fine."""
+    def make_all(self, path: str, wanted: SetAttr) -> None:
+        """Make a directory, and those that lead to it. What is there already is fine, and stays as
+        it is. Parameters: those of ``make``."""
         self.require_not_reserved(path)
         names = names_of(self._settings.nfs.export, path)
         for count in range(1, len(names) + 1):
             above = "/".join(["", *map(os.fsdecode, names[:count])])
             place = self._resolve(f"{self._settings.nfs.export}{above}")
             if place.entry is None:
-                request = Request(Op.MKDIR, place.parent, place.name, wanted=SetAttr(mode=mode))
-                self._asker.one(path, request)
+                self._asker.one(path, Request(Op.MKDIR, place.parent, place.name, wanted=wanted))
             elif not place.is_directory:
                 raise NotPossible(f"{shown(path)}: {printable(place.name)} is not a directory")
+
+    def set_attributes(self, path: str, wanted: SetAttr) -> Place:
+        """Set mode, user or group of what a path names, also of the export's root. A symbolic link
+        is not followed. Returns what it was before."""
+        self.require_not_reserved(path)
+        place = self._resolve(path)
+        self._asker.one(path, Request(Op.SETATTR, place.found().attr.ino, wanted=wanted))
+        return place
 
     def move(self, path: str, target: str, *, is_alone: bool = True) -> str:
         """Rename as rename(2) does, or move into a directory. Returns the new path.

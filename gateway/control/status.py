@@ -11,7 +11,7 @@ from collections import Counter
 from typing import Any
 
 from gateway import clock, state
-from gateway.control import backlog, bucket, cached, checkpoints, retention, trash
+from gateway.control import backlog, bucket, cached, checkpoints, connections, retention, trash
 from gateway.control.reading import opened, reading
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
@@ -98,6 +98,7 @@ def gather_quickly(settings: Settings, database: Database) -> dict[str, Any]:
         "retention": policies,
         "trash": trashed,
         "promotions": {str(one): promoted[one] for one in promotions.State},
+        "connections": connections.gather(settings),
         "disk": _disk(settings) | {"lost_copies": lost, "has_descriptors": has_descriptors},
         "space": space,
     }

@@ -107,12 +107,13 @@ class DataFiles:
 
     @property
     def aside(self) -> Path:
-        """The directory for data files that no inode owns."""
-        return self.root.parent / "lost+found"
+        """The directory for data files that no inode owns. It is not ``lost+found``, which the root
+        of an ext4 has: that one is root's alone."""
+        return self.root.parent / "set-aside"
 
     def set_aside(self, ino: int, epoch: int) -> None:
         """Move a data file that no inode owns out of the way. It deletes and replaces nothing."""
-        self.aside.mkdir(exist_ok=True)
+        self.aside.mkdir(mode=0o700, exist_ok=True)
         target = self.aside / f"{ino}.{epoch}"
         number = 0
         while target.exists():

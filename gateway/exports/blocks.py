@@ -56,7 +56,7 @@ EXPORT {{
     SecType = {security};
     Protocols = 4;
     Transports = TCP;
-    Attr_Expiration_Time = 60;
+{groups}    Attr_Expiration_Time = 60;
     MaxRead = {max_io_bytes};
     MaxWrite = {max_io_bytes};
     PrefRead = {max_io_bytes};
@@ -197,6 +197,7 @@ def _render(settings: Settings, block: _Block, revision: str) -> str:
             f"    Filesystem_Id = {_FILE_SYSTEM}.{block.number};\n" if block.directory else ""
         ),
         anonymous=ANONYMOUS,
+        groups="    Manage_Gids = true;\n" if settings.nfs.manage_gids else "",
         security=", ".join(settings.nfs.security),
         max_io_bytes=settings.nfs.max_io_bytes,
         directory=block.directory,

@@ -185,7 +185,7 @@ class Adopted(NamedTuple):
     absent: int
     """The number of these files without the bytes of their version that are made absent."""
     aside: int
-    """The number of data files that were moved to ``lost+found``."""
+    """The number of data files that were moved to ``set-aside``."""
 
 
 class _Age(Enum):
@@ -460,7 +460,9 @@ def adopt_bucket(database: Database, bucket: BucketSettings) -> int:
             row = session.one(_ONLY_IN_BUCKET)
             if row is not None and row[0]:
                 raise IdentityError(
-                    f"the bytes of {row[0]} files are only in the present bucket: copy them first"
+                    f"the bytes of {row[0]} files are only in the former bucket, and everything is "
+                    "sent from the local disk: put bucket.name and bucket.prefix back, start the "
+                    "gateway, and bring the bytes here: spillway warm / --wait"
                 )
             files = session.run(_DRAIN_AGAIN)
             for statement in (

@@ -65,6 +65,7 @@ OFFERED = {
     "GET /files": "stat",
     "DELETE /files": "rm",
     "POST /files/rename": "mv",
+    "POST /files/attributes": "chown",
     "POST /files/evict": "evict",
     "POST /files/warm": "warm",
     "POST /files/wait": "wait",
@@ -95,6 +96,8 @@ OFFERED = {
     "GET /events": "events --follow",
 }
 """The command that offers each operation, with the options that only this operation needs."""
+SECOND = "chmod"
+"""It sends the same operation as ``chown``, with a mode."""
 WITHOUT_COMMAND = {
     "GET /health/live": "a probe asks it, without a token",
     "GET /health/ready": "a probe asks it, without a token",
@@ -163,8 +166,8 @@ def test_a_command_that_is_not_there_would_be_seen() -> None:
 
 
 def test_what_shows_facts_tells_programs_too() -> None:
-    names = {one.split()[0]: one for one in OFFERED.values()}
-    assert {command.name for command in SUBCOMMANDS} == names.keys() | ONLY_HERE | NEEDS_NO_GATEWAY
+    offered = {one.split()[0] for one in OFFERED.values()} | {SECOND}
+    assert {command.name for command in SUBCOMMANDS} == offered | ONLY_HERE | NEEDS_NO_GATEWAY
     reads = [name for operation, name in OFFERED.items() if operation.startswith("GET ")]
     without = set()
     for line in reads:

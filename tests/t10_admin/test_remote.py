@@ -176,6 +176,13 @@ def _known(found: Any) -> Any:
 def test_orders_are_given_from_afar(run: Run, remote: Remote) -> None:
     assert done(run, "mkdir", "-p", "n/x", "n/y") == ""
     assert run("mkdir", "n/x")[::2] == (1, "spillway: n/x: it is there already\n")
+    done(run, "mkdir", "--owner", "1000:2000", "-m", "2770", "n/team")
+    done(run, "chown", ":3000", "n/team")
+    done(run, "chmod", "2750", "n/team")
+    [told] = json.loads(done(run, "stat", "--json", "n/team"))
+    assert (told["mode"], told["uid"], told["gid"]) == ("2750", 1000, 3000)
+    assert run("chmod", "700", "n/team", role="operator")[0] != 0
+    done(run, "rm", "-r", "n/team")
     done(run, "mv", "n/x", "n/y")
     done(run, "mv", "n/y/x", "n/z")
     assert done(run, "ls", "n").split() == ["y", "z"]

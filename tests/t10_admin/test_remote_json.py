@@ -68,6 +68,9 @@ def form(found: Any) -> Any:
     "words",
     [
         "mkdir -p new/{}",
+        "mkdir --owner 1000:2000 owned-{}",
+        "chown 3000 owned-{}",
+        "chmod 2770 owned-{}",
         "mv new/{} new/{}-moved",
         "mv new/{}-moved d",
         "rm -r d/{}-moved",

@@ -52,7 +52,7 @@ SAME = {
 """The order of the pages for each unsafe route of the API."""
 WITHOUT_PAGE = {
     *("POST /promotions", "POST /pins", "DELETE /pins/{ino}", "POST /retention/clock/confirm"),
-    *("DELETE /files", "POST /files/rename", "POST /files/wait"),
+    *("DELETE /files", "POST /files/rename", "POST /files/attributes", "POST /files/wait"),
     *("POST /directories", "DELETE /directories", "POST /bucket/test", "POST /bucket/setup"),
 }
 """The API and the command line have these, and the pages do not."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.support.tools import run_as_root
 
-_MACHINE = """\
+MACHINE = """\
 set -e
 mount -t tmpfs tmpfs /mnt
 for one in etc usr var; do
@@ -32,6 +32,6 @@ def said(script: str, directory: Path) -> str:
     CalledProcessError when it fails.
     """
     output = directory / "said"
-    begin = f"{_MACHINE}exec > {shlex.quote(str(output))}\n"
+    begin = f"{MACHINE}exec > {shlex.quote(str(output))}\n"
     run_as_root("unshare", "--mount", "sh", "-c", begin + script)
     return output.read_text()

@@ -280,6 +280,8 @@ SHAPED = {
     "kms_key",
     "part_bytes",
     "max_io_bytes",
+    "max_connections",
+    "threads",
     "url",
     "schedule",
     "slow_from",

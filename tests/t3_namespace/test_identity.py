@@ -464,5 +464,5 @@ def test_a_bucket_that_has_the_only_bytes_is_not_left(bucket_site: Settings) -> 
     query(
         bucket_site, "UPDATE inode SET drained_version = 1, residency = 0 WHERE ino = :ino", ino=ino
     )
-    with pytest.raises(IdentityError, match="only in the present bucket"):
+    with pytest.raises(IdentityError, match="only in the former bucket"):
         adopt.adopt_bucket(Database(bucket_site.database_url), bucket_site.bucket)

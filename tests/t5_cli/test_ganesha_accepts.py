@@ -21,6 +21,7 @@ DEBIAN_PLUGINS = Path("/usr/lib/x86_64-linux-gnu/ganesha")
 
 def settings_of(directory: Path, bind: str, max_io_bytes: int) -> Settings:
     nfs = {"bind": bind, "port": free_port(), "max_io_bytes": max_io_bytes, "squash": "root"}
+    nfs |= {"max_connections": 10_000, "threads": 2048, "manage_gids": True}
     odd = ["192.168.7.4 ro all_squash", "2001:db8::1 rw no_root_squash", "1:2:3:4:5:6:7:8 ro"]
     nfs["clients"] = [
         *odd,

@@ -93,6 +93,26 @@ def test_a_tree_is_made_moved_listed_and_removed(site: Site) -> None:
     assert run(site, "fsck") == "0 problems found, 0 left\n"
 
 
+def test_directories_get_owners_and_modes(site: Site) -> None:
+    def told(path: str) -> tuple[str, int, int]:
+        return tuple(facts(site, path)[name] for name in ("mode", "uid", "gid"))
+
+    run(site, "mkdir", "-p", "--owner", "1000:2000", "-m", "2770", "team/a")
+    assert told("team") == told("team/a") == ("2770", 1000, 2000)
+    run(site, "chown", "3000", "team")
+    run(site, "chown", ":4000", "team/a")
+    assert (told("team"), told("team/a")) == (("2770", 3000, 2000), ("2770", 1000, 4000))
+    run(site, "chmod", "1777", "/", "team")
+    assert (told("/"), told("team")) == (("1777", 0, 0), ("1777", 3000, 2000))
+    # The group of a setgid directory, as for a client.
+    run(site, "mkdir", "team/a/b")
+    assert told("team/a/b") == ("2755", 0, 4000)
+    for wrong in ("alice", ":", "", "1:x", "-1", "4294967295", "\N{SUPERSCRIPT TWO}"):
+        assert "as `id` shows them" in run(site, "chown", "--", wrong, "team", status=2)
+    assert "no such file" in run(site, "chown", "1", "none", status=1)
+    assert "kept for the gateway" in run(site, "chmod", "777", ".spillway", status=1)
+
+
 def test_mv_is_rename(site: Site) -> None:
     run(site, "mkdir", "a", "b", "full")
     run(site, "mkdir", "full/one")

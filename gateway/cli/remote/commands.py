@@ -41,6 +41,8 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace, Api], int]] = {
     "ls": looking.ls,
     "stat": looking.stat,
     "mkdir": naming.mkdir,
+    "chown": naming.chown,
+    "chmod": naming.chmod,
     "mv": naming.mv,
     "rm": naming.rm,
     "evict": moving.evict,

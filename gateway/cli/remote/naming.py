@@ -1,8 +1,10 @@
-"""`mkdir`, `mv` and `rm` of a gateway on another machine. A rename there replaces nothing."""
+"""`mkdir`, `chown`, `chmod`, `mv` and `rm` of a gateway on another machine. A rename there replaces
+nothing."""
 
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from gateway.cli import change, result
 from gateway.cli.look import DONE
@@ -18,11 +20,37 @@ def mkdir(args: argparse.Namespace, api: Api) -> int:
     """Make directories."""
 
     def make(path: str) -> None:
-        body = {"path": encoded(path), "mode": f"{args.mode:04o}", "parents": args.parents}
+        wanted = _wanted(args.mode, args.owner)
+        body = {"path": encoded(path), "parents": args.parents, **wanted}
         results.add(facts_at(path, api.call("POST", "/directories", body).json()))
 
     with result.Results(args.json) as results:
         return change.each(args.paths, make)
+
+
+def chown(args: argparse.Namespace, api: Api) -> int:
+    """Give files and directories to a user or group."""
+    return _set(args, api, _wanted(None, args.owner))
+
+
+def chmod(args: argparse.Namespace, api: Api) -> int:
+    """Set the permissions of files and directories."""
+    return _set(args, api, _wanted(args.mode, change.Owner(None, None)))
+
+
+def _set(args: argparse.Namespace, api: Api, wanted: dict[str, Any]) -> int:
+    def alter(path: str) -> None:
+        body = {"path": encoded(path), **wanted}
+        results.add(facts_at(path, api.call("POST", "/files/attributes", body).json()))
+
+    with result.Results(args.json) as results:
+        return change.each(args.paths, alter)
+
+
+def _wanted(mode: int | None, owner: change.Owner) -> dict[str, Any]:
+    """Return what a body says of mode and owner: only what is to be set."""
+    given = {"mode": None if mode is None else f"{mode:04o}", **owner._asdict()}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def mv(args: argparse.Namespace, api: Api) -> int:
