@@ -7,6 +7,7 @@ where it has a hole already.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from typing import Self
 
@@ -15,6 +16,8 @@ from awscrt.checksums import crc64nvme
 from gateway.cache.rows import Rows, Source
 from gateway.data.layout import DataFiles, sync_directory
 from gateway.objectstore.crc64 import CRC_BYTES, of_hole
+
+log = logging.getLogger("cache")
 
 ZEROS = bytes(64 * 1024)
 """Shorter or unaligned runs of zeros are written: a hole would save hardly any room."""
@@ -111,14 +114,21 @@ class DataFile:
         return self._source.crc(block) == zeros and self.is_empty(block)
 
     def has(self, block: int, buffer: bytearray) -> bool:
-        """Return whether the file has the right bytes of a block already. Raises OSError."""
+        """Return whether the file has the right bytes of a block already. Raises OSError.
+
+        What the disk cannot read is fetched, and written anew.
+        """
         if self.is_empty(block):
             return False
         at = block * self._source.block_bytes
         left, crc = self._source.bytes_of(block), 0
         while left:
             view = memoryview(buffer)[: min(left, len(buffer))]
-            count = os.preadv(self._fd, [view], at)
+            try:
+                count = os.preadv(self._fd, [view], at)
+            except OSError as exc:
+                log.error("inode %d: its data file cannot be read: %s", self._source.ino, exc)
+                return False
             if count == 0:
                 return False
             crc = crc64nvme(view[:count], crc)

@@ -29,8 +29,11 @@ class Texts:
         self._kept: OrderedDict[tuple[int, int, int, int], bytes] = OrderedDict()
 
     def read(self, name: bytes, entry: Entry, start: int, length: int) -> bytes:
-        """Return up to ``length`` bytes of a version of a file, from ``start``. Raises Unread if
-        the version is not whole on the local disk, is being written, or is not the newest one."""
+        """Return ``length`` bytes of a version of a file, from ``start``, or those up to its end.
+
+        Raises Unread if the version is not whole on the local disk, is being written, or is not the
+        newest one.
+        """
         if entry.is_open:
             raise Unread(name, entry)
         where = (entry.ino, entry.content_version, start, length)
@@ -44,10 +47,13 @@ class Texts:
                 file.seek(start)
                 found = file.read(length)
         except FileNotFoundError:
-            found = b""  # nothing was ever written
+            found = b""  # nothing was ever written, or the disk lost it
         except OSError as exc:
             # A disk that fails must not end the look at all other checkpoints.
             raise Unread(name, entry) from exc
+        if len(found) < min(length, entry.size - start):
+            # The disk lost the end of the data file. A checkpoint is not judged by what is left.
+            raise Unread(name, entry)
         # What was read may be of a writer who came since, or of the epoch after an eviction.
         if not self._is_still(entry):
             raise Unread(name, entry)

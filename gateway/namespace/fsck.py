@@ -6,13 +6,16 @@ the namespace itself. A problem whose repair would guess, or could lose bytes, i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 from sqlalchemy import text
 
 from gateway.data.layout import DataFiles
 from gateway.db import journal
+from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement
 from gateway.db.engine import Connection, Database
 from gateway.db.models import RESERVED_INO, ROOT_INO, TRASH_INO
@@ -215,6 +218,12 @@ _DAMAGED = _sql(
     "SELECT d.ino, d.reason FROM damage d JOIN inode i ON i.ino = d.ino"
     " WHERE i.nlink > 0 ORDER BY d.ino"
 )
+_MET_BY_READING = re.compile(r"data file \d+\.\d+ ")
+"""Begins the reason of damage that the server met when it read a file (fsal/native/lost.c)."""
+_FILE = _sql(
+    f"SELECT epoch, size, write_open FROM inode WHERE ino = :ino AND residency = {_RESIDENT}"
+)
+_BLOCK_BYTES = 1 << 20
 _EVICTED = _sql("SELECT ino, epoch FROM eviction")
 _FILES = _sql(
     "SELECT ino, epoch, size, write_open, nlink, residency FROM inode"
@@ -247,6 +256,11 @@ def check(database: Database, files: DataFiles, *, repair: bool = False) -> list
                         session.run(law.fix, key=row[0])
                         journal.forget_readers(session)
                 found.append(Problem(law.name, law.detail.format(*row), law.repair))
+        found += _check_damaged(session, files)
+        if repair:
+            with database.transaction(connection):
+                _forget_damage(session, files)
+                journal.forget_readers(session)
         found += _check_files(session, files, repair)
         return found
     finally:
@@ -263,12 +277,46 @@ def _check_identity(
         yield Problem("stamp", str(exc), "")
 
 
+def _check_damaged(session: Session, files: DataFiles) -> Iterator[Problem]:
+    """Yield the damaged files."""
+    whole = set(_whole_again(session, files))
+    for ino, reason in session.all(_DAMAGED):
+        if ino in whole:
+            detail = f"inode {ino}: {reason}; by now its data file can be read to its end"
+            yield Problem("damaged", detail, "damage forgotten")
+        else:
+            yield Problem("damaged", f"inode {ino}: {reason}", "")
+
+
+def _whole_again(session: Session, files: DataFiles) -> Iterator[int]:
+    """Yield the files whose damage was that the server could not read them, and that can be read.
+
+    A person may have put the data file back, or the disk may have come back. Of damage by a failed
+    sync no reading tells: the lost bytes read as older ones.
+    """
+    for ino, reason in session.all(_DAMAGED):
+        row = session.one(_FILE, ino=ino)
+        if row is None or _MET_BY_READING.match(reason) is None:
+            continue
+        epoch, size, write_open = row
+        try:
+            with files.path(ino, epoch).open("rb", buffering=0) as data:
+                found = sum(iter(partial(data.readinto, bytearray(_BLOCK_BYTES)), 0))
+        except OSError:
+            continue
+        if found == size or (write_open and found > 0):
+            yield ino
+
+
+def _forget_damage(session: Session, files: DataFiles) -> None:
+    for ino in list(_whole_again(session, files)):
+        session.run(sql.DAMAGE_DELETE, the_ino=ino)
+
+
 def _check_files(session: Session, files: DataFiles, repair: bool) -> Iterator[Problem]:
-    """Yield the damaged files, and where rows and data files differ."""
+    """Yield where rows and data files differ. Damaged files were reported before."""
     known = set()
-    damaged = dict(map(tuple, session.all(_DAMAGED)))
-    for ino, reason in damaged.items():
-        yield Problem("damaged", f"inode {ino}: {reason}", "")
+    damaged = {ino for ino, _reason in session.all(_DAMAGED)}
     for ino, epoch, size, write_open, nlink, residency in session.all(_FILES):
         known.add((ino, epoch))
         if nlink == 0 or write_open or residency != Residency.RESIDENT or ino in damaged:

@@ -175,3 +175,32 @@ def test_a_disk_that_is_not_there_is_one_problem_more_and_repairs_nothing(
     found = check(settings, repair=True)
     assert {problem.check for problem in found} == {"stamp", "size"}
     assert query(settings, "SELECT ino, size, nlink FROM inode ORDER BY ino") == before
+
+
+@pytest.mark.parametrize(
+    ("reason", "data", "is_whole"),
+    [
+        ("data file 18.0 has 3 bytes, 5 expected", b"12345", True),
+        ("data file 18.0 cannot be read: Input/output error", b"12345", True),
+        ("data file 18.0 has 3 bytes, 5 expected", b"123", False),
+        ("data file 18.0 is missing, 5 bytes expected", None, False),
+        # The kernel dropped bytes that it could not write: what is read is what was there before.
+        ("fdatasync failed: Input/output error", b"12345", False),
+        ("data file /d/files/12/18.0 has bytes of an earlier time", b"12345", False),
+    ],
+)
+def test_damage_that_reading_showed_ends_when_the_file_can_be_read(
+    healthy: Namespace, settings: Settings, reason: str, data: bytes | None, is_whole: bool
+) -> None:
+    attr = healthy.lookup(healthy.lookup(ROOT, b"d").ino, b"f")
+    healthy.damaged(attr.ino, reason)
+    path = healthy.files.path(attr.ino, attr.epoch)
+    path.unlink()
+    if data is not None:
+        path.write_bytes(data)
+    [found] = check(settings)
+    assert (found.check, found.repair) == ("damaged", "damage forgotten" if is_whole else "")
+    assert reason in found.detail
+    assert check(settings) == [found]
+    assert check(settings, repair=True) == [found]
+    assert check(settings) == ([] if is_whole else [found])

@@ -51,7 +51,7 @@ static pthread_mutex_t ns_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int fdatasync_error;
 static atomic_int fdatasyncs, fsyncs; /* of data files */
 static atomic_int directory_syncs;
-static atomic_bool fdatasync_held;
+static atomic_bool fdatasync_held, seal_held;
 static atomic_bool damage_held, damage_began;
 static atomic_bool evict_held, evict_began, arrived_held, arrived_began;
 
@@ -129,6 +129,7 @@ static inline int ns_open_write(uint64_t ino, uint32_t flags, struct spw_attr *a
 
 static inline void ns_seal(struct spw_seal *seals, uint32_t count)
 {
+	while_held(&seal_held, 60000);
 	pthread_mutex_lock(&ns_lock);
 	ns.batches++;
 	for (uint32_t i = 0; i < count; i++) {

@@ -225,12 +225,12 @@ static void files_that_close_together_are_sealed_together(void)
 	settle();
 	ns.batches = ns.seals = 0;
 	assert(spw_writer_begin(inode, NULL) == 0);
-	assert(put(inode, "abc", 0, false) == 0);
-	atomic_store(&fdatasync_held, true);
+	assert(put(inode, "abc", 0, true) == 0);
+	atomic_store(&seal_held, true); /* the first transaction does not end before all have closed */
 	spw_writer_end(inode);
 	for (unsigned int i = 0; i < 8; i++)
 		spw_writer_end(others[i]);
-	atomic_store(&fdatasync_held, false);
+	atomic_store(&seal_held, false);
 	settle();
 	assert(ns.seals == 9 && ns.batches <= 2);
 	for (unsigned int i = 0; i < 8; i++)
