@@ -74,8 +74,8 @@ class NfsSettings:
         checks.between(64, 10_000),
     )
     threads: int = _key(
-        "Threads that answer calls: so many changes and syncs may be under way at once. While the\n"
-        "database is away, changes and look-ups keep up to 384 of them waiting (fsal/native/call.c).",
+        "Threads that answer calls: so many changes and syncs may be under way at once.\n"
+        "While the database is away, up to 384 of them wait for it (fsal/native/call.c).",
         512,
         checks.between(512, 2048),
     )

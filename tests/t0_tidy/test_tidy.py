@@ -178,6 +178,7 @@ ALLOWED = {
         "gateway.namespace",
     },
     "gateway.objectstore": {
+        "gateway.early",
         "gateway.tls",
         "gateway.types",
         "gateway.errors",

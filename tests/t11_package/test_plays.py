@@ -184,3 +184,19 @@ def test_an_upgrade_needs_the_nfs_server_to_go_back_to(kept: bool, tmp_path: Pat
     said = apart.said("\n".join(script), tmp_path)
     told = "put the package of nfs-ganesha 9 into /var/cache/spillway"
     assert (told in said, "Read the configuration of the old version" in said) == (not kept, kept)
+
+
+def test_the_prefix_is_the_name_of_the_host_unless_the_gateway_has_another(tmp_path: Path) -> None:
+    configured = play(tmp_path, what=part("configure"))
+    own = "/etc/spillway/spillway.toml"
+    script = [
+        *(
+            f"{configured} >&2",
+            f"grep '^prefix' {own}",
+            f"{configured} >&2",
+            f"grep '^prefix' {own}",
+        ),
+        *(f"sed -i /^prefix/d {own}", f"{configured} >&2", f"grep '^prefix' {own}"),
+    ]
+    said = apart.said("\n".join(script), tmp_path)
+    assert said.splitlines() == ['prefix = "here"', 'prefix = "here"', 'prefix = ""']
