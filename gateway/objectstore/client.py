@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import ssl
+from collections.abc import Mapping
 from functools import cached_property
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,7 @@ from gateway.errors import (
 from gateway.objectstore.pace import LASTING, Gate
 from gateway.objectstore.wire import Wire
 from gateway.settings import Settings
+from gateway.text import shown
 
 if TYPE_CHECKING:
     from botocore.model import OperationModel
@@ -188,6 +190,7 @@ def _client(
         made.meta.events.register(f"before-call.s3.{operation}", _add_content_md5)
     for operation in (*LASTING, "CreateMultipartUpload", "DeleteObjects", "DeleteObject"):
         made.meta.events.register_first(f"needs-retry.s3.{operation}", _not_again)
+    made.meta.events.register_first("needs-retry.s3", _not_elsewhere)
     return made
 
 
@@ -209,6 +212,17 @@ def _not_again(
         raise caught_exception
     if response is not None and response[0].status_code >= 300:
         raise ClientError(response[1], operation.name)
+
+
+def _not_elsewhere(
+    operation: OperationModel, response: tuple[Any, Any] | None = None, **_event: object
+) -> None:
+    # botocore would follow to another region by itself. Requests with bodies do not go this way, so
+    # a check would pass, and each upload fail.
+    if response is not None:
+        answered = ClientError(response[1], operation.name)
+        if code_of(answered) in _REGION or response[0].status_code in (301, 307, 308):
+            raise answered
 
 
 def _check_ca_bundle(name: str, path: str) -> None:
@@ -330,8 +344,8 @@ def _answered(settings: Settings, operation: str, key: str | None, exc: ClientEr
         )
     if code == "RequestTimeTooSkewed":
         return StoreRefused(f"{where} finds our clock wrong: set the time of this machine")
-    if code in _REGION:
-        return StoreRefused(f"bucket {bucket.name} is elsewhere ({code}): correct bucket.region")
+    if code in _REGION or status in (301, 307, 308):
+        return StoreRefused(f"bucket {bucket.name} is elsewhere ({code}): {_where(exc)}")
     # A status 403 alone proves nothing: S3 also answers it for one object (an archived one, say),
     # while a refusal of the credentials stops the whole drain.
     if code in _CREDENTIALS or status == 401 or (status == 403 and key is None):
@@ -353,6 +367,17 @@ def _answered(settings: Settings, operation: str, key: str | None, exc: ClientEr
             "prefix from the rule that archives (spillway bucket setup shows it)"
         )
     return ObjectRefused(f"{key}: {operation}: {_line(exc)}")
+
+
+def _where(exc: ClientError) -> str:
+    """Return what to do about an answer that names another region or address."""
+    error: Mapping[str, Any] = exc.response.get("Error", {})
+    headers = exc.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    if region := headers.get("x-amz-bucket-region") or error.get("Region"):
+        return f'write bucket.region = "{shown(str(region))}"'
+    if endpoint := error.get("Endpoint") or headers.get("location"):
+        return f"correct bucket.endpoint_url and bucket.region: the store names {shown(endpoint)}"
+    return "correct bucket.region"
 
 
 def _may_last(operation: str) -> bool:

@@ -23,8 +23,27 @@ PART_BYTES = "part-bytes"
 """Metadata with the size of the parts that an object was made of. An ETag in the form of parts is
 computed from parts of this size."""
 
-_MD5 = re.compile("[0-9a-f]{32}")
-_MULTIPART_ETAG = re.compile("[0-9a-f]{32}-[0-9]+")
+_MD5 = re.compile("[0-9a-fA-F]{32}")
+_MULTIPART_ETAG = re.compile("[0-9a-fA-F]{32}-[0-9]+")
+
+
+class Etag(str):
+    """An ETag as the store spells it, without quotes: it is sent back like this in conditions.
+
+    Two of them are equal also in another case. Some stores answer hexadecimal digits in capital
+    letters, and what older releases recorded is in lower case.
+    """
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return self.lower() == other.lower() if isinstance(other, str) else NotImplemented
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self.lower())
 
 
 class Part(NamedTuple):
@@ -100,9 +119,9 @@ def part_bytes_of(size: int, wanted_bytes: int) -> int:
     return max(wanted_bytes, -(-least // MIB) * MIB)
 
 
-def etag_of(answer: Mapping[str, Any]) -> str:
+def etag_of(answer: Mapping[str, Any]) -> Etag:
     """Return the ETag of an answer, without quotes."""
-    return str(answer.get("ETag", "")).strip('"').lower()
+    return Etag(str(answer.get("ETag", "")).strip('"'))
 
 
 def is_plain_md5(etag: str) -> bool:

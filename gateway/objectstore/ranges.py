@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple
+
+from botocore.exceptions import ClientError
 
 from gateway import clock
 from gateway.errors import BucketError, ObjectRefused, StoreUnavailable
@@ -78,11 +80,24 @@ class Ranges(Requests):
         if etag:
             headers["If-Match"] = f'"{etag}"'
         query = {} if version is None else {"versionId": version}
-        with (
-            self._typed("get_object", key),
-            self._connected().wire.get(key, query, headers, size, goes_first) as incoming,
-        ):
+        with self._typed("get_object", key), ExitStack() as stack:
+            asked = self._connected().wire
+            try:
+                incoming = stack.enter_context(asked.get(key, query, headers, size, goes_first))
+            except ClientError as exc:
+                if (spelled := self._spelled(place, exc)) is None:
+                    raise
+                headers["If-Match"] = f'"{spelled}"'
+                incoming = stack.enter_context(asked.get(key, query, headers, size, goes_first))
             yield incoming
+
+    def _spelled(self, place: Place, exc: ClientError) -> str | None:
+        """Return how the store spells an ETag that it refused as a condition, if only the case of
+        its letters was recorded otherwise, as older releases did."""
+        if client.code_of(exc) not in ("PreconditionFailed", "412"):
+            return None
+        found = etag_of(self._call("head_object", place.key, **_version_of(place)))
+        return str(found) if found == place.etag and str(found) != str(place.etag) else None
 
     def other_version(self, place: Place, size: int) -> str | None:
         """Return the id of an older version of an object that has the recorded ETag, or None.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -209,3 +210,23 @@ def test_wrong_credentials_are_told_from_a_denied_object(rclone_site: Site) -> N
 def listed(site: Site) -> set[str]:
     found = site.client.list_objects_v2(Bucket=site.bucket)
     return {entry["Key"] for entry in found.get("Contents", [])}
+
+
+@pytest.mark.parametrize("operation", ["check", "head", "put"])
+@pytest.mark.parametrize(("status", "code"), [(301, "PermanentRedirect"), (307, "Other")])
+def test_a_bucket_in_another_region_is_not_followed(
+    rclone_site: Site, operation: str, status: int, code: str
+) -> None:
+    """A check that follows passes, and each upload is refused."""
+    site = rclone_site
+    store = S3Store(site.settings)
+    fault = site.proxy.inject(lambda _r: True, Act.FAIL, 1, status, code)
+    fault.headers = (("x-amz-bucket-region", "eu-south-2"),)
+    calls: dict[str, Callable[[], object]] = {
+        "check": store.check,
+        "head": lambda: store.head(f"{PREFIX}/f"),
+        "put": lambda: store.put(f"{PREFIX}/f", b"data", {}),
+    }
+    with pytest.raises(StoreRefused, match=r'write bucket\.region = "eu-south-2"'):
+        calls[operation]()
+    assert len(site.proxy.operations()) == 1
