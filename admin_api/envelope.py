@@ -58,8 +58,9 @@ class Envelope:
         self._app = app
         self._gateway = gateway
         self._headers = dict(HEADERS)
+        self._over_tls = self._headers
         if gateway.settings.admin.tls != TLS_OFF:
-            self._headers["Strict-Transport-Security"] = HSTS
+            self._over_tls = {**self._headers, "Strict-Transport-Security": HSTS}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -68,7 +69,10 @@ class Envelope:
         scope.setdefault("state", {}).update(call=call, request_id=call.request_id)
         logs.request_id.set(call.request_id)
         began = clock.monotonic_seconds()
-        answer = _Answer(self._gateway, call, send, self._headers)
+        # For localhost it would keep all other servers of that machine from being reached by HTTP.
+        is_here = is_loopback(_name_of(Headers(scope=scope).get("host", "")))
+        headers = self._headers if is_here else self._over_tls
+        answer = _Answer(self._gateway, call, send, headers)
         try:
             self._require_host(scope)
             await self._app(scope, _limited(receive, call), answer.send)
@@ -107,9 +111,14 @@ def is_host_allowed(settings: Settings, host: str) -> bool:
     bind = settings.admin.bind
     if not is_loopback(bind):
         return True
-    found = _HOST.fullmatch(host)
-    name = "" if found is None else found[1].strip("[]").lower().removesuffix(".")
+    name = _name_of(host)
     return name == bind or is_loopback(name)
+
+
+def _name_of(host: str) -> str:
+    """Return the name or address in a Host header, or an empty text."""
+    found = _HOST.fullmatch(host)
+    return "" if found is None else found[1].strip("[]").lower().removesuffix(".")
 
 
 def _limited(receive: Receive, call: Call) -> Receive:

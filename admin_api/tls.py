@@ -33,6 +33,9 @@ VALID = timedelta(days=825)
 RENEWED_BEFORE = timedelta(days=30)
 EARLIER = timedelta(days=1)
 """The clocks of clients may be behind."""
+AUTHORITY = "admin-authority.pem"
+"""What signs the certificates that are made here, with its key, beside them."""
+AUTHORITY_VALID = timedelta(days=20 * 365)
 ORGANIZATION = "Spillway admin API"
 """The name in certificates that were made here. A certificate of another is never overwritten."""
 
@@ -120,36 +123,88 @@ def _is_good(path: Path, key_path: Path) -> bool:
 
 
 def _make(bind: str, path: Path, key_path: Path) -> None:
-    """Make a key and a certificate. Raises OSError."""
+    """Make a key and a certificate, signed by the authority of this gateway. Raises OSError."""
+    authority, authority_key = _authority(path)
     key = ec.generate_private_key(ec.SECP256R1())
-    now = datetime.fromtimestamp(clock.now_ns() // clock.NS, UTC)
-    name = x509.Name(
-        [
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, ORGANIZATION),
-            x509.NameAttribute(NameOID.COMMON_NAME, socket.gethostname()[:64]),
-        ]
-    )
+    usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+    signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
     made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - EARLIER)
-        .not_valid_after(now + VALID)
+        _builder(_name(socket.gethostname()), authority.subject, key, VALID)
         .add_extension(x509.SubjectAlternativeName(_names(bind)), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(key, hashes.SHA256())
+        .add_extension(usage, critical=False)
+        .add_extension(signer, critical=False)
+        .sign(authority_key, hashes.SHA256())
     )
-    text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     # A crash between the two leaves a pair that does not fit, and the next start makes another.
-    atomic.replace(key_path, text, 0o600)
-    atomic.replace(path, made.public_bytes(Encoding.PEM).decode(), 0o644)
+    atomic.replace(key_path, _pem(key), 0o600)
+    chain = made.public_bytes(Encoding.PEM) + authority.public_bytes(Encoding.PEM)
+    atomic.replace(path, chain.decode(), 0o644)
     log.info(
         "made the certificate %s, fingerprint %s", path, made.fingerprint(hashes.SHA256()).hex(":")
     )
+
+
+def _authority(path: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """Return what signs the certificates that are made here, with its key. It stays: a client that
+    has the certificate trusts the renewed one too. Raises OSError."""
+    place = path.with_name(AUTHORITY)
+    with suppress(FileNotFoundError, ValueError, TypeError):
+        content = place.read_bytes()
+        found, kept = x509.load_pem_x509_certificate(content), load_pem_private_key(content, None)
+        now = datetime.fromtimestamp(clock.now_ns() / clock.NS, UTC)
+        if isinstance(kept, ec.EllipticCurvePrivateKey) and found.not_valid_after_utc - now > VALID:
+            return found, kept
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _name(f"{socket.gethostname()} authority")
+    usage = x509.KeyUsage(
+        digital_signature=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    made = (
+        _builder(name, name, key, AUTHORITY_VALID)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    atomic.replace(place, made.public_bytes(Encoding.PEM).decode() + _pem(key), 0o600)
+    return made, key
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, ORGANIZATION),
+            x509.NameAttribute(NameOID.COMMON_NAME, common[:64]),
+        ]
+    )
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, valid: timedelta
+) -> x509.CertificateBuilder:
+    now = datetime.fromtimestamp(clock.now_ns() // clock.NS, UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - EARLIER)
+        .not_valid_after(now + valid)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> str:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
 
 def _names(bind: str) -> list[x509.GeneralName]:

@@ -80,7 +80,8 @@ def set_cookie(gateway: Gateway, response: Response, login: Login) -> None:
         login.secret,
         max_age=int(admin.session_hours * 3600),
         httponly=True,
-        samesite="strict",
+        # With "strict" a link in a chat would lead to the login. Orders need the CSRF token.
+        samesite="lax",
         secure=admin.tls != TLS_OFF,
     )
 

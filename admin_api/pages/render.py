@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fastapi import Request
 from fastapi.responses import HTMLResponse
@@ -18,6 +20,7 @@ from admin_api.access.principal import Principal, Role
 from admin_api.pages import flash
 from gateway import clock, units
 from gateway.checkpoints.shown import MEANING
+from gateway.text import shown
 
 STATIC = Path(__file__).parent / "static"
 THEME = "theme"
@@ -52,6 +55,8 @@ NAVIGATION = (
         ),
     ),
 )
+
+LOCALTIME = Path("/etc/localtime")
 
 
 def page(
@@ -111,6 +116,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
+        finalize=_visible,
     )
     made.filters |= {
         "size": _size,
@@ -127,8 +133,16 @@ def _environment() -> Environment:
         "above": lambda path: path.rpartition("/")[0] or "/",
         "plural": _plural,
     }
-    made.globals |= {"static": static, "zone": _zone}
+    made.globals |= {"static": static, "zone": _zone, "place": _place}
     return made
+
+
+def _visible(value: Any) -> Any:
+    """Escape characters that are not seen, in all text that a page shows: those of the direction of
+    writing would have a person read another order than the one that is there."""
+    if type(value) is not str or value.isprintable():
+        return value
+    return "".join(c if c in "\n\t" else shown(c) for c in value)
 
 
 def _size(size_bytes: float) -> Markup:
@@ -161,6 +175,17 @@ def _moment(value: int | str) -> datetime:
 def _zone() -> str:
     """Return the name of the gateway's time zone, in which pages show times."""
     return datetime.now().astimezone().tzname() or ""
+
+
+def _place() -> str:
+    """Return the gateway's time zone as a browser takes it: by its name, which knows of summers, or
+    by what it is ahead of UTC now."""
+    name = os.environ.get("TZ") or str(LOCALTIME.resolve()).partition("/zoneinfo/")[2]
+    try:
+        return ZoneInfo(name).key
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        ahead = datetime.now().astimezone().strftime("%z")
+        return f"{ahead[:3]}:{ahead[3:5]}"
 
 
 def _when(value: int | str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import datetime
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
@@ -272,4 +273,19 @@ def test_hidden_tabs_keep_no_other_waiting(site: Seeded, browser: Browser) -> No
         page.evaluate(HIDE)
         expect(live).to_have_attribute("data-state", "paused")
         page = context.new_page()
+    context.close()
+
+
+def test_a_chart_shows_the_time_that_was_asked_for_in_the_zone_of_the_gateway(
+    site: Seeded, browser: Browser
+) -> None:
+    context = browser.new_context(timezone_id="Pacific/Kiritimati")
+    page = context.new_page()
+    log_in(page, site)
+    page.goto(f"{site.url}/")
+    page.wait_for_function("() => chart !== null")
+    here = datetime.fromtimestamp(0).astimezone().strftime("%H:%M")
+    assert page.evaluate("clock(0, 1)") == here
+    page.get_by_role("button", name="7 d").click()
+    page.wait_for_function("() => chart.scales.x.max - chart.scales.x.min === 7 * 86400")
     context.close()

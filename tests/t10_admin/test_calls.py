@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -12,6 +14,7 @@ import httpx
 import pytest
 from fastapi import APIRouter
 from fastapi.routing import iter_route_contexts
+from markupsafe import Markup
 
 from admin_api.access.limiter import Limiter
 from admin_api.access.principal import Role
@@ -19,8 +22,9 @@ from admin_api.access.roles import Operator, role_of
 from admin_api.app import PREFIX, create_app
 from admin_api.asked import HIDDEN, asked
 from admin_api.calls import KEY, KEY_MAX, SAFE, Recorded
-from admin_api.envelope import BODY_BYTES_MAX, HEADERS
+from admin_api.envelope import BODY_BYTES_MAX, HEADERS, HSTS
 from admin_api.gateway import Governed
+from admin_api.pages.render import _environment
 from admin_api.store import audit
 from gateway import clock
 from gateway.errors import UserError
@@ -289,3 +293,27 @@ def test_no_secret_of_a_form_is_in_the_audit() -> None:
     form = b"csrf=abc&token=spw_x&name=a%2Fb&name2="
     told = asked(b"x=%FF", form, len(form), "application/x-www-form-urlencoded")
     assert json.loads(told or "") == {"x": "\ufffd", "token": HIDDEN, "name": "a/b", "name2": ""}
+
+
+def test_browsers_are_told_to_use_tls_but_for_the_machine_itself(tmp_path: Path) -> None:
+    with admin_site(tmp_path, None) as site:
+        admin = replace(site.settings.admin, tls="self-signed", bind="0.0.0.0")
+        app = create_app(replace(site.settings, admin=admin))
+
+    async def told(host: str) -> str | None:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url=f"https://{host}") as http:
+            answer = await http.get(f"{PREFIX}/health/live")
+        assert answer.status_code == 200
+        found: str | None = answer.headers.get("strict-transport-security")
+        return found
+
+    assert asyncio.run(told("gateway.example")) == HSTS
+    for host in ("localhost", "127.0.0.1:8780", "[::1]"):
+        assert asyncio.run(told(host)) is None
+
+
+def test_no_page_shows_a_character_that_is_not_seen() -> None:
+    shown = _environment().from_string("{{ text }}|{{ text | e }}|{{ markup }}")
+    found = shown.render(text="a\u202eb\x85\n<", markup=Markup("<b>\u202e</b>"))
+    assert found == "a\\u202eb\\x85\n&lt;|a\u202eb\x85\n&lt;|<b>\u202e</b>"

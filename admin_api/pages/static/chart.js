@@ -5,6 +5,7 @@ const figure = document.querySelector("[data-chart]");
 const canvas = figure.querySelector(".canvas");
 const caption = figure.querySelector("figcaption");
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+const timeZone = figure.dataset.zone; // the gateway's, as in all other places of the pages
 let chart = null;
 let seconds = 3600;
 
@@ -50,6 +51,8 @@ function steps(high) {
   return found;
 }
 
+// The whole time that was asked for, also if there are samples of a part of it only.
+const whole = () => [Date.now() / 1000 - seconds, Date.now() / 1000];
 const upTo = (_chart, _low, high) => [0, Math.max(1, (high ?? 1) * 1.1)];
 
 function draw(data) {
@@ -66,7 +69,8 @@ function draw(data) {
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
     legend: { show: false },
     hooks: { setCursor: [(drawn) => legend(drawn, drawn.cursor.idx)] },
-    scales: { rate: { range: upTo }, bytes: { range: upTo } },
+    tzDate: (at) => uPlot.tzDate(new Date(at * 1000), timeZone),
+    scales: { x: { range: whole }, rate: { range: upTo }, bytes: { range: upTo } },
     axes: [
       { stroke: colour("text"), font: "12px system-ui", grid: { show: false }, ticks: { show: false },
         size: 30, space: isNarrow ? 70 : 90,
@@ -97,8 +101,8 @@ function legend(drawn, index) {
 
 function clock(at, step) {
   const date = new Date(at * 1000);
-  const day = { month: "2-digit", day: "2-digit" };
-  const time = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
+  const day = { month: "2-digit", day: "2-digit", timeZone };
+  const time = { hour: "2-digit", minute: "2-digit", hourCycle: "h23", timeZone };
   return step >= 86400 ? date.toLocaleDateString("sv", day) : date.toLocaleTimeString("sv", time);
 }
 
