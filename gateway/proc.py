@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 
@@ -15,3 +16,11 @@ def start_ticks(pid: int) -> int | None:
     except (OSError, ValueError):
         return None
     return None if state in ("Z", "X") else int(rest[18])
+
+
+@cache
+def here() -> str:
+    """Return what names this start of the machine and the PID namespace, in which pid and start
+    time identify a process."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot} {Path('/proc/self/ns/pid').readlink()}"

@@ -22,7 +22,6 @@ from contextlib import suppress
 from datetime import datetime
 from functools import cache
 from hashlib import sha256
-from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import psycopg
@@ -82,7 +81,7 @@ class Holder(NamedTuple):
         _name, _host, pid, process = self.name.split()
         if process[:MACHINE_CHARACTERS] != _machine():
             return False
-        return process[MACHINE_CHARACTERS:].partition(".")[0] != _start_of(int(pid))
+        return process[MACHINE_CHARACTERS:].partition(".")[0] != _start_of(pid)
 
 
 class Begun(NamedTuple):
@@ -149,17 +148,13 @@ def _host() -> str:
 
 @cache
 def _machine() -> str:
-    """Return what no other machine has, nor another start of this one: hosts may share a name."""
-    started = Path("/proc/sys/kernel/random/boot_id").read_text()
-    # Containers of one machine share its id, and each has pids of its own.
-    return sha256(f"{started} {Path('/proc/self/ns/pid').readlink()}".encode()).hexdigest()[
-        :MACHINE_CHARACTERS
-    ]
+    """Return a short form of ``proc.here``: hosts may share a name."""
+    return sha256(proc.here().encode()).hexdigest()[:MACHINE_CHARACTERS]
 
 
-def _start_of(pid: int) -> str:
+def _start_of(pid: str) -> str:
     """Return when a process started, as the name of its session has it, or "" if it ended."""
-    ticks = proc.start_ticks(pid)
+    ticks = proc.start_ticks(int(pid)) if pid.isdigit() else None
     return "" if ticks is None else f"{ticks:x}"
 
 
@@ -167,7 +162,7 @@ class Fence:
     """The guard of a process that became the namespace's NFS server."""
 
     def __init__(self) -> None:
-        process = f"{_machine()}{_start_of(os.getpid())}.{next(_fences)}"
+        process = f"{_machine()}{_start_of(str(os.getpid()))}.{next(_fences)}"
         self._name = f"{NAME} {_host()} {os.getpid()} {process}"
         self._is_taken = False
         self._boot: int | None = None

@@ -69,8 +69,9 @@ class Volume(Base):
     gateway: Mapped[bytes | None]
     """16 random bytes of the gateway that has the data files. NULL before the first start."""
     mark: Mapped[int] = mapped_column(server_default="0")
-    """Moves at each start and in every minute in which something changed. The stamp of the data
-    files has the same number, so an older copy of either is recognised (gateway.data.stamp)."""
+    """Moves at each start and stop, and in every minute in which something changed. The stamp of
+    the data files has the same number, so an older copy of either is recognised
+    (gateway.data.stamp)."""
     __table_args__ = (CheckConstraint("id = 1", name="one_row"),)
 
 

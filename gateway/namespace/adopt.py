@@ -292,9 +292,9 @@ def _adopt(
     is_verified: Callable[[int], bool] | None,
 ) -> Adopted:
     session = Session(connection, database.dialect)
+    largest = max((ino for ino, _epoch in files.walk()), default=0)
     with database.transaction(connection):
         # An older database would otherwise hand out the numbers of these files again.
-        largest = max((ino for ino, _epoch in files.walk()), default=0)
         session.run(_NUMBERS_ABOVE, largest=largest)
         session.run(_PRESENCE_FORGET)
         if age is not _Age.SAME:

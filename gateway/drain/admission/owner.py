@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache
-from pathlib import Path
-
-from gateway.proc import start_ticks
+from gateway.proc import here, start_ticks
 
 
 def owner(pid: int) -> str:
     """Return the name of a process for all time: machine since its boot, PID namespace, PID,
     start."""
-    return f"{_here()} {pid} {start_ticks(pid)}"
+    return f"{here()} {pid} {start_ticks(pid)}"
 
 
 def pid_of(holder: str) -> str:
@@ -21,11 +18,5 @@ def pid_of(holder: str) -> str:
 def is_dead(holder: str) -> bool:
     """Return whether an owner is known to have ended. Nothing is known of one on another
     machine."""
-    here, pid, ticks = holder.rsplit(" ", 2)
-    return here == _here() and ticks != str(start_ticks(int(pid)))
-
-
-@cache
-def _here() -> str:
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    place, pid, ticks = holder.rsplit(" ", 2)
+    return place == here() and ticks != str(start_ticks(int(pid)))
