@@ -40,7 +40,7 @@ HASH = "$argon2"
 TEXT_MAX = 4096
 FAILURES = (GatewayError, sqlite3.Error)
 DONE, NOT_DONE = 200, 409
-"""As a status of HTTP, which the calls of the admin API have."""
+"""The same as a status of HTTP, which the calls of the admin API have."""
 
 
 class Record:

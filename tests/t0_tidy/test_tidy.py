@@ -179,6 +179,7 @@ ALLOWED = {
     },
     "gateway.objectstore": {
         "gateway.early",
+        "gateway.text",
         "gateway.tls",
         "gateway.types",
         "gateway.errors",
