@@ -19,7 +19,6 @@
 #include "namespace.h"
 #include "queue.h"
 #include "space.h"
-#include "sync.h"
 #include "thread.h"
 
 #define SYNCERS 8
