@@ -116,7 +116,7 @@ class DataFile:
     def has(self, block: int, buffer: bytearray) -> bool:
         """Return whether the file has the right bytes of a block already. Raises OSError.
 
-        What the disk cannot read is fetched and written again.
+        What the disk cannot read is fetched again, and written over.
         """
         if self.is_empty(block):
             return False

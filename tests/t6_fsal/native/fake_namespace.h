@@ -55,6 +55,14 @@ static atomic_bool fdatasync_held, seal_held;
 static atomic_bool damage_held, damage_began;
 static atomic_bool evict_held, evict_began, arrived_held, arrived_began;
 
+/* Set what the namespace answers, while other threads ask. */
+static inline void ns_set(int *answer, int value)
+{
+	pthread_mutex_lock(&ns_lock);
+	*answer = value;
+	pthread_mutex_unlock(&ns_lock);
+}
+
 enum { VERSION = 7 }; /* the content version that the bucket has */
 
 /* Return whether an inode has a data file of an epoch. */

@@ -25,7 +25,7 @@ static void a_damage_that_could_not_be_noted_is_noted_later(void)
 {
 	struct spw_inode *inode = fresh();
 
-	ns.fail_damage = EAGAIN;
+	ns_set(&ns.fail_damage, EAGAIN);
 	assert(spw_writer_begin(inode, NULL) == 0);
 	assert(put(inode, "abc", 0, false) == 0);
 	atomic_store(&fdatasync_error, EIO);
@@ -37,7 +37,7 @@ static void a_damage_that_could_not_be_noted_is_noted_later(void)
 	/* The file stays damaged as long as the namespace may have the note of its damage. */
 	assert(spw_truncate(inode, 0) == EAGAIN);
 	assert(put(inode, "abc", 0, true) == EIO);
-	ns.fail_damage = 0;
+	ns_set(&ns.fail_damage, 0);
 	settle();
 	assert(ns.damages >= 1 && ns.damaged == next_ino && ns.seals == 0);
 	assert(spw_truncate(inode, 0) == 0 && ns.damaged == 0);

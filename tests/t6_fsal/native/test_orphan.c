@@ -73,12 +73,12 @@ static void a_reclaim_that_failed_is_tried_again(void)
 		removed.ino = next_ino;
 		assert(put(inode, "abc", 0, false) == 0);
 		settle();
-		ns.fail_reclaim = i == 0 ? EAGAIN : EIO;
+		ns_set(&ns.fail_reclaim, i == 0 ? EAGAIN : EIO);
 		spw_removed(&removed);
 		spw_inode_put(inode);
 		assert(!spw_queue_flush(1));
 		assert(count_of(&ns.reclaims) >= 1 && has_bytes(next_ino));
-		ns.fail_reclaim = 0;
+		ns_set(&ns.fail_reclaim, 0);
 		settle();
 		assert(!has_bytes(next_ino));
 	}
@@ -89,7 +89,7 @@ static void an_orphan_that_cannot_be_reclaimed_holds_no_seal_up(void)
 	struct spw_removed removed = { .ino = ++next_ino, .kind = SPW_REGULAR, .nlink = 0 };
 	struct spw_inode *inode = fresh();
 
-	ns.fail_reclaim = EAGAIN;
+	ns_set(&ns.fail_reclaim, EAGAIN);
 	spw_removed(&removed);
 	assert(!spw_queue_flush(1));
 	for (int i = 0; i < 3; i++) {
@@ -98,7 +98,7 @@ static void an_orphan_that_cannot_be_reclaimed_holds_no_seal_up(void)
 			usleep(1000);
 	}
 	assert(count_of(&ns.seals) == 3);
-	ns.fail_reclaim = 0;
+	ns_set(&ns.fail_reclaim, 0);
 	settle();
 	spw_inode_put(inode);
 }
