@@ -15,12 +15,12 @@ from typing import Any
 
 from gateway.db.writer import Operation
 from gateway.door.frames import Answer, Op, Request
-from gateway.errors import GatewayError, errno_of
+from gateway.errors import GatewayError, Stale, errno_of
 from gateway.namespace import create, remove, rename, residency
 from gateway.namespace.facade import Namespace
 from gateway.namespace.setattr import setattr_
 from gateway.settings import Settings
-from gateway.types import Attr
+from gateway.types import Attr, Found
 
 TOGETHER = 64
 """The changes in one transaction: as many as the server has."""
@@ -88,10 +88,15 @@ class Direct:
             case Op.SETATTR if cred.uid == 0:
                 return Operation(setattr_, ino, wanted)
             case Op.EVICT:
-                attr = self._namespace.getattr(ino)
-                found = self._namespace.files.look(ino, attr.epoch)
-                return Operation(residency.evict, ino, change, found)
+                return Operation(residency.evict, ino, change, self._found(ino))
         return None
+
+    def _found(self, ino: int) -> Found | None:
+        """Return the data file of an inode. Without an inode the operation fails."""
+        try:
+            return self._namespace.files.look(ino, self._namespace.getattr(ino).epoch)
+        except Stale:
+            return None
 
     def _answer(self, request: Request, operation: Operation[Any] | None) -> Answer:
         try:

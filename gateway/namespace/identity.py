@@ -344,7 +344,7 @@ class Mark:
 
     def stop(self) -> None:
         """Move the mark for the last time. After this the writer commits nothing."""
-        if self._stamped is None or self.is_behind:
+        if self._stamped is None or self._stamped.is_stopped or self.is_behind:
             return
         if self._moving is not None:
             self._moving.join(STOP_SECONDS)

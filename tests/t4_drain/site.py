@@ -40,6 +40,8 @@ PART_BYTES = 5 * MIB
 PREFIX = "team/run"
 REPLACED_SECONDS = 10.0
 
+MTIME_NS = 1_700_000_000_123_456_789
+
 
 class Site:
     """One gateway and one bucket.
@@ -155,14 +157,16 @@ class Site:
 
     def put_data(self, attr: Attr, data: bytes) -> None:
         self.namespace.files.path(attr.ino, attr.epoch).write_bytes(data)
+        # Clients that set the mtime of an open file set that of its data file.
+        self.namespace.files.set_mtime(attr.ino, attr.epoch, MTIME_NS)
 
     def seal(self, ino: int, data: bytes) -> None:
-        self.namespace.seal(ino, Sealed(len(data), len(data), 1_700_000_000_123_456_789, 1))
+        self.namespace.seal(ino, Sealed(len(data), len(data), MTIME_NS, 1))
 
     @staticmethod
     def sealed_unchanged(data: bytes) -> Sealed:
         """Return the values with which a last close without a write seals."""
-        return Sealed(len(data), len(data), 1_700_000_000_123_456_789, 0)
+        return Sealed(len(data), len(data), MTIME_NS, 0)
 
     def rename(self, old: str, new: str) -> None:
         self.namespace.rename(ROOT_CRED, *self.split(old), *self.split(new))
