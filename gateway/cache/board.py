@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 from gateway import clock
@@ -71,6 +72,12 @@ class Board:
         """The disk was full: nothing is fetched before this time."""
         self._workers = workers
         self._files: dict[int, Hydration] = {}
+        self._awake: dict[int, Hydration] = {}
+        """The files about which something may be done. The others sleep until their time comes: a
+        hundred thousand damaged files must not make each choice slow."""
+        self._asleep: list[tuple[float, int]] = []
+        """A heap of the times at which they wake, each with the file. A file that was woken before,
+        or sleeps for longer since, has an entry that is out of date."""
         self._turn: dict[int, None] = {}
         """Files whose blocks clients wait for. The first has the next turn."""
 
@@ -87,7 +94,7 @@ class Board:
         """Return the hydration of a file. There is one, however many want it."""
         found = self._files.get(ino)
         if found is None:
-            found = self._files[ino] = Hydration(ino, tries)
+            found = self._files[ino] = self._awake[ino] = Hydration(ino, tries)
             self._steps.notify()
             # It slept without a limit while there was no file.
             self._saves.notify()
@@ -102,9 +109,11 @@ class Board:
             self._steps.notify()
         if not found.is_asked:
             # Files that clients ask for come before the others, in the order of the asking.
-            del self._files[ino]
-            self._files[ino] = found
+            for files in (self._files, self._awake):
+                files.pop(ino, None)
+                files[ino] = found
         found.ask(offset, length, now())
+        self._awake[ino] = found
         self._turn[ino] = None
         return found
 
@@ -112,6 +121,7 @@ class Board:
         """End a hydration that no other thread works on."""
         hydration.reset()
         self._files.pop(hydration.ino, None)
+        self._awake.pop(hydration.ino, None)
         self._turn.pop(hydration.ino, None)
 
     def wait_for_step(self, for_clients: bool = False) -> None:
@@ -130,6 +140,9 @@ class Board:
 
     def changed(self, *hydrations: Hydration) -> None:
         """Note that a step or a save of these files may have become possible."""
+        for one in hydrations:
+            if one.ino in self._files:
+                self._awake.setdefault(one.ino, one)
         self._steps.notify()
         if any(one.is_save_due(now()) for one in hydrations):
             self._saves.notify()
@@ -149,7 +162,7 @@ class Board:
         Parameters: for_clients, whether only steps that clients wait for are taken.
         """
         at = now()
-        due = [one for one in self._files.values() if one.due_at <= at]
+        due = self._due(at)
         may_fetch = at >= self.full_until and not self.gives_way and self.bucket.admits()
         step = self._look(due, is_asked=True)
         if step is None and may_fetch:
@@ -165,6 +178,24 @@ class Board:
                 self.bucket.begun()
             self._steps.notify()
         return step
+
+    def _due(self, at: float) -> list[Hydration]:
+        """Return the files whose time has come."""
+        while self._asleep and self._asleep[0][0] <= at:
+            _due_at, ino = heappop(self._asleep)
+            if (one := self._files.get(ino)) is not None:
+                self._awake[ino] = one
+        for one in [one for one in self._awake.values() if max(one.due_at, one.retry_at) > at]:
+            if (until := one.sleeps_until(at)) > at:
+                del self._awake[one.ino]
+                heappush(self._asleep, (until, one.ino))
+        return list(self._awake.values())
+
+    def wake(self, hydration: Hydration) -> None:
+        """Let something be done about a file at once."""
+        hydration.due_at = 0.0
+        if hydration.ino in self._files:
+            self._awake[hydration.ino] = hydration
 
     def _look(self, due: list[Hydration], is_asked: bool) -> Step | None:
         for one in due:

@@ -73,7 +73,7 @@ class Finder:
                 if one.retry_at and not has_failed:
                     # A person asked again, which deleted the failure.
                     one.forgive_all()
-                    one.due_at = 0.0
+                    self._board.wake(one)
         if self._reads_ahead:
             self._find_siblings(room)
 

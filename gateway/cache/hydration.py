@@ -166,6 +166,16 @@ class Hydration:
             return False
         return not self.has_arrived
 
+    def sleeps_until(self, now: float) -> float:
+        """Return the time before which there is nothing to do, if no client asks. It is past while
+        there is something: a file all of whose missing blocks cannot be had waits for its retry."""
+        if self.due_at > now:
+            return self.due_at
+        is_waiting = self.retry_at > now and not (
+            self.needs_look or self.users or self.wanted or self.asks or self.thaw
+        )
+        return self.retry_at if is_waiting and self.map.first(State.MISSING) < 0 else 0.0
+
     def ask(self, offset: int, length: int, now: float) -> None:
         """Note that a client waits for bytes. What was bad is tried again for it."""
         self.is_asked, self.due_at = True, 0.0
@@ -247,8 +257,8 @@ class Hydration:
             self.troubles.append(Trouble(block, error))
 
     def refused(self, reason: str) -> None:
-        """Note that the bucket gives other files, but not this one. A look gives it up at once."""
-        self.needs_look, self.refusal, self.due_at = True, reason, 0.0
+        """Note that the bucket gives other files, but not this one. The next look gives it up."""
+        self.needs_look, self.refusal = True, reason
 
     def is_save_due(self, now: float) -> bool:
         """Return whether the durable map is to be written, or the file is whole."""

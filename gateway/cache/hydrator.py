@@ -198,6 +198,7 @@ class Hydrator:
             is_alone = alone.failed(began, now(), board.bucket.worked_at, throttles)
             if alone.is_lasting(now()):
                 hydration.refused(f"the bucket gives other files, but not this one: {exc}")
+                board.wake(hydration)
             elif is_alone:
                 pause_seconds = jittered_seconds(alone.failures, ALONE_MAX_SECONDS)
                 board.later(hydration, max(PAUSE_SECONDS, pause_seconds))

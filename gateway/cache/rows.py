@@ -234,7 +234,7 @@ class Rows:
                 session.run(_RETRY_DELETE, the_ino=ino)
                 if failure is not None:
                     row = {"work": HYDRATE, "ino": ino, "key": key, **failure._asdict()}
-                    session.run(_RETRY_INSERT, **row, request_id=None)
+                    session.run(_RETRY_INSERT, **row, request_id=None, since_ns=0)
             # The catalogue says of no checkpoint that the bucket has it, if it lacks this file.
             journal.note(session, {ino: journal.STORED for ino, _key, _failure in failures})
 

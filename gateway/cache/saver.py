@@ -74,6 +74,7 @@ class Saver:
         log.error("%s: %s: it is fetched again", one.path, one.error)
         one.is_condemned = one.needs_look = one.is_untold = True
         self._board.later(one, SAVE_SECONDS)
+        self._board.changed(one)
         self._clients.failed(one.ino, source.epoch, is_all=True)
 
     def _record(self, synced: list[tuple[Hydration, Source | None]]) -> None:
@@ -101,6 +102,7 @@ class Saver:
             for one, source in synced:
                 if one.ino in outdated:
                     one.needs_look = True
+                    self._board.changed(one)
                 elif one.is_durable and source is not None and not one.needs_look:
                     one.is_arriving = True
                     self._clients.arrived(one.ino, source.epoch, source.content_version)

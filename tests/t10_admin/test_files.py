@@ -170,9 +170,8 @@ def test_the_queue_is_listed_and_takes_orders(site: Filled) -> None:
     site.ask("PUT", "queue/orders", 404, json={"path": "gone", "order": "bump"})
     assert site.ask("POST", "queue/retry", json={"path": "d/w"}) == {"had_failed": False}
     ino = _ino(site, "d/w")
-    failed = (
-        f"INSERT INTO retry VALUES ('{Work.UPLOAD.value}', {ino}, 'd/w', 3, 'no', {1 << 62}, NULL)"
-    )
+    row = f"'{Work.UPLOAD.value}', {ino}, 'd/w', 3, 'no', {1 << 62}, NULL, 0"
+    failed = f"INSERT INTO retry VALUES ({row})"
     query(site.site.settings, failed)
     assert site.ask("POST", "queue/retry", json={"path": "d/w"}) == {"had_failed": True}
     [one] = site.ask("GET", "queue")["items"]

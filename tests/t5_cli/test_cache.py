@@ -190,7 +190,7 @@ def test_warm_asks_for_absent_files(filled: Site) -> None:
     assert query(filled.settings, "SELECT count(*) FROM warming") == [(2,)]
 
 
-FAILED = "INSERT INTO retry VALUES ('hydrate', :ino, 'k', 3, 'the object is gone', 1, NULL)"
+FAILED = "INSERT INTO retry VALUES ('hydrate', :ino, 'k', 3, 'the object is gone', 1, NULL, 0)"
 
 
 @contextmanager

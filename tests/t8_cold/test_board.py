@@ -6,7 +6,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
+from gateway.cache.blockmap import BlockMap
 from gateway.cache.board import Board
+from gateway.cache.hydration import WHOLE, Hydration
+from gateway.cache.rows import Source
+from gateway.objectstore.ranges import Place
 from tests.support.waiting import until
 
 WORKERS = 8
@@ -121,3 +127,52 @@ def test_the_thread_that_saves_wakes_up_for_the_first_file() -> None:
         board.add(7)
     assert woken.wait(LONG_SECONDS)
     thread.join()
+
+
+def given_up(board: Board, ino: int) -> Hydration:
+    """Add a file all of whose blocks cannot be had, as a look leaves it."""
+    one = board.add(ino)
+    one.needs_look, one.map = False, BlockMap(1)
+    one.source = Source(ino, 0, 1, 10, Place("key", "etag"), 16, bytes(8))
+    board.give_up(one, WHOLE, "wrong bytes")
+    return one
+
+
+def test_files_that_cannot_be_had_cost_nothing_until_their_next_try(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    board = Board(WORKERS)
+    with board.lock:
+        damaged = [given_up(board, ino) for ino in range(100, 1100)]
+        assert board.choose() is None
+        assert not board._awake
+        board.add(7)
+        step = board.choose()
+        assert step is not None
+        assert step.hydration.ino == 7
+        board.ask(500, 0, 10)
+        step = board.choose()
+        assert step is not None
+        assert (step.hydration.ino, step.blocks) == (500, range(1))
+        board.end(step)
+        board.drop(step.hydration)
+        damaged.remove(step.hydration)
+        first = min(damaged, key=lambda one: one.retry_at)
+        retry_at = first.retry_at
+        monkeypatch.setattr("gateway.cache.board.now", lambda: retry_at)
+        first.forgive_all()
+        step = board.choose()
+        assert step is not None
+        assert step.hydration.ino in (7, first.ino)
+
+
+def test_a_file_that_is_woken_is_looked_at_before_its_time() -> None:
+    board = Board(WORKERS)
+    with board.lock:
+        one = board.add(7)
+        board.later(one, 1000.0)
+        assert board.choose() is None
+        board.wake(one)
+        step = board.choose()
+        assert step is not None
+        assert step.hydration is one
