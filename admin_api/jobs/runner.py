@@ -173,7 +173,7 @@ class Runner:
         try:
             self._run(id)
         except Later:
-            with suppress(RuntimeError):  # the process ends: the next one goes on with the job
+            with suppress(RuntimeError):  # the process ends: the next one continues the job
                 self._queue(kind, id)
 
     def _run(self, id: str) -> None:
