@@ -71,7 +71,7 @@ class Call:
     begun: bytes = b""
     """The first bytes of its body, for the audit."""
     size_bytes: int = 0
-    """Bytes that were read of its body."""
+    """The bytes that were read of its body."""
 
     @staticmethod
     def of(scope: Scope, request_id: str) -> Call:

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gateway.clients import parse as parse_client
+from gateway.loopback import is_loopback
 from gateway.schedule import parse
 
 Check = Callable[[Any], str | None]
@@ -45,6 +46,16 @@ def prefix(value: str) -> str | None:
 
 def not_empty(value: str) -> str | None:
     return None if value else "must not be empty"
+
+
+def in_the_clear(endpoint_url: str) -> str | None:
+    """Return what a person must know of a bucket that is reached without TLS, or None."""
+    parts = urlsplit(endpoint_url)
+    if parts.scheme != "http" or is_loopback(parts.hostname or ""):
+        return None
+    return (
+        "is http: each host on the way can read and change the data: use https if the store has it"
+    )
 
 
 def url(value: str) -> str | None:

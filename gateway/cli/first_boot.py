@@ -19,7 +19,7 @@ from pathlib import Path
 from gateway import atomic, config
 from gateway.cli import user
 from gateway.errors import UserError
-from gateway.firstboot import command, disk, drive, site, system
+from gateway.firstboot import command, disk, drive, reachable, site, system
 from gateway.firstboot.site import Site
 
 PROGRAM = "/usr/bin/spillway"
@@ -42,7 +42,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Configure this machine. Returns 0, also if it was done before. Raises UserError."""
     if args.check is not None:
-        site.read(args.check.read_text(encoding="utf-8"))
+        for warning in reachable.warnings(_read(args.check.read_text(encoding="utf-8"))):
+            print(f"{args.check}: warning: {warning}", file=sys.stderr)
         print(f"{args.check}: right")
         return 0
     if args.prepare_token is not None:
@@ -57,7 +58,9 @@ def run(args: argparse.Namespace) -> int:
         # which a new disk is mounted. At a boot, its services wait for this unit: this takes their
         # start back, so none starts when this fails.
         command.run("systemctl", "stop", GATEWAY)
-        wanted = site.read(drive.text())
+        wanted = _read(drive.text())
+        for warning in reachable.warnings(wanted):
+            _show(f"spillway: warning: {warning}")
         _configure(wanted)
     except (UserError, OSError) as exc:
         # The journal gets the first line by the way of all errors.
@@ -65,6 +68,13 @@ def run(args: argparse.Namespace) -> int:
         _show("spillway: the gateway is not started: correct that, and boot again")
         raise UserError(f"first boot: {exc}") from None
     return 0
+
+
+def _read(text: str) -> Site:
+    """Read a site's file. Raises UserError, also if it leaves the machine unreachable."""
+    wanted = site.read(text)
+    reachable.require(wanted)
+    return wanted
 
 
 def _configure(wanted: Site) -> None:

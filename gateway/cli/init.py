@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gateway import atomic, config
+from gateway.checks import in_the_clear
 from gateway.cli import checks, database, ganesha_conf
 from gateway.data.layout import SHARDS, DataFiles
 from gateway.db import schema
@@ -123,6 +124,8 @@ def run(args: argparse.Namespace) -> int:
     _say(identity.remember(settings))
     _say(_files(settings))
     _say(_credentials(settings, keys))
+    if found := in_the_clear(settings.bucket.endpoint_url):
+        _say(f"bucket.endpoint_url {found}")
     exports, _left_out = at_start(settings)
     written = ganesha_conf.write(settings, exports)
     _say(f"NFS server configuration {settings.ganesha_conf}: {'written' if written else 'current'}")

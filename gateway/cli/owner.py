@@ -21,7 +21,7 @@ FILES = ("file", "policy")
 
 
 def become(args: argparse.Namespace) -> None:
-    """Read what only root may read, and, as root, become the owner of the data directory.
+    """Read what only root may read, and become the owner of the data directory, if this is root.
 
     Without a data directory nothing is done: the command says that it is not there. Raises
     UserError for a configuration that cannot be used.

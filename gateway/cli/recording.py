@@ -40,7 +40,7 @@ HASH = "$argon2"
 TEXT_MAX = 4096
 FAILURES = (GatewayError, sqlite3.Error)
 DONE, NOT_DONE = 200, 409
-"""The same as a status of HTTP, which the calls of the admin API have."""
+"""How a command ended, as the status of HTTP that a call of the admin API would have."""
 
 
 class Record:

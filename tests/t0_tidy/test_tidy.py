@@ -95,7 +95,9 @@ ALLOWED = {
     "gateway.errors": set[str](),
     "gateway.schedule": set[str](),
     "gateway.clients": set[str](),
-    "gateway.checks": {"gateway.clients", "gateway.schedule"},
+    "gateway.loopback": set[str](),
+    "gateway.early": set[str](),
+    "gateway.checks": {"gateway.clients", "gateway.loopback", "gateway.schedule"},
     "gateway.declare": {"gateway.checks"},
     "gateway.pathpattern": set[str](),
     "gateway.acknowledge": {
@@ -276,7 +278,7 @@ ALLOWED = {
     "gateway.firstboot": {
         "gateway.adminsettings", "gateway.atomic", "gateway.checks", "gateway.clients",
         "gateway.config", "gateway.declare", "gateway.errors", "gateway.exports.export",
-        "gateway.firstboot", "gateway.retention.policy", "gateway.settings",
+        "gateway.firstboot", "gateway.loopback", "gateway.retention.policy", "gateway.settings",
     },
     "gateway.trash": {
         *LIBRARIES, "gateway.elapsed", "gateway.text", "gateway.door", "gateway.cache.room",

@@ -98,6 +98,59 @@ def test_a_wrong_file_is_told_in_one_line(
     assert said.count("\n") == 1
 
 
+FAR = "[machine]\naddress = '10.0.0.5/24'\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[machine]\naddress = '10.0.0.0/24'\n", "machine.address = '10.0.0.0/24': is no address"),
+        ("[machine]\naddress = '10.0.0.255/24'\n", "machine.address = '10.0.0.255/24': is no"),
+        ("[machine]\naddress = '127.0.0.1/8'\n", "machine.address = '127.0.0.1/8': is no address"),
+        (f"{FAR}gateway = '10.0.1.1'\n", "machine.gateway = '10.0.1.1': is not in 10.0.0.0/24"),
+        (f"{FAR}gateway = '10.0.0.5'\n", "machine.gateway = '10.0.0.5': is the address of this"),
+        (f"{FAR}gateway = 'fe80::1'\n", "machine.gateway = 'fe80::1': is not in 10.0.0.0/24"),
+        (
+            "[machine]\ngateway = '10.0.0.1'\n",
+            "machine.gateway = '10.0.0.1': goes with mach",
+        ),
+        ("[machine]\nnameservers = ['10.0.0.1']\n", "machine.nameservers"),
+        (f"{FAR}[admin]\nbind = '10.0.0.6'\n", "admin.bind = '10.0.0.6': is no address of this"),
+        (f"{FAR}[nfs]\nbind = '10.0.0.6'\n", "nfs.bind = '10.0.0.6': is no address of this"),
+        ("[admin]\ntls = 'off'\n", "admin.tls = 'off': would send tokens in the clear"),
+    ],
+)
+def test_a_file_that_leaves_the_machine_unreachable_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, told: str
+) -> None:
+    path = tmp_path / "site.toml"
+    path.write_text(BUCKET + text)
+    assert main(["first-boot", "--check", str(path)]) == EXIT_USAGE
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert told in err
+
+
+def test_what_may_be_meant_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "site.toml"
+    reached = f"[machine]\nssh_keys = ['{KEY}']\n"
+    near = BUCKET + "endpoint_url = 'http://127.0.0.1:9000'\n"
+    for text, told in (
+        (near + reached, ""),
+        (BUCKET, "machine.ssh_keys"),
+        (BUCKET + reached + "address = '10.0.0.5/24'\n", "machine.gateway"),
+        (BUCKET + reached + "address = '10.0.0.5/24'\n", "machine.nameservers"),
+        (BUCKET + reached + "[nfs]\nbind = '127.0.0.1'\n", "nfs.bind = '127.0.0.1': no other"),
+        (BUCKET + reached + "[admin]\ntls = 'files'\n", 'admin.tls = "files"'),
+        (BUCKET + "endpoint_url = 'http://s3.example'\n" + reached, "endpoint_url is http"),
+    ):
+        path.write_text(text)
+        assert main(["first-boot", "--check", str(path)]) == 0
+        out, err = capsys.readouterr()
+        assert out == f"{path}: right\n"
+        assert f"warning: {told}" in err or f"warning: bucket.{told}" in err if told else err == ""
+
+
 def test_a_prepared_token_opens_the_admin_api(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
