@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +22,9 @@ from gateway import clock
 HUMAN = "human"
 JSON = "json"
 FORMS = (HUMAN, JSON)
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ")
+"""The time with which the lines of ``Human`` begin."""
 
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 """The id of the request that this thread or task works for."""
@@ -96,24 +100,34 @@ def _word(value: Any) -> str:
 class Output:
     """What ``spillway up`` prints: its own lines, and those of its processes.
 
-    Parameters: form, as configured.
+    Parameters: form, as configured; has_times, whether lines for people begin with the time. Those
+    that systemd keeps have its time already.
     """
 
-    def __init__(self, form: str = HUMAN) -> None:
+    def __init__(self, form: str = HUMAN, *, has_times: bool = False) -> None:
         self._form = form
+        self._has_times = has_times
 
     def say(self, who: str, text: str) -> None:
         """Print one line. When the reader is gone, supervision continues without output.
 
         Parameters: who, the process that says it.
         """
-        line = f"{who}: {text}" if self._form == HUMAN else _object(who, text)
+        line = self._for_people(who, text) if self._form == HUMAN else _object(who, text)
         try:
             sys.stdout.write(line + "\n")
             sys.stdout.flush()
         except OSError:
             with suppress(OSError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+    def _for_people(self, who: str, text: str) -> str:
+        if not self._has_times:
+            return f"{who}: {text}"
+        if found := _TIME.match(text):
+            return f"{found[0]}{who}: {text[found.end() :]}"
+        moment = datetime.fromtimestamp(clock.now_ns() / clock.NS).astimezone()
+        return f"{moment:%Y-%m-%d %H:%M:%S},{moment.microsecond // 1000:03} {who}: {text}"
 
 
 def _object(who: str, text: str) -> str:

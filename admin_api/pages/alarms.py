@@ -100,13 +100,14 @@ def _space(facts: Mapping[str, Any]) -> Iterator[Alarm]:
         yield Alarm(
             "bad",
             "The disk is full: writers wait, and are then told ENOSPC",
-            "Delete files, raise space.dirty_limit_bytes, or add disk.",
+            f"Delete files,{_limit(space)} or add disk.",
         )
     elif space.get("level") == "slow":
         yield Alarm(
             "warn",
             "Room gets short: writers are slowed to the pace of the drain",
-            "It passes when the drain has caught up. If not: raise the limit, or delete files.",
+            f"It passes when the drain has caught up. If not: delete files,{_limit(space)} or add "
+            "disk.",
         )
 
 
@@ -130,6 +131,11 @@ def _descriptors(facts: Mapping[str, Any]) -> Iterator[Alarm]:
             "The NFS server has no descriptors left: clients wait for files",
             "Raise LimitNOFILE of the NFS server, and restart it.",
         )
+
+
+def _limit(space: Mapping[str, Any]) -> str:
+    """Return what to do about the dirty limit, if one is set."""
+    return " raise space.dirty_limit_bytes," if space.get("dirty_limit_bytes") else ""
 
 
 def _files(facts: Mapping[str, Any]) -> Iterator[Alarm]:

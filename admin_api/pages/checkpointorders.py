@@ -62,7 +62,7 @@ def ask_to_delete(request: Request, gateway: Governed, who: Admin, ino: Ino) -> 
     try:
         deletion.check(gateway.settings, gateway.database, ino, insists=False)
     except NotPossible as exc:
-        kept = str(exc).removesuffix(": force deletes it nevertheless")
+        kept = str(exc).removesuffix(deletion.INSIST)
         is_possible = _may_insist(gateway, ino)
     with gateway.database.reading() as session:
         copies = checkpoints.promotions(session, ino)

@@ -105,12 +105,23 @@ class Counted(BaseModel):
     bytes: int
 
 
+class Evicting(BaseModel):
+    """The shares of the disk between which files are evicted now."""
+
+    above: float
+    down_to: float
+    used: float
+    saved_bytes: int = Field(description="The largest save of the last day: so much is kept free.")
+    is_early: bool = Field(description="Whether that makes it begin below `evict_from`.")
+
+
 class Cache(BaseModel):
     """The local disk as a cache."""
 
     resident: Counted | None = Field(description="On the disk. None: not counted yet.")
     absent: Counted | None = Field(description="Only in the bucket. None: not counted yet.")
-    evict_from: float
+    evicting: Evicting | None = Field(description="None: nothing because of the disk.")
+    evict_from: float = Field(description="As configured.")
     evict_to: float
     hydrator: dict[str, Any] | None = Field(description="Its last report.")
     dropped_readers: list[str]

@@ -18,8 +18,8 @@ from gateway import checks, clock
 from gateway.cache import leftover
 from gateway.cache.candidates import Candidate, Candidates, Directory, survey
 from gateway.cache.eviction import TOGETHER, Eviction, Verdict
-from gateway.cache.growth import Growth
-from gateway.cache.room import Room, look
+from gateway.cache.growth import REPORT, Growth
+from gateway.cache.room import Room, look, marks
 from gateway.data.layout import DataFiles
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
@@ -38,8 +38,6 @@ LOOK_SECONDS = 1.0
 bucket fills a small disk within seconds."""
 RETRY_SECONDS = 10.0
 """The pause after an error that may last."""
-MARGIN = 0.02
-"""The share of the disk that is evicted at least, so that not every second evicts a little."""
 LIMITS_SECONDS = 60.0
 LIMIT_TO = 0.9
 REST = 1
@@ -57,7 +55,6 @@ BUSY_FIRST_SECONDS = 1.0
 """A reader is often done within a second. The pause doubles while the file stays busy. On a small
 disk the files that many clients read by turns would otherwise all be left alone at the same time.
 """
-REPORT = "cache-evictor.json"
 
 
 class Pause(NamedTuple):
@@ -113,7 +110,7 @@ class Evictor:
         except OSError as exc:
             self._say(f"cannot look at the disk: {exc.strerror}")
             return RETRY_SECONDS
-        target, start = self._marks(room)
+        target, start = marks(self._settings, room, self._growth.largest_bytes)
         now = clock.monotonic_seconds()
         is_full = room.used > start and now >= self._look_at
         is_counted = self._limits and now >= self._limits_at
@@ -147,22 +144,6 @@ class Evictor:
         room = look(self._settings)
         self._growth.saw(room.used + self.counts["evicted_bytes"] - self._fetched_bytes())
         return room
-
-    def _marks(self, room: Room) -> tuple[int, int]:
-        """Return the use of the disk down to which, and above which, files are evicted.
-
-        Room for a save never takes more than half of what the watermark leaves to files. A save as
-        large as the disk would otherwise have everything evicted for a day, and still not fit.
-        """
-        if room.high >= room.total:
-            return room.total, room.total
-        margin = int(MARGIN * room.total)
-        low = min(int(self._settings.cache.evict_to * room.total), room.high - margin)
-        # The next save is as large as the largest of the last day.
-        saved = max(room.slow - self._growth.largest_bytes, room.high // 2)
-        start = min(room.high, saved)
-        target = min(low, saved - margin) if room.used > room.high else saved - margin
-        return max(0, target), max(0, start)
 
     def _evict(self, wanted_bytes: int) -> None:
         """Evict files of so many bytes, and what directories have above their limits.

@@ -15,6 +15,8 @@ from gateway import atomic, clock
 
 log = logging.getLogger("cache")
 
+REPORT = "cache-evictor.json"
+"""The file, in ``run`` of the data directory."""
 WINDOW_SECONDS = 600.0
 HOUR_NS = 3600 * clock.NS
 KEPT_NS = 24 * HOUR_NS

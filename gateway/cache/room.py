@@ -9,6 +9,8 @@ from gateway.settings import Settings
 
 BEFORE_SLOW = 0.95
 """The watermark is at most this share of the mark at which writers are slowed."""
+MARGIN = 0.02
+"""The share of the disk that is evicted at least, so that not every second evicts a little."""
 NEVER = 1.0
 """The value of cache.evict_from with which a full disk evicts nothing."""
 
@@ -34,6 +36,32 @@ class Room(NamedTuple):
         """Whether also bytes that clients wait for should wait for an eviction. They would take the
         room from writers, who must not wait for evictions."""
         return self.high < self.slow and self.used > (self.high + self.slow) // 2
+
+
+class Marks(NamedTuple):
+    """The uses of the disk between which files are evicted, in bytes."""
+
+    target: int
+    """The use down to which files are evicted."""
+    start: int
+    """The use above which files are evicted."""
+
+
+def marks(settings: Settings, room: Room, saved_bytes: int) -> Marks:
+    """Return the marks that are in force. Parameters: saved_bytes, the largest save of the last
+    day: the next one is as large.
+
+    Room for a save never takes more than half of what the watermark leaves to files. A save as
+    large as the disk would otherwise have everything evicted for a day, and still not fit.
+    """
+    if room.high >= room.total:
+        return Marks(room.total, room.total)
+    margin = int(MARGIN * room.total)
+    low = min(int(settings.cache.evict_to * room.total), room.high - margin)
+    saved = max(room.slow - saved_bytes, room.high // 2)
+    start = min(room.high, saved)
+    target = min(low, saved - margin) if room.used > room.high else saved - margin
+    return Marks(max(0, target), max(0, start))
 
 
 def look(settings: Settings) -> Room:

@@ -15,11 +15,11 @@ DAMAGED_SHOWN = THAWING_SHOWN = 5
 REMEDY = "make the uploaded version of its object readable again, or delete the file"
 
 
-def lines(facts: dict[str, Any], used_share: float) -> Iterator[tuple[str, str]]:
+def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield label and value of each line, for a person.
 
     Parameters: facts, of ``gateway.control.cached``, or of the admin API, which may not have
-    counted yet; used_share, of the disk.
+    counted yet.
     """
     here, away = facts["resident"], facts["absent"]
     text = "not counted yet"
@@ -28,11 +28,7 @@ def lines(facts: dict[str, Any], used_share: float) -> Iterator[tuple[str, str]]
     if away is not None and away["files"]:
         text += f"; only in the bucket: {away['files']:,} files, {size(away['bytes'])}"
     yield "on the disk", text
-    yield (
-        "evicting",
-        f"from {100 * facts['evict_from']:.0f} % of the disk down to "
-        f"{100 * facts['evict_to']:.0f} %; {100 * used_share:.0f} % are used",
-    )
+    yield "evicting", _evicting(facts)
     yield "fetching", _fetching(facts["hydrator"])
     found = damaged(facts)
     for one in found[:DAMAGED_SHOWN]:
@@ -47,6 +43,23 @@ def lines(facts: dict[str, Any], used_share: float) -> Iterator[tuple[str, str]]
         yield "thawing", f"and {len(found) - THAWING_SHOWN} more: spillway status --json"
     for name in facts["dropped_readers"]:
         yield "journal", f"reader {shown(name)} fell behind and must read everything again"
+
+
+def _evicting(facts: dict[str, Any]) -> str:
+    now = facts["evicting"]
+    if now is None:
+        return "nothing because of the disk"
+    text = f"from {_percent(now['above'])} of the disk down to {_percent(now['down_to'])}"
+    if now["is_early"]:
+        text += (
+            f" (not from {_percent(facts['evict_from'])}: {size(now['saved_bytes'])} were written "
+            "within ten minutes in the last day, and are kept free)"
+        )
+    return f"{text}; {_percent(now['used'])} are used"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
 
 
 def _thawing(one: dict[str, Any]) -> str:

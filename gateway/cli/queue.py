@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from itertools import islice
 from typing import Any
 
 from gateway import clock, config
 from gateway.cli import result, table
+from gateway.control import outage
 from gateway.control.queue import facts, opened, orders, resolve
 from gateway.db.models import ROOT_INO
 from gateway.drain import queue
@@ -90,6 +92,13 @@ def _list(context: Context, args: argparse.Namespace) -> None:
     everything = (entry for top in tops for entry in queue.entries(context, top))
     files = [facts(settings, entry, now_ns) for entry in islice(everything, max(0, args.limit))]
     show(files, sum(1 for _ in everything), orders(context), args.json)
+    warn(outage.of_drain(settings), files)
+
+
+def warn(why: str | None, files: list[dict[str, Any]]) -> None:
+    """Say on standard error why nothing of what waits is sent. Parameters: why, None: it is."""
+    if why is not None and files:
+        print(f"spillway: {why}: all of these wait for it", file=sys.stderr)
 
 
 def show(files: list[dict[str, Any]], more: int, said: list[dict[str, Any]], as_json: bool) -> None:

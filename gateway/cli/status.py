@@ -21,6 +21,8 @@ HEALTHY = 0
 NEEDS_A_PERSON = 1
 FAILURES_SHOWN = 3
 QUIET_TEXT = "0.1 s"
+OTHERS_SHARE = 0.1
+"""The share of the disk from which on a person is told of bytes that no file has."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -97,9 +99,18 @@ def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
             "descriptors",
             "USED UP: clients wait for files: raise LimitNOFILE of the NFS server, and restart it",
         )
-    yield from cached.lines(facts["cache"], share / 100)
+    if (other_bytes := disk.get("other_bytes", 0)) > OTHERS_SHARE * disk["total_bytes"]:
+        yield "others", _others_text(other_bytes, disk["path"])
+    yield from cached.lines(facts["cache"])
     if facts["space"] is not None:
         yield "space", _space_text(facts["space"])
+
+
+def _others_text(other_bytes: int, path: str) -> str:
+    return (
+        f"{size(other_bytes)} of the disk are not bytes of files: the database, logs, set-aside, "
+        f"or other programs, which nothing here frees: du -xhd 1 {path}"
+    )
 
 
 def _clients_text(open: int, most: int, near: bool) -> str:
@@ -109,7 +120,10 @@ def _clients_text(open: int, most: int, near: bool) -> str:
 
 def _unsettled_text(objects: int, last_seconds: float) -> str:
     those = "1 object" if objects == 1 else f"{objects} objects"
-    return f"{those}: a request got no answer; looked at again within {duration(last_seconds)}"
+    text = f"{those}: a request got no answer"
+    if last_seconds <= 0:
+        return f"{text}; looked at again as soon as the bucket answers"
+    return f"{text}; looked at again within {duration(last_seconds)}"
 
 
 def _checksum_text(checksum: dict[str, str | None]) -> str:
@@ -140,7 +154,8 @@ def _space_text(space: dict[str, Any]) -> str:
     if space["level"] == "slow":
         return f"SLOWED for {for_long}: {text}; see that the drain keeps up, or delete files"
     if space["level"] == "full":
-        return f"FULL for {for_long}: {text}; delete files, or raise the limit or the disk"
+        limit = " raise space.dirty_limit_bytes," if space["dirty_limit_bytes"] else ""
+        return f"FULL for {for_long}: {text}; delete files,{limit} or add disk"
     return text
 
 

@@ -65,7 +65,7 @@ def arguments(_parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the gateway until a signal. Raises UserError when a check before the start fails."""
     settings = config.load(args.config)
-    say = logs.Output(settings.gateway.log_format).say
+    say = logs.Output(settings.gateway.log_format, has_times=True).say
     with prepared(settings):
         for secrets in (settings.credentials_file, settings.nfs.keytab):
             if checks.readable_secrets(secrets):

@@ -77,7 +77,8 @@ def _wait(warming: Warming, as_json: bool) -> str | None:
     def rest(seconds: float) -> None:
         transfer.note(warming.done_bytes)
         text = transfer.text(warming.total_bytes, warming.files, warming.left_files)
-        line.show(text + ("" if warming.has_room else "; the disk is short of room"))
+        text += "" if warming.has_room else "; the disk is short of room"
+        line.show(text if warming.outage is None else f"{text}; {warming.outage}")
         time.sleep(seconds)
 
     try:

@@ -7,6 +7,8 @@ from typing import Any
 from sqlalchemy import func, select
 
 from gateway import state
+from gateway.cache import room
+from gateway.cache.growth import REPORT, Growth
 from gateway.db import journal
 from gateway.db.compiled import Session, Statement
 from gateway.db.statements import IS_ABSENT, IS_REGULAR, IS_RESIDENT, inode
@@ -41,10 +43,32 @@ def gather(settings: Settings, session: Session) -> dict[str, Any]:
     """Return the facts that need no counting. Raises TryAgain."""
     report = state.read(settings, state.CACHE)
     return {
+        "evicting": evicting(settings),
         "evict_from": settings.cache.evict_from,
         "evict_to": settings.cache.evict_to,
         "hydrator": None if report is None else {**report, "alive": state.alive(report)},
         "dropped_readers": journal.dropped(session),
+    }
+
+
+def evicting(settings: Settings) -> dict[str, Any] | None:
+    """Return between which shares of the disk files are evicted now, and the largest save of the
+    last day, for which room is kept. None: nothing is evicted because of the disk, or it cannot be
+    looked at."""
+    try:
+        found = room.look(settings)
+    except OSError:
+        return None
+    saved_bytes = Growth(settings.run_dir / REPORT).largest_bytes
+    now = room.marks(settings, found, saved_bytes)
+    if now.start >= found.total:
+        return None
+    return {
+        "above": now.start / found.total,
+        "down_to": now.target / found.total,
+        "used": found.used / found.total,
+        "saved_bytes": saved_bytes,
+        "is_early": now.start < found.high,
     }
 
 

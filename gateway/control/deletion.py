@@ -40,6 +40,8 @@ from gateway.types import Extent
 
 BY_HAND = "a person deleted it"
 """The reason, if the person says none."""
+INSIST = ": --force deletes it nevertheless"
+"""The end of why a checkpoint stays."""
 PINNED = "it is pinned or being promoted: spillway pins shows pins"
 ANY_RECORD = Statement(select(checkpoint_record.c.ino).limit(1))
 
@@ -200,4 +202,4 @@ def _require_fit(
 
 
 def _stays(path: str, why: str) -> str:
-    return f"{path} stays: {why}: force deletes it nevertheless"
+    return f"{path} stays: {why}{INSIST}"

@@ -138,7 +138,7 @@ def require_not_hidden(
         if one.is_durable and is_below(one.path, top):
             raise NotPossible(
                 f"{shown(path)}: {printable(one.path)} is in the bucket, and {printable(held[0])} "
-                "is a name that drain.hold_patterns holds: choose another one, or use force"
+                "is a name that drain.hold_patterns holds: choose another one, or insist: --force"
             )
 
 

@@ -45,6 +45,9 @@ def gather(settings: Settings) -> dict[str, Any]:
         facts["healthy"] = facts["healthy"] and facts["bucket"]["reachable"]
         with reading(database) as session:
             facts["cache"] |= cached.count(session)
+        facts["disk"]["other_bytes"] = max(
+            0, facts["disk"]["used_bytes"] - facts["cache"]["resident"]["bytes"]
+        )
     return facts
 
 

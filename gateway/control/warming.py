@@ -8,6 +8,7 @@ from typing import Any
 
 from gateway import clock, state
 from gateway.cache import warming
+from gateway.control import outage
 from gateway.control.paths import files_below, follow
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
@@ -37,6 +38,8 @@ class Warming:
         self._left: dict[int, warming.Left] = {}
         self._resident = 0
         self._started = clock.monotonic_seconds()
+        self.outage: str | None = None
+        """Why nothing can be fetched from the bucket, as of the last look."""
         self.has_room = True
         """Whether the disk has room for what no client waits for, as of the last look."""
 
@@ -93,6 +96,7 @@ class Warming:
             now = clock.monotonic_seconds()
             report = state.read(self._settings, state.CACHE) or {}
             self.has_room = report.get("has_room") is not False
+            self.outage = outage.said(report)
             alive_at = now if state.alive(report) else alive_at
             room_at = now if self.has_room else room_at
             left = f"({len(waiting)} files are asked for and not there)"

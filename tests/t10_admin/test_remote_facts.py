@@ -166,7 +166,7 @@ def test_a_checkpoint_is_deleted_and_taken_back(run: Run) -> None:
     step = "/checkpoints/jobs/a/step-1"
     newest = "jobs/a/step-4"
     status, out, err = run("delete", newest)
-    assert (status, out) == (1, "") and "force deletes it nevertheless" in err
+    assert (status, out) == (1, "") and "--force deletes it nevertheless" in err
     assert "spillway checkpoints lists them" in run("delete", "jobs/a", "none")[2]
     assert "needs the role admin" in run("delete", step, role="operator")[2]
     for here in (False, True):

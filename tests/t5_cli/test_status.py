@@ -171,6 +171,49 @@ def test_room_for_writers(
     assert facts["space"] is None
 
 
+def test_a_remedy_names_no_limit_that_is_not_set(site: Site, bucket: RcloneServer) -> None:
+    pretend_running(site.settings)
+    report = {"level": "full", "since_ns": clock.now_ns(), "headroom_bytes": 0}
+    for limit_bytes, remedy in ((0, "delete files, or add disk"), (1, "raise space.dirty_limit_b")):
+        text = json.dumps({**report, "dirty_limit_bytes": limit_bytes})
+        (site.settings.run_dir / "space.json").write_text(text)
+        _code, facts, lines = status(site)
+        assert remedy in line(lines, "space")
+        assert any(remedy in alarm.remedy.lower() for alarm in alarms_of(facts))
+
+
+def test_a_look_that_is_overdue_waits_for_the_bucket(site: Site, bucket: RcloneServer) -> None:
+    _code, facts, _lines = status(site)
+    facts["unsettled"] = {"objects": 2, "last_seconds": 0.0}
+    told = line(list(lines_of(facts)), "unsettled")
+    assert (
+        told == "2 objects: a request got no answer; looked at again as soon as the bucket answers"
+    )
+
+
+def test_bytes_that_no_file_has_are_told(site: Site, bucket: RcloneServer) -> None:
+    _code, facts, _lines = status(site)
+    assert facts["disk"]["other_bytes"] == facts["disk"]["used_bytes"]
+    facts["disk"] |= {"total_bytes": 100 << 30, "used_bytes": 60 << 30, "other_bytes": 20 << 30}
+    told = line(list(lines_of(facts)), "others")
+    assert told.startswith("20.0 GiB of the disk are not bytes of files") and "du -xhd 1" in told
+    facts["disk"]["other_bytes"] = 1 << 30
+    assert "others" not in dict(lines_of(facts))
+
+
+def test_the_queue_tells_of_an_outage(site: Site, bucket: RcloneServer) -> None:
+    with closing(Namespace(site.settings)) as namespace:
+        attr = namespace.create(ROOT_CRED, ROOT_INO, b"f", SetAttr())
+        write(namespace, attr, b"12345")
+        seal(namespace, attr, 5)
+    away = {"state": "unreachable", "error": "Connection refused", "since_ns": clock.now_ns()}
+    pretend_running(site.settings, {"bucket": away})
+    told = spillway("queue", "--config", site.config)
+    assert "the bucket is unreachable: Connection refused: all of these wait" in told.stderr
+    pretend_running(site.settings, {"bucket": {**away, "state": "reachable"}})
+    assert spillway("queue", "--config", site.config).stderr == ""
+
+
 def test_room_that_is_not_known_yet(site: Site, bucket: RcloneServer) -> None:
     pretend_running(site.settings)
     report = {"level": "unknown", "since_ns": clock.now_ns(), "headroom_bytes": None}

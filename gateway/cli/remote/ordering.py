@@ -12,6 +12,7 @@ from gateway.cli.change import each
 from gateway.cli.look import DONE
 from gateway.cli.remote.client import Api
 from gateway.cli.remote.paths import encoded, shown_paths
+from gateway.control import outage
 from gateway.control.paths import shown
 
 
@@ -47,6 +48,8 @@ def _list(args: argparse.Namespace, api: Api) -> int:
         for one in (shown_paths(one, "path") for one in api.get("/queue/orders"))
     ]
     queueing.show(files, more, orders, args.json)
+    drain = api.get("/status")["drain"] or {}
+    queueing.warn(outage.said(drain) if drain.get("alive") else None, files)
     return DONE
 
 
