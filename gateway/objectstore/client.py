@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import ssl
 from collections.abc import Mapping
 from functools import cached_property
@@ -47,7 +48,6 @@ from gateway.errors import (
 from gateway.objectstore.pace import LASTING, Gate
 from gateway.objectstore.wire import Wire
 from gateway.settings import Settings
-from gateway.text import shown
 
 if TYPE_CHECKING:
     from botocore.model import OperationModel
@@ -71,6 +71,7 @@ _QUOTA = {"QuotaExceeded", "EntityTooLargeForQuota", "InsufficientStorage", "507
 _QUOTA |= {"XMinioAdminBucketQuotaExceeded", "XMinioStorageFull"}
 _REGION = {"301", "307", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
 _REGION |= {"PermanentRedirect", "TemporaryRedirect"}
+_REGION_NAME = re.compile("[a-z0-9]+(-[a-z0-9]+)+")
 _BUSY = {"429", "SlowDown", "ServiceUnavailable", "Throttling", "ThrottlingException"}
 _BUSY |= {"TooManyRequests", "RequestLimitExceeded"}
 _PASSING = {
@@ -373,11 +374,11 @@ def _where(exc: ClientError) -> str:
     """Return what to do about an answer that names another region or address."""
     error: Mapping[str, Any] = exc.response.get("Error", {})
     headers = exc.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-    if region := headers.get("x-amz-bucket-region") or error.get("Region"):
-        return f'write bucket.region = "{shown(str(region))}"'
-    if endpoint := error.get("Endpoint") or headers.get("location"):
-        return f"correct bucket.endpoint_url and bucket.region: the store names {shown(endpoint)}"
-    return "correct bucket.region"
+    region = str(headers.get("x-amz-bucket-region") or error.get("Region"))
+    # Another server than a store may answer anything.
+    if _REGION_NAME.fullmatch(region):
+        return f'write bucket.region = "{region}"'
+    return "correct bucket.region, or bucket.endpoint_url"
 
 
 def _may_last(operation: str) -> bool:

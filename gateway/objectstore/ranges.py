@@ -106,18 +106,27 @@ class Ranges(Requests):
 
         Parameters: size, of the object, in bytes.
         """
-        try:
-            answer = self._call("list_object_versions", None, Prefix=place.key)
-        except BucketError as exc:
-            if isinstance(exc, StoreUnavailable):
-                raise
-            return None  # not every server knows versions, not every policy lets us see them
-        for found in answer.get("Versions", []):
-            is_same = etag_of(found) == place.etag and found["Size"] == size
-            if found["Key"] == place.key and is_same and not found["IsLatest"]:
-                version: str = found["VersionId"]
-                return version
-        return None
+        marker: dict[str, str] = {}
+        while True:
+            try:
+                answer = self._call("list_object_versions", None, Prefix=place.key, **marker)
+            except BucketError as exc:
+                if isinstance(exc, StoreUnavailable):
+                    raise
+                return None  # not every server knows versions, not every policy lets us see them
+            for found in answer.get("Versions", []):
+                is_same = etag_of(found) == place.etag and found["Size"] == size
+                if found["Key"] == place.key and is_same and not found["IsLatest"]:
+                    version: str = found["VersionId"]
+                    return version
+            before, after = marker, str(answer.get("NextKeyMarker") or "")
+            marker = {
+                "KeyMarker": after,
+                "VersionIdMarker": str(answer.get("NextVersionIdMarker") or ""),
+            }
+            # Longer keys that begin so are not looked at, nor one page twice.
+            if not answer.get("IsTruncated") or after != place.key or marker == before:
+                return None
 
     def archived(self, place: Place) -> Archived:
         """Return what the store says of an archived object. Raises BucketError."""

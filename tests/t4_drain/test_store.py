@@ -11,6 +11,7 @@ from gateway.errors import ObjectRefused, StoreUnavailable
 from gateway.objectstore import body, wire
 from gateway.objectstore.checksums import Digests, Kind, sum_of
 from gateway.objectstore.objects import OBJECT_MAX_BYTES, part_bytes_of
+from gateway.objectstore.ranges import Place, Ranges
 from gateway.objectstore.s3 import S3Store
 from tests.support.s3proxy import Act
 from tests.t4_drain.site import MIB, PREFIX, Site
@@ -98,3 +99,15 @@ def test_the_etag_of_parts_is_the_md5_of_their_md5s(moto_site: Site) -> None:
     parts.append(store.put_part(KEY, upload_id, 2, b"end"))
     head = store.complete(KEY, upload_id, parts, 5 * MIB + 3, {})
     assert head.etag == sum_of([part.digests for part in parts], Kind.MD5).value
+
+
+def test_an_older_version_is_found_behind_a_page_of_newer_ones(moto_site: Site) -> None:
+    site = moto_site
+    status: Any = {"Status": "Enabled"}
+    site.client.put_bucket_versioning(Bucket=site.bucket, VersioningConfiguration=status)
+    first = site.client.put_object(Bucket=site.bucket, Key=KEY, Body=b"first")
+    for number in range(1000):
+        site.client.put_object(Bucket=site.bucket, Key=KEY, Body=b"%05d" % number)
+    place = Place(KEY, first["ETag"].strip('"'))
+    assert Ranges(site.settings).other_version(place, 5) == first["VersionId"]
+    assert Ranges(site.settings).other_version(place._replace(etag="none"), 5) is None
