@@ -65,7 +65,9 @@ _OPTIONS = " ".join(
     )
 )
 _LINEAGE = (
-    "SELECT (SELECT system_identifier FROM pg_control_system()) || '/' || 'volume'::regclass::oid,"
+    # A dump that is restored makes another table, in most cases in another database.
+    "SELECT (SELECT oid FROM pg_database WHERE datname = current_database())"
+    " || '/' || 'volume'::regclass::oid,"
     " ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int"
 )
 """The second is the timeline: each failover and each restore of the cluster begins another one."""
