@@ -60,7 +60,8 @@ def marks(settings: Settings, room: Room, saved_bytes: int) -> Marks:
     low = min(int(settings.cache.evict_to * room.total), room.high - margin)
     saved = max(room.slow - saved_bytes, room.high // 2)
     start = min(room.high, saved)
-    target = min(low, saved - margin) if room.used > room.high else saved - margin
+    is_early = start < room.high and room.used <= room.high
+    target = saved - margin if is_early else min(low, saved - margin)
     return Marks(max(0, target), max(0, start))
 
 
