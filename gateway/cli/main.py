@@ -159,6 +159,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise UserError(f"{what}: see spillway --help")
         args.program = program
         args.words = sys.argv[1:] if argv is None else argv
+        args.is_program = argv is None
         args.has_config = args.config is not None
         args.config = Path(args.config or _default_config()).expanduser().absolute()
         with interrupt.kept():
@@ -187,7 +188,8 @@ def _run(args: argparse.Namespace) -> int:
     """Run a command here, or against a gateway on another machine. Returns the exit status."""
     url = reach.gateway_of(args)
     if url is None or args.command in NEEDS_NO_GATEWAY:
-        if args.command not in NEEDS_NO_GATEWAY | KEEPS_USER:
+        # The process of a caller that gives the words keeps its user.
+        if args.is_program and args.command not in NEEDS_NO_GATEWAY | KEEPS_USER:
             owner.become(args)
         with recording.recorded(args, args.words) as args.record:
             status_code: int = args.run(args)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import sqlite3
 import sys
@@ -88,8 +89,8 @@ def _log(args: argparse.Namespace, words: Sequence[str]) -> Iterator[Any]:
     from admin_api.store.opening import open_store
 
     settings = config.load(args.config)
-    if not settings.run_dir.is_dir():
-        # The disk is not mounted, and no log may be made in its place. The command says so.
+    if not settings.run_dir.is_dir() or settings.data_dir.stat().st_uid != os.geteuid():
+        # The disk is not mounted, or another user's: no log may be made there. The command says so.
         yield lambda *_: None
         return
     origin = audit.Origin(user.name(), None, "", "", "COMMAND", _text(words))
