@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 ACCESS_KEY = "AKIASPILLWAYTEST"
 SECRET_KEY = "not/a+secret-but-tests-look-for-it"
-START_DEADLINE_SECONDS = 30.0
+START_DEADLINE_SECONDS = 120.0
 
 # rclone, cmd/serve/s3/backend.go: tempObjectPrefix, and the name that v1.75.0 gave to multipart.
 _TEMPORARY = re.compile(r"\.rclone_(temp|multipart_upload)_")

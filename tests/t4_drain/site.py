@@ -97,6 +97,11 @@ class Site:
         own(self.settings, Conditions.REPLACE if heeds else Conditions.NONE)
         self.proxy.forget()
 
+    def delete_bucket(self) -> None:
+        """Delete the bucket, which has no objects of files."""
+        self.client.delete_object(Bucket=self.bucket, Key=f"{PREFIX}/{OWNER}")
+        self.client.delete_bucket(Bucket=self.bucket)
+
     def close(self) -> None:
         self.namespace.close()
         self.client.close()

@@ -83,7 +83,7 @@ def test_credentials_that_may_list_but_not_write_do_not_flap(rclone_site: Site) 
 
 def test_a_missing_bucket_is_named(rclone_site: Site) -> None:
     site = rclone_site
-    site.client.delete_bucket(Bucket=site.bucket)
+    site.delete_bucket()
     with pytest.raises(StoreRefused, match=f"no bucket {site.bucket} at .*: create it or correct"):
         S3Store(site.settings).check()
 

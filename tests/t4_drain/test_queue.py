@@ -146,7 +146,7 @@ def test_waiting_in_vain_ends_with_a_reason(drained: Site) -> None:
     result = run(site, "drain", "--wait", "--timeout", "0.5")
     assert result.returncode == 1
     assert "not drained within 0.5 s (1 files, 4 B left)" in result.stderr
-    site.client.delete_bucket(Bucket=site.bucket)
+    site.delete_bucket()
     with site.process():
         result = run(site, "drain", "--wait", "--json")
         assert result.returncode == 1

@@ -116,7 +116,7 @@ def test_a_bucket_that_is_deleted_and_made_again(rclone_site: Site) -> None:
     site = rclone_site
     with site.process():
         until(lambda: bucket_state(site) == "reachable", "it is there")
-        site.client.delete_bucket(Bucket=site.bucket)
+        site.delete_bucket()
         site.write("f", b"data")
         until(lambda: bucket_state(site) == "refused", "refused is shown")
         facts = status(site)
