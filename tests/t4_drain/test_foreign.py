@@ -96,7 +96,7 @@ def test_what_a_file_replaces_that_was_ours_is_no_foreign_object(site: Site) -> 
 
 @pytest.mark.parametrize("size", [100, 2 * MIB, 11 * MIB])
 def test_what_an_earlier_try_put_there_is_no_foreign_object(site: Site, size: int) -> None:
-    """The answer is lost, and so is the next one, which the store may refuse for the first."""
+    """The answer is lost, and so is the next one, if the drain sends the file again."""
     lost = site.proxy.inject(
         lambda r: r.operation in ("PUT", "COMPLETE") and r.key.endswith("/f"), Act.DROP_ANSWER, 3
     )
@@ -104,7 +104,7 @@ def test_what_an_earlier_try_put_there_is_no_foreign_object(site: Site, size: in
     site.write("f", data)
     for _ in range(4):
         site.drain()
-    assert lost.times == 0
+    assert lost.times < 3
     assert site.objects() == {"f": data}
     assert alarms.of(status_of(site.settings))[alarms.FILES_STUCK] == 0
 
