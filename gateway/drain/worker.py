@@ -81,7 +81,8 @@ class Drain:
         self._sent_bytes, self._rate = SentBytes(), Rate()
         self.counters = Counters()
         rates = Rates(drain.bytes_per_second, drain.requests_per_second, drain.schedule)
-        self._pace = Pace(rates, _places(drain), stop)
+        busy = drain.workers * drain.part_concurrency + CHORES
+        self._pace = Pace(rates, _places(drain), stop, busy)
         store = S3Store(settings, pace=self._pace) if store is None else store
         self._senders = Senders(settings, store, self._pace, stop)
         self._context = Context(

@@ -12,7 +12,8 @@ the requests under way before it is sent.
   then. After ``STEADY`` good answers in a row there is one more. There is always at least one.
 - ``Retry-After`` holds every request back.
 - While a request that goes first waits, for the rates or for a place, the others wait for it.
-- While clients wait for cold reads, the drain has half of the places.
+- While clients wait for cold reads, the drain has half of the places, or fewer if one kind of its
+  work would leave the others free.
 """
 
 from __future__ import annotations
@@ -151,10 +152,13 @@ class Pace:
     """Lets requests pass. It is safe to use from several threads.
 
     Parameters: rates; places, the most requests under way; stop, set when the process must
-    end: then no request waits any more.
+    end: then no request waits any more; busy, the most of one kind of work: half of it gives way
+    (default: places).
     """
 
-    def __init__(self, rates: Rates, places: int, stop: threading.Event) -> None:
+    def __init__(
+        self, rates: Rates, places: int, stop: threading.Event, busy: int | None = None
+    ) -> None:
         self._rates = rates
         self._spans = [schedule.parse(entry) for entry in rates.schedule]
         self._stop = stop
@@ -164,6 +168,7 @@ class Pace:
         self._lock = threading.Condition()
         self._resume_at = 0.0
         self._most = places
+        self._fewer = (places if busy is None else busy) // 2
         self._places = places
         self._under_way = 0
         self._gives_way = False
@@ -186,7 +191,9 @@ class Pace:
     @property
     def places(self) -> int:
         """The number of requests that may be under way now."""
-        return max(1, self._places // 2) if self._gives_way else self._places
+        if not self._gives_way:
+            return self._places
+        return max(1, min(self._places // 2, self._fewer))
 
     def share(self, drains: int) -> None:
         """Divide the rates among so many drains, this one included, from now on."""

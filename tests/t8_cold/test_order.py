@@ -23,7 +23,8 @@ from tests.t8_cold.site import BLOCK_BYTES, ColdSite
 
 WARMED = 28
 WORKERS = 16
-PLACES = WORKERS + 8
+PLACES = 2 * WORKERS + 16
+FEWER = (WORKERS + 8) // 2
 """The places of the drain, which has eight threads for chores."""
 
 
@@ -103,15 +104,15 @@ def test_the_drain_gives_way_to_reads_that_clients_wait_for(site: ColdSite) -> N
     with site.process(), site.hydrating() as hydrator:
         until(lambda: at_once(site) == PLACES, "the first report of the drain")
         site.door.want(ino, 0)
-        until(lambda: at_once(site) == PLACES // 2, "the drain to give way")
+        until(lambda: at_once(site) == FEWER, "the drain to give way")
         for number in range(3 * PLACES):
             # Each is too large for a batch, whose files take one place together.
             site.write(f"new-{number:03}", os.urandom(SMALL_BYTES + 1))
-        until(lambda: len(uploads.held) == PLACES // 2, "the uploads that may be under way")
+        until(lambda: len(uploads.held) == FEWER, "the uploads that may be under way")
         before = uploaded(site)
         uploads.release()
         until(lambda: uploaded(site) > before + PLACES, "uploads while the client waits")
-        assert len(uploads.held) == PLACES // 2
+        assert len(uploads.held) == FEWER
         assert reads.held
         reads.release()
         site.finish(hydrator)
