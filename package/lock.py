@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 OURS = "spillway"
 PARTS = "admin,postgres"
-"""The extras of which the package has all."""
+"""The extras that the package contains."""
 _HEAD = """\
 # {what}, for Python {python} on {machine}, and the digest of each.
 # Made by `make lock`: run it again to take newer versions, then make test package-test.

@@ -26,9 +26,8 @@ UNSTABLE_MAX = 3
 AGAIN_MAX = 20
 """With more failures than this nothing is run again: they are no accident."""
 PROGRESS_SECONDS = 60.0
-SOME_FAILED = (
-    1  # pytest.ExitCode.TESTS_FAILED; any other code but 0 says that pytest did not run them
-)
+SOME_FAILED = 1
+"""``pytest.ExitCode.TESTS_FAILED``. Any other code but 0 says that pytest did not run the tests."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ PLANS = {
 
 
 class Run:
-    """One process of pytest. Its output is in a file.
+    """A process of pytest, which is started. Its output is in a file.
 
     Parameters: lane; directory, for the output and for pytest's cache; root, where the names of
     tests begin.
@@ -107,34 +106,28 @@ class Run:
 
     def __init__(self, lane: Lane, directory: Path, root: Path) -> None:
         self.lane = lane
-        self._root = root
         self.output = directory / f"{lane.name}.txt"
         self._cache = directory / f"{lane.name}.cache"
         shutil.rmtree(self._cache, ignore_errors=True)
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> subprocess.Popen[bytes]:
         # Each has a temporary directory of its own: pytest changes the mode of one that it shares,
         # and PostgreSQL runs as another user.
-        temporary = Path(f"/tmp/spillway-{self.lane.name}-{os.getuid()}")
+        temporary = Path(f"/tmp/spillway-{lane.name}-{os.getuid()}")
         temporary.mkdir(exist_ok=True)
         command = [sys.executable, "-m", "pytest", "-o", f"cache_dir={self._cache}"]
         with self.output.open("wb") as output:
-            self._process = subprocess.Popen(
-                [*command, *self.lane.arguments],
-                cwd=self._root,
+            self.process = subprocess.Popen(
+                [*command, *lane.arguments],
+                cwd=root,
                 env={**os.environ, "PYTEST_DEBUG_TEMPROOT": str(temporary)},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
-        return self._process
 
     @property
     def code(self) -> int | None:
         """The exit code, or None while it runs."""
-        assert self._process is not None
-        return self._process.poll()
+        return self.process.poll()
 
     def share_done(self) -> str:
         """Return how many per cent of the tests were run, as pytest last wrote it."""
@@ -161,10 +154,11 @@ class Run:
 def run_lanes(lanes: Sequence[Lane], directory: Path, root: Path) -> list[Run]:
     """Run lanes side by side, print how far they are, and the report of each at its end."""
     began = time.monotonic()
-    runs = [Run(lane, directory, root) for lane in lanes]
+    runs: list[Run] = []
     with ExitStack() as stack:
-        for run in runs:
-            stack.callback(stack.enter_context(run.start()).kill)
+        for lane in lanes:
+            runs.append(Run(lane, directory, root))
+            stack.callback(stack.enter_context(runs[-1].process).kill)
         waiting, next_line = list(runs), began + PROGRESS_SECONDS
         while waiting:
             time.sleep(0.2)
@@ -203,7 +197,7 @@ def run_plan(plan: Plan, directory: Path, root: Path = ROOT) -> tuple[bool, str]
     lasting = set(again.failed())
     for name in failed:
         print(f"{'FAILED twice' if name in lasting else 'UNSTABLE'}: {name}")
-    unstable = len([name for name in failed if name not in lasting])
+    unstable = sum(name not in lasting for name in failed)
     if lasting:
         return False, f"FAILED: {len(lasting)}, and {unstable} UNSTABLE"
     if unstable > UNSTABLE_MAX:

@@ -235,7 +235,7 @@ class Catalogue:
             after = rows[-1][0]
 
     def _inside(self, *where: Any) -> Iterator[int]:
-        """Yield the checkpoints in a directory that is not whole in one. Parameters: of outside."""
+        """Yield the checkpoints in a directory. Parameters: as of ``outside``."""
         for page in self.outside(*where):
             yield from [one.entry.ino for one in page if one.found is not None]
 

@@ -202,8 +202,8 @@ def _is_over(settings: Settings, entries: Sequence[Entry]) -> bool:
 
 
 def _early(trash: Trash, entries: Sequence[Entry]) -> set[str]:
-    """Return what goes before its grace is over, so that a trash that is over its limit is within
-    it. Parameters: entries, all."""
+    """Return the entries that leave a trash over its limit before their grace is over. Parameters:
+    entries, all."""
     wanted = trash.wanted()
 
     def may_go(one: Entry) -> bool:
