@@ -24,6 +24,7 @@ from gateway.text import shown
 
 CHANGING: dict[str, frozenset[str] | None] = {
     **dict.fromkeys(("delete", "undelete", "release", "mkdir", "mv", "rm", "evict", "warm")),
+    **dict.fromkeys(("chown", "chmod")),
     **dict.fromkeys(("promote", "demote", "pin", "unpin", "upgrade", "adopt", "fsck")),
     "policy": frozenset({"set", "remove", "enable", "disable", "approve", "clock"}),
     "export": frozenset({"set", "remove", "reload"}),

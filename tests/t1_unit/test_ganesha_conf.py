@@ -58,12 +58,12 @@ def options(text: str) -> dict[tuple[str, str], str]:
 def test_the_limits_of_the_server_are_configured() -> None:
     found = options(ganesha_conf.render(settings()))
     assert found["NFS_CORE_PARAM", "RPC_Max_Connections"] == "10000"
-    assert found["NFS_CORE_PARAM", "RPC_Ioq_ThrdMax"] == "200"
+    assert found["NFS_CORE_PARAM", "RPC_Ioq_ThrdMax"] == "512"
     assert ("EXPORT", "Manage_Gids") not in found
-    given = settings(max_connections=5000, threads=64, manage_gids=True)
+    given = settings(max_connections=5000, threads=600, manage_gids=True)
     found = options(ganesha_conf.render(given))
     assert found["NFS_CORE_PARAM", "RPC_Max_Connections"] == "5000"
-    assert found["NFS_CORE_PARAM", "RPC_Ioq_ThrdMax"] == "64"
+    assert found["NFS_CORE_PARAM", "RPC_Ioq_ThrdMax"] == "600"
     assert found["EXPORT", "Manage_Gids"] == "true"
 
 

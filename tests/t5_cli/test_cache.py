@@ -24,6 +24,7 @@ from gateway.proc import start_ticks
 from gateway.types import ROOT_CRED, Kind, Sealed, SetAttr
 from tests.support.drain import Drain
 from tests.support.namespace import Namespace
+from tests.support.owner import own
 from tests.support.s3server import RcloneServer
 from tests.support.volumes import query
 from tests.support.waiting import meanwhile, until
@@ -48,6 +49,7 @@ def filled(site: Site, bucket: RcloneServer) -> Site:
             save(namespace, step, b"shard%d" % number)
         for name, target in LINKS.items():
             namespace.symlink(ROOT_CRED, ROOT_INO, name, target, MODE)
+    own(site.settings)
     with closing(Drain(site.settings)) as drain:
         drain.cycle()
     assert query(site.settings, "SELECT count(*) FROM object") == [(3,)]
@@ -67,9 +69,10 @@ LINKS = {
 
 def save(namespace: Namespace, parent: int, name: bytes, seals: bool = True) -> int:
     attr = namespace.create(ROOT_CRED, parent, name, MODE)
-    namespace.files.path(attr.ino, attr.epoch).write_bytes(os.urandom(SIZE))
+    path = namespace.files.path(attr.ino, attr.epoch)
+    path.write_bytes(os.urandom(SIZE))
     if seals:
-        namespace.seal(attr.ino, Sealed(SIZE, SIZE, 1, 1))
+        namespace.seal(attr.ino, Sealed(SIZE, SIZE, path.stat().st_mtime_ns, 1))
     return attr.ino
 
 

@@ -83,7 +83,8 @@ def test_makes_everything_and_says_so(tmp_path: Path) -> None:
     assert SECRET not in path.read_text()
     assert mode(path) == 0o600
     lines = result.stdout.splitlines()
-    assert len(lines) == 10
+    assert len(lines) == 11
+    assert lines[-2].startswith("bucket runs, prefix 'a/b': not asked now, the drain claims it ")
     assert lines[-1] == f"next: spillway up --config {path}"
 
 
