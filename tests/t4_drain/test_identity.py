@@ -80,14 +80,14 @@ def test_two_namespaces_on_one_prefix_never_delete_each_others_objects(
     assert one.write("f", b"of one") == other.write("f", b"of the other")
     drain(one)
     drain(other)
-    assert one.objects() == {"f": b"of the other"}
-    one.unlink("f")
-    drain(one)
-    assert one.objects() == {"f": b"of the other"}
-    assert one.proxy.operations("DELETE") == []
-    assert one.left() == []
+    assert one.objects() == {"f": b"of one"}
     other.unlink("f")
     drain(other)
+    assert one.objects() == {"f": b"of one"}
+    assert other.proxy.operations("DELETE") == []
+    assert other.left() == []
+    one.unlink("f")
+    drain(one)
     assert one.objects() == {}
 
 
