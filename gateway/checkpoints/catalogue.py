@@ -271,7 +271,8 @@ def _supersede(session: Session, record: Record) -> None:
     given = {"run": record.run, "ino": record.ino, "most": NEIGHBOURS_MAX}
     for row in session.all(own.NEIGHBOURS, **given):
         one = Neighbour(*row)
-        if one.shape and one.names() < names:
+        # Most have the same names. To read those takes longer than to save a small checkpoint.
+        if one.shape and one.shape != record.shape and one.names() < names:
             session.run(own.NO_PATTERN, the_ino=one.ino)
 
 

@@ -212,7 +212,8 @@ class Rules:
         # A file that does not list what is in it is like any other file of its name.
         each = () if found.extent is Extent.FILE else members.each or ()
         names = names_of(member.path for member in each)
-        alike = [one for one in neighbours if names and one.shape == shape_of(names)]
+        shape = shape_of(names)
+        alike = [one for one in neighbours if names and one.shape == shape]
         reason = shrunk(each, alike) if alike else lacking(names, neighbours)
         if alike and reason is None:
             # A tracker may name a later one by now.
