@@ -1,7 +1,7 @@
 """Makes object keys of paths: a key is the path of a file below the export, in UTF-8. Pure.
 
 Two paths never share a key. Valid UTF-8 stays readable. Only what a key or the XML of S3 cannot
-carry becomes %XX (gateway.escapes), and so do the names . and ..
+carry becomes %XX (gateway.escapes), and so do backslashes and the names . and ..
 The path can be computed from such a key.
 
 A key of more than 1,024 bytes is shortened to the directories that fit, ``%~`` and the SHA-256 of
@@ -87,7 +87,8 @@ def parts_of(prefix: str, key: str) -> list[bytes]:
 
 
 def _names(parts: Sequence[bytes]) -> list[str]:
-    names = [text_of(part) for part in parts]
+    # SeaweedFS takes a backslash for a slash: the file a\\b would replace the object of a/b.
+    names = [text_of(part).replace("\\", "%5C") for part in parts]
     return [
         _WHOLE_NAMES.get(name, name) if at == 0 or name != OURS else name
         for at, name in enumerate(names)

@@ -114,3 +114,11 @@ def check(site: Site, files: dict[tuple[bytes, ...], bytes]) -> None:
         found[(*parts_of(PREFIX, key), *end)] = hashlib.md5(body).hexdigest()
     assert found == {parts: hashlib.md5(data).hexdigest() for parts, data in files.items()}
     assert site.left() == []
+
+
+def test_a_backslash_is_no_slash_in_a_store_that_takes_it_for_one(site: Site) -> None:
+    site.write("a/b", b"first")
+    site.write("a\\b", b"second")
+    site.drain()
+    assert site.objects() == {"a/b": b"first", "a%5Cb": b"second"}
+    assert site.left() == []
