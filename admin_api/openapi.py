@@ -66,7 +66,7 @@ def _complete(method: str, operation: dict[str, Any], role: Role | None) -> None
         statuses += _REFUSALS
         needs = f"Needs the role {role.word}."
         operation["description"] = f"{operation.get('description', '')}\n\n{needs}".strip()
-    is_recorded = role is not None and method not in calls.SAFE
+    is_recorded = role is not None and role > Role.VIEWER and method not in calls.SAFE
     if is_recorded:
         statuses += _UNSAFE
         operation.setdefault("parameters", []).append(_KEY)

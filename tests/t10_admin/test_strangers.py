@@ -186,7 +186,7 @@ def test_a_bucket_that_does_not_answer_keeps_no_probe_waiting(
         answers.wait(60)
         return {"reachable": True, "error": None}
 
-    monkeypatch.setattr(bucket, "probe", probe)
+    monkeypatch.setattr(bucket, "test", probe)
 
     async def ask() -> None:
         url = str(site.http.base_url.join("/"))
