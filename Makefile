@@ -131,9 +131,10 @@ bench-profile: build
 	@$(MAKE) -s deps APT_PACKAGES="$(PROFILE_PACKAGES)"
 	$(MOUNTING) tests.bench.profile $(BUILD)
 
-# 64 clients for ten minutes; SOAK="--seconds 60" for less.
-soak: build
-	$(PY) -m tests.bench.soak $(SOAK) $(BUILD)
+# 64 clients of nfsload for ten minutes, then for ten the processes of two clients, one of them with
+# Debian 13's kernel, that contend for files. SOAK="--seconds 60" for less, SOAK="--parts sharing" for one.
+soak: build $(TRIXIE)/.built
+	$(PY) -m tests.bench.soak --kernel $(NEWER_KERNEL) $(SOAK) $(BUILD)
 
 # kill -9 of everything at random moments under writers that log each answer. SEED= repeats a run.
 torture: build
