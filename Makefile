@@ -14,6 +14,8 @@ PLUGIN := $(BUILD)/lib/libfsalpython.so
 GANESHA := $(BUILD)/ganesha
 NFSLOAD := $(BUILD)/bench/nfsload
 NFS3SAVE := $(BUILD)/bench/nfs3save
+TRIXIE := $(BUILD)/trixie
+NEWER_KERNEL = $$(ls -t $(TRIXIE)/vm/linux-image-*.deb | head -n 1)
 
 # The versions of what pip installs, for this machine's Python: in the package, and for the tests.
 LOCK := package/$(shell /usr/bin/python3 -c 'import sys; print("python%d.%d" % sys.version_info[:2])').lock
@@ -54,11 +56,10 @@ debian13 test-debian13 package-debian13:
 	@$(MAKE) -s deps APT_PACKAGES=mmdebstrap
 	$(DEBIAN13) sh -c 'make -s $(DO)'
 
-# The mount with the kernel of Debian 13 as the client, and this machine's server. As root.
+# The mount with the kernel of Debian 13 as the client, and this machine's server.
 test-newer-client: SUITE = tests/t7_nfs
-test-newer-client: build
-	@$(MAKE) -s debian13 DO=build/vm/.built
-	SPILLWAY_TEST_KERNEL=$$(ls -t $(BUILD)/debian13/build/vm/linux-image-*.deb | head -n 1) $(PY) -m pytest $(SUITE)
+test-newer-client: build $(TRIXIE)/.built
+	SPILLWAY_TEST_KERNEL=$(NEWER_KERNEL) $(PY) -m pytest $(SUITE)
 
 # For every day, in less than four minutes: no drain, no kills, nothing that depends on time.
 check: build lint
@@ -130,9 +131,10 @@ bench-profile: build
 	@$(MAKE) -s deps APT_PACKAGES="$(PROFILE_PACKAGES)"
 	$(MOUNTING) tests.bench.profile $(BUILD)
 
-# 64 clients for ten minutes; SOAK="--seconds 60" for less.
-soak: build
-	$(PY) -m tests.bench.soak $(SOAK) $(BUILD)
+# 64 clients of nfsload for ten minutes, then for ten the processes of two clients, one of them with
+# Debian 13's kernel, that contend for files. SOAK="--seconds 60" for less, SOAK="--parts sharing" for one.
+soak: build $(TRIXIE)/.built
+	$(PY) -m tests.bench.soak --kernel $(NEWER_KERNEL) $(SOAK) $(BUILD)
 
 # kill -9 of everything at random moments under writers that log each answer. SEED= repeats a run.
 torture: build
@@ -270,6 +272,12 @@ $(NFS3SAVE): tests/bench/nfs3save.c $(addprefix tests/bench/nfsload/,rpc.c stats
 
 $(BUILD)/vm/.built: tests/support/vm/build.py $(VENV)/.installed
 	$(PY) -m tests.support.vm.build $(BUILD)/vm
+	touch $@
+
+# The kernel of Debian 13, which apt fetches with a configuration of its own.
+$(TRIXIE)/.built: tests/support/vm/trixie.sh tests/support/vm/build.py $(VENV)/.installed
+	tests/support/vm/trixie.sh $(TRIXIE)
+	APT_CONFIG=$(abspath $(TRIXIE))/apt.conf $(PY) -m tests.support.vm.build $(TRIXIE)/vm
 	touch $@
 
 clean:

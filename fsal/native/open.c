@@ -335,6 +335,7 @@ static fsal_status_t close2(struct fsal_obj_handle *obj, struct state_t *state)
 {
 	(void)obj;
 	spw_state_closed(state);
+	spw_state_deleted(state);
 	return fsalstat(ERR_FSAL_NO_ERROR, 0);
 }
 

@@ -1,6 +1,9 @@
 /* Keeps what an open state has: its share, its descriptor, its writer. */
 #include "openstate.h"
 
+#include <pthread.h>
+
+#include "abstract_atomic.h"
 #include "fd.h"
 #include "share.h"
 #include "writer.h"
@@ -87,3 +90,55 @@ void spw_state_closed(struct state_t *state)
 	spw_inode_put(self->inode);
 	self->inode = NULL;
 }
+
+#if FSAL_MAJOR_VERSION == 11
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct spw_state *held;
+
+/* Frees the deleted states that nothing else has. They are in no table, so nothing finds them. */
+static void free_deleted(void)
+{
+	struct spw_state *done = NULL, **at, *self;
+
+	pthread_mutex_lock(&lock);
+	for (at = &held; (self = *at) != NULL;) {
+		if (atomic_fetch_int32_t(&self->state.state_refcount) > 1) {
+			at = &self->next;
+			continue;
+		}
+		*at = self->next;
+		self->next = done;
+		done = self;
+	}
+	pthread_mutex_unlock(&lock);
+	while ((self = done) != NULL) {
+		done = self->next;
+		pthread_mutex_destroy(&self->state.state_mutex);
+		spw_free_state(&self->state);
+	}
+}
+
+/* In Ganesha 4.3 the request that lets go of a state last frees it through its own export
+ * (nfs4_state_id.c, dec_nfs4_state_ref). A FREE_STATEID has no export before it found the state. If
+ * the CLOSE of the same file deletes the state meanwhile, the server would die of a null pointer
+ * (Ganesha's issue 904; generic/089 of xfstests). Of the calls of close2, only that of
+ * _state_del_locked has a state that was counted and has lost its file. */
+void spw_state_deleted(struct state_t *state)
+{
+	struct spw_state *self = spw_state_of(state);
+
+	if (state->state_obj != NULL || atomic_fetch_int32_t(&state->state_refcount) == 0)
+		return;
+	free_deleted();
+	(void)atomic_inc_int32_t(&state->state_refcount);
+	pthread_mutex_lock(&lock);
+	self->next = held;
+	held = self;
+	pthread_mutex_unlock(&lock);
+}
+#else
+void spw_state_deleted(struct state_t *state)
+{
+	(void)state;
+}
+#endif

@@ -11,6 +11,7 @@ struct spw_state {
 	fsal_openflags_t openflags; /* of its open; FSAL_O_CLOSED: none */
 	struct spw_inode *inode; /* that it has open, with a handle on it; NULL: none */
 	struct spw_closing closing;
+	struct spw_state *next; /* of the deleted states that are held */
 };
 
 static inline struct spw_state *spw_state_of(struct state_t *state)
@@ -40,5 +41,8 @@ void spw_state_end_writer(struct state_t *state);
 
 /* Ends the open of a state, if it is open: share, writer, descriptor. */
 void spw_state_closed(struct state_t *state);
+
+/* Holds a state, if Ganesha is about to delete it, until no request has it any more. */
+void spw_state_deleted(struct state_t *state);
 
 #endif

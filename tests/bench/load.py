@@ -50,14 +50,18 @@ def claim_memory() -> None:
 
 
 def run(
-    program: str, *arguments: object, errors_allowed: bool = False, under: Sequence[object] = ()
+    program: str,
+    *arguments: object,
+    errors_allowed: bool = False,
+    under: Sequence[object] = (),
+    deadline_seconds: float = DEADLINE_SECONDS,
 ) -> Load:
     """Run nfsload or nfs3save. Raises RuntimeError if the program failed or counted errors.
 
     Parameters: under, a command that runs the program.
     """
     words = [*map(str, under), str(PROGRAMS / program), *map(str, arguments)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_SECONDS)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=deadline_seconds)
     if done.returncode != 0 and not (errors_allowed and done.returncode == 1):
         said = f"{done.stdout}{done.stderr}"
         raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}:\n{said}")
@@ -72,10 +76,17 @@ def nfs(
     export: str = EXPORT,
     errors_allowed: bool = False,
     under: Sequence[object] = (),
+    deadline_seconds: float = DEADLINE_SECONDS,
 ) -> Load:
     """Run a workload of nfsload against a server on loopback."""
     words = ("127.0.0.1", port, export, workload, *options)
-    return run("nfsload", *words, errors_allowed=errors_allowed, under=under)
+    return run(
+        "nfsload",
+        *words,
+        errors_allowed=errors_allowed,
+        under=under,
+        deadline_seconds=deadline_seconds,
+    )
 
 
 def local_save(directory: Path, ranks: int, file_bytes: int) -> float:

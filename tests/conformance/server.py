@@ -98,9 +98,13 @@ class Server:
 
     def require_alive(self) -> None:
         """Raise RuntimeError, with the end of the log, if the server has died."""
-        if self._process is None or self._process.poll() is not None:
+        status = None if self._process is None else self._process.poll()
+        if self._process is None or status is not None:
             tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
-            raise RuntimeError(f"the NFS server died:\n{tail}\n{self._stderr.read_text()[-4000:]}")
+            raise RuntimeError(
+                f"the NFS server died with status {status}:\n{tail}\n"
+                f"{self._stderr.read_text()[-4000:]}"
+            )
 
     @property
     def pid(self) -> int:

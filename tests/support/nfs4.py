@@ -49,7 +49,7 @@ def opaque(data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + data + b"\0" * (-len(data) % 4)
 
 
-class _Reply:
+class Reply:
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
 
@@ -179,6 +179,8 @@ class File:
 class Client:
     """A connection. A context manager. Parameters: port, on loopback."""
 
+    minor_version = 0
+
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=30)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -194,7 +196,7 @@ class Client:
 
     def handle(self, *names: str) -> bytes:
         """Return the handle of a path. Raises Status."""
-        steps = [_lookup(name) for name in names]
+        steps = [lookup(name) for name in names]
         reply = self.call(op(PUTROOTFH), *steps, op(GETFH))
         for _ in range(len(names) + 1):
             reply.unpack("II")
@@ -203,7 +205,7 @@ class Client:
 
     def lookup(self, directory: bytes, name: str) -> Attributes:
         """Return the attributes of what a name stands for. Raises Status."""
-        reply = self.call(putfh(directory), _lookup(name), op(GETATTR) + _ATTRIBUTES)
+        reply = self.call(putfh(directory), lookup(name), op(GETATTR) + _ATTRIBUTES)
         reply.unpack("IIIIII")
         return reply.attributes()
 
@@ -319,7 +321,7 @@ class Client:
         finally:
             file.until_closed()
 
-    def call(self, *operations: bytes, again: Sequence[int] = (DELAY, GRACE)) -> _Reply:
+    def call(self, *operations: bytes, again: Sequence[int] = (DELAY, GRACE)) -> Reply:
         """Have operations done. Parameters: again, the answers after which to ask again.
 
         Raises Status.
@@ -332,19 +334,28 @@ class Client:
                     raise
             time.sleep(AGAIN_SECONDS)
 
-    def _ask(self, operations: Sequence[bytes]) -> _Reply:
+    def _ask(self, operations: Sequence[bytes]) -> Reply:
+        self.send(*operations)
+        return self.answer()
+
+    def send(self, *operations: bytes) -> None:
+        """Ask for operations, whose answer ``answer`` returns."""
         self._xid += 1
         cred = struct.pack(">I", 0) + opaque(b"test") + struct.pack(">III", self.uid, self.uid, 0)
         call = struct.pack(">IIIIII", self._xid, 0, 2, 100003, 4, 1)
         call += struct.pack(">I", 1) + opaque(cred) + struct.pack(">II", 0, 0)
-        call += opaque(b"") + struct.pack(">II", 0, len(operations)) + b"".join(operations)
+        call += opaque(b"") + struct.pack(">II", self.minor_version, len(operations))
+        call += b"".join(operations)
         self._socket.sendall(struct.pack(">I", 1 << 31 | len(call)) + call)
+
+    def answer(self) -> Reply:
+        """Return the answer to the last ``send``. Raises Status."""
         data, is_last = b"", 0
         while not is_last:
             [mark] = struct.unpack(">I", self._receive(4))
             data += self._receive(mark & 0x7FFFFFFF)
             is_last = mark >> 31
-        reply = _Reply(data)
+        reply = Reply(data)
         _xid, _kind, refused, _flavor, _length, bad = reply.unpack("IIIIII")
         assert (refused, bad) == (0, 0)
         status = reply.number()
@@ -368,7 +379,7 @@ def op(number: int) -> bytes:
     return struct.pack(">I", number)
 
 
-def _lookup(name: str) -> bytes:
+def lookup(name: str) -> bytes:
     return op(LOOKUP) + opaque(name.encode())
 
 

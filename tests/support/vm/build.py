@@ -98,27 +98,29 @@ class KernelPackage:
         return self.name.removeprefix("linux-image-")
 
 
-def build_image(cache: Path) -> Image:
+def build_image(cache: Path, archive: Path | None = None) -> Image:
     """Return the client image, building it if ``cache`` does not hold the current one.
 
-    An image is current if it was made from the kernel version apt knows of (or that of the archive
-    that SPILLWAY_TEST_KERNEL names), this file, the agent and the busybox of this machine. A
-    current image, or a changed agent with an unchanged kernel, needs no network. Several processes
-    may build into one cache at once.
+    An image is current if it was made from the kernel version apt knows of (or that of a given
+    archive), this file, the agent and the busybox of this machine. A current image, or a changed
+    agent with an unchanged kernel, needs no network. Several processes may build into one cache at
+    once.
 
     :param cache: directory for the finished images and the downloaded kernel package.
+    :param archive: of a kernel package; by default the one that SPILLWAY_TEST_KERNEL names, if any.
     :raises BuildError: a tool is missing, or the kernel package is not available.
     """
     cache = cache.resolve()
     cache.mkdir(parents=True, exist_ok=True)
-    given = os.environ.get(ANOTHER_KERNEL)
-    package = _package_of(Path(given)) if given else _current_package(cache)
+    named = os.environ.get(ANOTHER_KERNEL)
+    given = archive or (Path(named) if named else None)
+    package = _package_of(given) if given else _current_package(cache)
     busybox = _static_busybox()
     finished = cache / f"image-{package.release}-{_fingerprint(package, busybox)}"
     if not finished.is_dir():
         with tempfile.TemporaryDirectory(prefix=".building-", dir=cache) as scratch:
-            archive = Path(given) if given else _archive(package, cache)
-            image = _assemble(package, archive, busybox, Path(scratch))
+            found = given or _archive(package, cache)
+            image = _assemble(package, found, busybox, Path(scratch))
             try:
                 image.rename(finished)
             except OSError:
