@@ -22,14 +22,18 @@
 #include "bridge.h"
 #include "call.h"
 #include "change.h"
+#include "clients.h"
+#include "clock.h"
 #include "cold.h"
 #include "cold_requests.h"
 #include "door.h"
 #include "door_frame.h"
 #include "exported.h"
 #include "inode.h"
+#include "leases.h"
 #include "named.h"
 #include "names.h"
+#include "opened.h"
 #include "python.h"
 #include "release.h"
 #include "statistics.h"
@@ -167,6 +171,37 @@ static int exports(struct spw_door_reply *reply)
 	return 0;
 }
 
+static int clients(const struct spw_door_request *asked, struct spw_door_reply *reply)
+{
+	struct spw_client_row *rows = (void *)reply->data;
+
+	reply->data_bytes = sizeof(*rows) *
+			    spw_clients(asked->offset, rows, SPW_DOOR_DATA_BYTES / sizeof(*rows));
+	return 0;
+}
+
+static int leases(const struct spw_door_request *asked, struct spw_door_reply *reply)
+{
+	struct spw_lease *list = (void *)reply->data;
+
+	reply->data_bytes = sizeof(*list) *
+			    spw_leases(asked->offset, list, SPW_DOOR_DATA_BYTES / sizeof(*list));
+	return 0;
+}
+
+static int opened(const struct spw_door_request *asked, struct spw_door_reply *reply)
+{
+	struct spw_opened_place place = { .chain = asked->offset, .below = asked->length };
+	struct spw_opened_row *rows = (void *)reply->data;
+
+	reply->data_bytes = sizeof(*rows) *
+			    spw_opened_list(asked->request.ino, &place, rows,
+					    SPW_DOOR_DATA_BYTES / sizeof(*rows));
+	reply->offset = place.chain;
+	reply->length = place.below;
+	return 0;
+}
+
 static int serve(uint32_t op, const struct spw_door_request *asked, struct spw_door_reply *reply)
 {
 	const struct spw_request *request = &asked->request;
@@ -199,6 +234,12 @@ static int serve(uint32_t op, const struct spw_door_request *asked, struct spw_d
 		return invalidate(request->ino);
 	case SPW_DOOR_EXPORTS:
 		return exports(reply);
+	case SPW_DOOR_CLIENTS:
+		return clients(asked, reply);
+	case SPW_DOOR_LEASES:
+		return leases(asked, reply);
+	case SPW_DOOR_OPENED:
+		return opened(asked, reply);
 	default:
 		return spw_cold_serve(op, asked, reply);
 	}
@@ -253,8 +294,10 @@ static void *keep_door(void *argument)
 	if (rc != 0)
 		LogCrit(COMPONENT_FSAL, "no door in %s: %s; clients are served all the same",
 			spw_python.run_dir, strerror(rc));
-	while (rc == 0 && wait_a_second())
+	while (rc == 0 && wait_a_second()) {
 		spw_release_again(doorway.export->up_ops);
+		spw_clients_look(spw_clock_ms());
+	}
 	return NULL;
 }
 

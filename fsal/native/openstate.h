@@ -5,12 +5,14 @@
 #include "closing.h"
 #include "ganesha.h"
 #include "inode.h"
+#include "opened.h"
 
 struct spw_state {
 	struct state_t state;
 	fsal_openflags_t openflags; /* of its open; FSAL_O_CLOSED: none */
 	struct spw_inode *inode; /* that it has open, with a handle on it; NULL: none */
 	struct spw_closing closing;
+	struct spw_opened opened;
 };
 
 static inline struct spw_state *spw_state_of(struct state_t *state)
