@@ -41,6 +41,10 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
         ("statistics", "Shows how often and how fast the NFS server did what."),
         ("statistics --json", "All counts and histograms for a program."),
     ),
+    "clients": _of(
+        ("clients", "Shows who mounts, from where, and what each client does."),
+        ("clients --open /checkpoints/run7/step100", "Shows who has files open there."),
+    ),
     "export": _of(
         (
             'export set /datasets --path datasets --client "10.0.0.0/8 ro"',
