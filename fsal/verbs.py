@@ -25,6 +25,7 @@ from gateway.errors import TooBig
 from gateway.namespace import content, create, remove, rename, residency, xattr
 from gateway.namespace.facade import Namespace
 from gateway.namespace.setattr import setattr_
+from gateway.namespace.sharednames import SharedNames
 from gateway.namespace.space import Level, Space
 from gateway.namespace.trouble import DiskTrouble
 from gateway.types import Attr, Found, Residency, Sealed
@@ -51,8 +52,11 @@ class Verbs:
     transaction.
     """
 
-    def __init__(self, namespace: Namespace, space: Space, trouble: DiskTrouble) -> None:
+    def __init__(
+        self, namespace: Namespace, space: Space, trouble: DiskTrouble, shared: SharedNames
+    ) -> None:
         self._ns = namespace
+        self._shared = shared
         self._trouble = trouble
         self._generation = namespace.boot.generation
         self._space = space
@@ -345,6 +349,9 @@ class Verbs:
         put_attr(reply.attr, done.attr)
         put_attr(reply.parent, done.directory)
         put_removed(reply.removed, done.removed)
+
+    def shared(self, request: Any, _reply: Any) -> None:
+        self._shared.found(name_of(request), name2_of(request).decode("ascii", "replace"))
 
     def batch(self, items: list[Any]) -> None:
         """Answer requests. Changes run in one transaction, in their order.

@@ -11,6 +11,7 @@ from admin_api.access.roles import Viewer
 from admin_api.gateway import Governed
 from admin_api.paths import decoded
 from admin_api.problems import describe
+from admin_api.routes.status import SharedName
 from admin_api.shapes import PATH_MAX
 from gateway.control import clients as control
 from gateway.escapes import text_of
@@ -61,6 +62,7 @@ class Clients(BaseModel):
 
     clients: list[Client]
     others: Counts | None = Field(description="Of the addresses beyond 16,384.")
+    shared_names: list[SharedName]
     open: Opens | None = Field(description="None: it was not asked for.")
 
 

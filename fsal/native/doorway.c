@@ -36,10 +36,12 @@
 #include "opened.h"
 #include "python.h"
 #include "release.h"
+#include "shared.h"
 #include "statistics.h"
 #include "upcall.h"
 
 #define READY_SECONDS 1
+#define SHARED_TOLD 8u /* names in a second */
 #define COMMIT_WORDS (sizeof(struct spw_commits) / sizeof(uint64_t))
 #define STATISTICS_BYTES \
 	(SPW_COUNTED_KINDS * sizeof(struct spw_counts) + sizeof(struct spw_commits))
@@ -279,6 +281,41 @@ static bool wait_a_second(void)
 	return !atomic_load(&doorway.ending);
 }
 
+struct look {
+	uint64_t now_ms;
+	unsigned int count;
+	struct spw_shared found[SHARED_TOLD];
+};
+
+static void look_at(const struct spw_lease *lease, void *argument)
+{
+	struct look *look = argument;
+	struct spw_shared found;
+
+	if (spw_shared_look(lease, look->now_ms, &found) && look->count < SHARED_TOLD)
+		look->found[look->count++] = found;
+}
+
+/* Tells the namespace of names that clients share, after the walk, which must not wait. */
+static void look_at_clients(void)
+{
+	struct look look = { .now_ms = spw_clock_ms() };
+
+	spw_clients_look(look.now_ms);
+	spw_leases_each(look_at, &look);
+	for (unsigned int i = 0; i < look.count; i++) {
+		const struct spw_shared *found = &look.found[i];
+		struct spw_request request = {
+			.name = found->name, .name_len = found->name_bytes,
+			.name2 = found->addresses,
+			.name2_len = (uint32_t)strlen(found->addresses),
+		};
+		struct spw_reply reply;
+
+		(void)spw_call(SPW_SHARED, &request, &reply);
+	}
+}
+
 /* The door opens after Ganesha has started as a whole: before that, Ganesha would find no
  * export. */
 static void *keep_door(void *argument)
@@ -296,7 +333,7 @@ static void *keep_door(void *argument)
 			spw_python.run_dir, strerror(rc));
 	while (rc == 0 && wait_a_second()) {
 		spw_release_again(doorway.export->up_ops);
-		spw_clients_look(spw_clock_ms());
+		look_at_clients();
 	}
 	return NULL;
 }

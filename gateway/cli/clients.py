@@ -10,6 +10,7 @@ from gateway import config
 from gateway.cli import table
 from gateway.cli.look import refuse
 from gateway.control import clients as control
+from gateway.control import sharednames
 from gateway.errors import DoorClosed, NotPossible, UserError
 from gateway.units import duration, size
 
@@ -57,6 +58,8 @@ def show(facts: dict[str, Any], as_json: bool) -> int:
             f"all further addresses: {others['operations']} operations, "
             f"{size(others['bytes_read'])} read, {size(others['bytes_written'])} written"
         )
+    for line in sharednames.lines(facts["shared_names"]):
+        print(line)
     return 0
 
 

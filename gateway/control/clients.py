@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 from gateway import clock
+from gateway.control import sharednames
 from gateway.control.paths import browsing, names_of, resolve
 from gateway.control.reading import opened, reading
 from gateway.db.compiled import Session
@@ -35,6 +36,7 @@ def gather(settings: Settings) -> dict[str, Any]:
     return {
         "clients": [_facts(one, found.counts, now_seconds) for one in leases],
         "others": asdict(others) if others is not None and others.operations else None,
+        "shared_names": sharednames.gather(settings),
     }
 
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from admin_api.pages.alarms import alarms_of
 from gateway.cli.main import main
+from gateway.control import alarms, sharednames
+from gateway.control.reading import opened
+from gateway.control.status import gather_quickly
 from gateway.door import clients
 from gateway.door.clients import Counts, Opened
 from tests.conformance.server import LEASE_SECONDS, Server
@@ -127,6 +132,32 @@ def test_who_has_a_file_open_is_known(
         )
     assert said(server, capsys, "--open", "run") == "no client has it open\n"
     assert main(["clients", "--config", str(server.settings.source), "--open", "none"]) == 1
+
+
+def test_two_machines_with_one_name_are_told(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each SETCLIENTID has another verifier, as after a restart: it ends the lease of the other."""
+    assert sharednames.gather(server.settings) == []
+    with (
+        nfs4.Client(server.port, ONE, b"twin\n") as first,
+        nfs4.Client(server.port, TWO, b"twin\n") as second,
+    ):
+        turns = cycle([first, second, second])
+
+        def seen() -> bool:
+            next(turns).file(b"", "")
+            return bool(sharednames.gather(server.settings))
+
+        until(seen, "the report: the server looks once a second", 60)
+    [found] = sharednames.gather(server.settings)
+    assert (found["name"], found["addresses"]) == (r"twin\n", [ONE, TWO])
+    assert "SHARED NAME: 127.0.0.2 and 127.0.0.3 share the name twin" in said(server, capsys)
+    with opened(server.settings) as database:
+        facts = gather_quickly(server.settings, database)
+    assert alarms.of(facts)[alarms.CLIENTS_SHARE_NAME] == 1 and not facts["healthy"]
+    [told] = [one for one in alarms_of(facts) if "share the name" in one.text]
+    assert told.kind == "bad" and "nfs4_unique_id" in told.remedy
 
 
 def test_a_second_open_and_an_end_of_the_lease_are_counted(

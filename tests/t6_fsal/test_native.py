@@ -194,6 +194,10 @@ def test_clients_and_what_they_have_open_are_counted(tmp_path: Path, sanitizer: 
     run_suite(tmp_path, "test_clients", sources, sanitizer, "-DSPW_CLIENTS_MAX=64u")
 
 
+def test_names_that_two_machines_share_are_found(tmp_path: Path) -> None:
+    run_suite(tmp_path, "test_shared", ("shared.c",), "address,undefined", "-DSPW_SHARED_SETS=16u")
+
+
 def test_frames_of_the_door_are_not_believed(tmp_path: Path) -> None:
     run_suite(tmp_path, "test_door_frame", ("door_frame.c",), "address,undefined")
 
