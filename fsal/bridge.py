@@ -292,6 +292,13 @@ def name2_of(request: Any) -> bytes:
     return ctypes.string_at(request.name2, request.name2_len)
 
 
+def client_of(request: Any) -> str:
+    """Return the address of the client that asks. Empty: the gateway itself."""
+    if not request.client_len:
+        return ""
+    return ctypes.string_at(request.client, request.client_len).decode("ascii", "replace")
+
+
 def cred_of(request: Any) -> Cred:
     groups = tuple(request.groups[: request.group_count]) if request.group_count else ()
     return Cred(request.uid, request.gid, groups, bool(request.flags & FOR_GATEWAY))

@@ -176,6 +176,7 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
     "audit": _of(
         ("audit --since 24h", "Shows who changed what in the last day."),
         ("audit --who ci --path /api/v1/trash", "Shows what one token did with the trash."),
+        ("audit --names --path run7/step100", "Shows which client removed or renamed it."),
     ),
     "configuration": _of(
         ("configuration", "Shows all keys, and from where each has its value."),

@@ -28,6 +28,7 @@ from gateway.db.compiled import Statement
 from gateway.db.sqlite import Sqlite
 from gateway.namespace import create, volume
 from gateway.namespace.facade import Namespace
+from gateway.namespace.nameslog import NamesLog
 from gateway.namespace.sharednames import SharedNames
 from gateway.namespace.space import Space
 from gateway.namespace.trouble import DiskTrouble
@@ -59,6 +60,7 @@ class Creates:
             Space(settings, self.namespace),
             DiskTrouble(settings),
             SharedNames(settings),
+            NamesLog(settings),
         )
         self._requests = (bridge.RequestStruct * TOGETHER)()
         self._replies = (bridge.ReplyStruct * TOGETHER)()

@@ -102,6 +102,10 @@ class Server:
             tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
             raise RuntimeError(f"the NFS server died:\n{tail}\n{self._stderr.read_text()[-4000:]}")
 
+    def errors(self) -> str:
+        """Return what the server wrote to its standard error."""
+        return self._stderr.read_text(errors="replace")
+
     @property
     def pid(self) -> int:
         assert self._process is not None
