@@ -18,7 +18,7 @@ from gateway.db.named import Link
 from gateway.errors import NamespaceError, errno_of
 from gateway.types import Attr, Cred, Removed, SetAttr
 
-ABI = 13
+ABI = 14
 
 HAS_VERIFIER = 1
 FOR_WRITING = 2
@@ -62,7 +62,7 @@ CHANGES = (
     "note_reads",
 )
 """The operations that change the namespace."""
-OPERATIONS = (*READS, *CHANGES, "space", "flow", "install")
+OPERATIONS = (*READS, *CHANGES, "space", "flow", "install", "shared")
 """All operations, in the order of ``enum spw_op``."""
 
 log = logging.getLogger("spillway.fsal")
@@ -161,6 +161,7 @@ class RequestStruct(ctypes.Structure):
         ("rdev", u64),
         ("name", ctypes.c_void_p),
         ("name2", ctypes.c_void_p),
+        ("client", ctypes.c_void_p),
         ("groups", ctypes.POINTER(u32)),
         ("entries", ctypes.POINTER(DirentStruct)),
         ("seals", ctypes.POINTER(SealStruct)),
@@ -175,7 +176,7 @@ class RequestStruct(ctypes.Structure):
         ("kind", u32),
         ("entries_max", u32),
         ("buffer_bytes", u32),
-        ("pad", u32),
+        ("client_len", u32),
         ("set", SetAttrStruct),
         ("space", SpaceStruct),
         ("verifier", ctypes.c_uint8 * 8),
@@ -289,6 +290,13 @@ def name_of(request: Any) -> bytes:
 
 def name2_of(request: Any) -> bytes:
     return ctypes.string_at(request.name2, request.name2_len)
+
+
+def client_of(request: Any) -> str:
+    """Return the address of the client that asks. Empty: the gateway itself."""
+    if not request.client_len:
+        return ""
+    return ctypes.string_at(request.client, request.client_len).decode("ascii", "replace")
 
 
 def cred_of(request: Any) -> Cred:

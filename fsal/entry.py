@@ -15,6 +15,8 @@ from gateway import config, notify, port, services
 from gateway.db.models import ROOT_INO
 from gateway.errors import TryAgain, UserError
 from gateway.namespace.facade import Namespace
+from gateway.namespace.nameslog import NamesLog
+from gateway.namespace.sharednames import SharedNames
 from gateway.namespace.space import Space
 from gateway.namespace.trouble import DiskTrouble
 
@@ -69,7 +71,13 @@ def start(config_path: str, table_address: int) -> bool:
     table.park_ms = int(min(PARK_SECONDS, settings.nfs.lease_seconds / 4) * 1000)
     table.acknowledges = int(bool(namespace.acknowledge))
     table.acknowledge_ms = int(settings.acknowledge.wait_seconds * 1000)
-    verbs = Verbs(namespace, Space(settings, namespace), DiskTrouble(settings))
+    verbs = Verbs(
+        namespace,
+        Space(settings, namespace),
+        DiskTrouble(settings),
+        SharedNames(settings),
+        NamesLog(settings),
+    )
     table.commits = namespace.commits.address
     table.batch = bridge.guard(verbs.batch)
     _alive.append(table.batch)

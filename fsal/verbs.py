@@ -11,6 +11,7 @@ from fsal import bridge
 from fsal.bridge import (
     CHANGES,
     OPERATIONS,
+    client_of,
     cred_of,
     name2_of,
     name_of,
@@ -24,7 +25,9 @@ from gateway.db.writer import Operation
 from gateway.errors import TooBig
 from gateway.namespace import content, create, remove, rename, residency, xattr
 from gateway.namespace.facade import Namespace
+from gateway.namespace.nameslog import NamesLog, Noted
 from gateway.namespace.setattr import setattr_
+from gateway.namespace.sharednames import SharedNames
 from gateway.namespace.space import Level, Space
 from gateway.namespace.trouble import DiskTrouble
 from gateway.types import Attr, Found, Residency, Sealed
@@ -51,8 +54,17 @@ class Verbs:
     transaction.
     """
 
-    def __init__(self, namespace: Namespace, space: Space, trouble: DiskTrouble) -> None:
+    def __init__(
+        self,
+        namespace: Namespace,
+        space: Space,
+        trouble: DiskTrouble,
+        shared: SharedNames,
+        names: NamesLog,
+    ) -> None:
         self._ns = namespace
+        self._names = names
+        self._shared = shared
         self._trouble = trouble
         self._generation = namespace.boot.generation
         self._space = space
@@ -95,7 +107,9 @@ class Verbs:
 
     def create(self, request: Any) -> Change:
         verifier = bytes(request.verifier) if request.flags & bridge.HAS_VERIFIER else None
-        return self._make(
+        return self._name(
+            "create",
+            request,
             Operation(
                 create.create,
                 cred_of(request),
@@ -105,11 +119,13 @@ class Verbs:
                 generation=self._generation,
                 verifier=verifier,
                 for_writing=bool(request.flags & bridge.FOR_WRITING),
-            )
+            ),
         )
 
     def mkdir(self, request: Any) -> Change:
-        return self._make(
+        return self._name(
+            "mkdir",
+            request,
             Operation(
                 create.mkdir,
                 cred_of(request),
@@ -117,11 +133,13 @@ class Verbs:
                 name_of(request),
                 setattr_of(request),
                 generation=self._generation,
-            )
+            ),
         )
 
     def symlink(self, request: Any) -> Change:
-        return self._make(
+        return self._name(
+            "symlink",
+            request,
             Operation(
                 create.symlink,
                 cred_of(request),
@@ -130,11 +148,13 @@ class Verbs:
                 name2_of(request),
                 setattr_of(request),
                 generation=self._generation,
-            )
+            ),
         )
 
     def mknod(self, request: Any) -> Change:
-        return self._make(
+        return self._name(
+            "mknod",
+            request,
             Operation(
                 create.mknod,
                 cred_of(request),
@@ -144,12 +164,14 @@ class Verbs:
                 request.rdev,
                 setattr_of(request),
                 generation=self._generation,
-            )
+            ),
         )
 
     def link(self, request: Any) -> Change:
-        return self._make(
-            Operation(create.link, cred_of(request), request.ino2, request.ino, name_of(request))
+        return self._name(
+            "link",
+            request,
+            Operation(create.link, cred_of(request), request.ino2, request.ino, name_of(request)),
         )
 
     def rename(self, request: Any) -> Change:
@@ -163,9 +185,11 @@ class Verbs:
             request.cookie,
             only=request.ino3,
         )
+        noted = self._noted("rename", request, operation, (request.ino2, name2_of(request)))
 
         def finish(request: Any, reply: Any) -> None:
             attr, removed = operation.outcome()
+            self._names.write(noted, is_replaced=removed is not None)
             put_attr(reply.attr, attr)
             put_directories(reply, request, operation.directories)
             put_removed(reply.removed, removed)
@@ -175,9 +199,11 @@ class Verbs:
     def remove(self, request: Any) -> Change:
         only = (request.ino2, request.cookie) if request.ino2 else None
         operation = Operation(remove.remove, cred_of(request), request.ino, name_of(request), only)
+        noted = self._noted("remove", request, operation)
 
         def finish(request: Any, reply: Any) -> None:
             removed = operation.outcome()
+            self._names.write(noted)
             put_directories(reply, request, operation.directories)
             put_removed(reply.removed, removed)
 
@@ -297,11 +323,23 @@ class Verbs:
 
         return operations, finish
 
-    def _make(self, operation: Operation[Attr]) -> Change:
+    def _noted(
+        self, what: str, request: Any, operation: Operation[Any], *more: tuple[int, bytes]
+    ) -> Noted | None:
+        """Have the log of names note a change of the request's name. Parameters: more names."""
+        first = (request.ino, name_of(request))
+        return self._names.note(what, client_of(request), request.uid, operation, first, *more)
+
+    def _name(self, what: str, request: Any, operation: Operation[Attr]) -> Change:
+        """Prepare a change that makes a name, and answers as those of ``_make``."""
+        return self._make(operation, self._noted(what, request, operation))
+
+    def _make(self, operation: Operation[Attr], noted: Noted | None = None) -> Change:
         """Prepare a change that answers with an inode's attributes, and those of a directory."""
 
         def finish(request: Any, reply: Any) -> None:
             put_attr(reply.attr, operation.outcome())
+            self._names.write(noted)
             put_directories(reply, request, operation.directories)
 
         return [operation], finish
@@ -345,6 +383,9 @@ class Verbs:
         put_attr(reply.attr, done.attr)
         put_attr(reply.parent, done.directory)
         put_removed(reply.removed, done.removed)
+
+    def shared(self, request: Any, _reply: Any) -> None:
+        self._shared.found(name_of(request), name2_of(request).decode("ascii", "replace"))
 
     def batch(self, items: list[Any]) -> None:
         """Answer requests. Changes run in one transaction, in their order.

@@ -91,6 +91,17 @@ class NfsSettings:
         checks.one_of(("auto", "on", "off")),
         was_switch=True,
     )
+    names_log: str = _key(
+        "Which changes of names are logged with time, client and user (log/names.jsonl; spillway\n"
+        "audit --names). removals: removals and renames. changes: creations and links too.",
+        "off",
+        checks.one_of(("off", "removals", "changes")),
+    )
+    names_log_bytes: int = _key(
+        "Size from which on a new log of names begins. The former one is kept beside it.",
+        64 * _MIB,
+        checks.at_least(_MIB),
+    )
     ganesha: Path = _key("The NFS server program.", Path("/usr/bin/ganesha.nfsd"), checks.absolute)
     plugins_dir: Path = _key(
         "Directory of libfsalpython.so.", Path("/usr/lib/spillway"), checks.absolute

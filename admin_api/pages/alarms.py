@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from gateway.control import cached, status
+from gateway.control import cached, sharednames, status
 from gateway.errors import START
 from gateway.units import duration, size
 
@@ -152,6 +152,13 @@ def _files(facts: Mapping[str, Any]) -> Iterator[Alarm]:
             "bad",
             f"{many}: held by a pattern for longer than an hour, {size(held['bytes'])}",
             f"{first}: rename or delete what is left over, or correct drain.hold_patterns.",
+        )
+    for one in facts["shared_names"][:1]:
+        both = " and ".join(one["addresses"])
+        yield Alarm(
+            "bad",
+            f"{both} share the name {one['name']}: each ends the lease of the other",
+            f"Jobs lose opens and locks. To end it: {sharednames.REMEDY}.",
         )
     for one in cached.damaged(facts["cache"])[:1]:
         yield Alarm(

@@ -151,6 +151,14 @@ class Connections(BaseModel):
     near: bool = Field(description="Whether nine of ten are in use.")
 
 
+class SharedName(BaseModel):
+    """A name that clients share: the NFS server takes each for the other, and ends its lease."""
+
+    name: str = Field(examples=["Linux NFSv4.1 node7"])
+    addresses: list[str] = Field(examples=[["10.0.0.7", "10.0.0.8"]])
+    age_seconds: float = Field(description="Since it was seen last, an hour at most.")
+
+
 class Disk(BaseModel):
     """The local disk."""
 
@@ -184,6 +192,7 @@ class Status(BaseModel):
     trash: dict[str, Any]
     promotions: dict[str, int] = Field(description="Their number by state.")
     connections: Connections
+    shared_names: list[SharedName]
     disk: Disk
     space: dict[str, Any] | None = Field(description="As the NFS server reported it.")
 

@@ -13,7 +13,7 @@
 
 #include <stdint.h>
 
-#define SPW_ABI 13
+#define SPW_ABI 14
 
 /* Kinds of inodes: the numbers of Ganesha's object_file_type_t. */
 enum spw_kind { SPW_REGULAR = 1, SPW_SYMLINK = 4, SPW_DIRECTORY = 7 };
@@ -63,6 +63,7 @@ enum spw_op {
 	SPW_SPACE,         /* space                            -> dirty_bytes */
 	SPW_FLOW,          /* ino, name = client's address     -> attr.ino = top, count = weight */
 	SPW_INSTALL,       /* ino, name, name2 = prepared file, set -> attr, removed, parent */
+	SPW_SHARED,        /* name = that clients give themselves, name2 = two of their addresses */
 	SPW_OP_COUNT
 };
 
@@ -186,6 +187,7 @@ struct spw_request {
 	uint64_t rdev;
 	const char *name;
 	const char *name2;
+	const char *client; /* its address; empty: the gateway itself asks */
 	const uint32_t *groups;
 	struct spw_dirent *entries; /* entries_max of them */
 	struct spw_seal *seals;     /* entries_max of them */
@@ -200,7 +202,7 @@ struct spw_request {
 	uint32_t kind;
 	uint32_t entries_max;
 	uint32_t buffer_bytes;
-	uint32_t pad;
+	uint32_t client_len;
 	struct spw_setattr set;
 	struct spw_space space;
 	uint8_t verifier[8];

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "caller.h"
 #include "clock.h"
 #include "python.h"
 
@@ -37,6 +38,8 @@ struct spw_request spw_request_for(uint64_t ino, const char *name)
 		request.gid = op_ctx->creds.caller_gid;
 		request.group_count = op_ctx->creds.caller_glen;
 		request.groups = op_ctx->creds.caller_garray;
+		request.client = spw_caller();
+		request.client_len = (uint32_t)strlen(request.client);
 	}
 	return request;
 }

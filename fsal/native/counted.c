@@ -3,6 +3,8 @@
 
 #include <stdbool.h>
 
+#include "caller.h"
+#include "clients.h"
 #include "clock.h"
 #include "releases.h"
 
@@ -44,7 +46,12 @@ static enum spw_outcome outcome_of(fsal_status_t status)
 fsal_status_t spw_counted(enum spw_counted kind, uint64_t began_ns, fsal_status_t status,
 			  uint64_t bytes)
 {
-	spw_count(kind, began_ns, outcome_of(status), FSAL_IS_ERROR(status) ? 0 : bytes);
+	enum spw_outcome outcome = outcome_of(status);
+	uint64_t done = FSAL_IS_ERROR(status) ? 0 : bytes;
+
+	spw_count(kind, began_ns, outcome, done);
+	if (outcome != SPW_OUTCOME_DELAYED)
+		spw_client_count(spw_calling(), kind, done);
 	return status;
 }
 

@@ -15,7 +15,7 @@
 #include "bridge.h"
 
 #define SPW_DOOR_MAGIC 0x524f4f44u
-#define SPW_DOOR_VERSION 4u
+#define SPW_DOOR_VERSION 5u
 #define SPW_DOOR_FRAME_BYTES 8192u /* the longest frame */
 #define SPW_DOOR_GROUPS 64u
 #define SPW_DOOR_NAME_BYTES 4096u /* the namespace decides which name is too long */
@@ -60,6 +60,14 @@ enum spw_door_op {
 	SPW_DOOR_STATISTICS,  /* -> offset = when the counts began, ns since 1970; data: a struct
 			       *   spw_counts for each enum spw_counted, struct spw_commits */
 	SPW_DOOR_EXPORTS,     /* -> data: a struct spw_exported for each export of the plugin */
+	/* The next three are asked again, for what follows. */
+	SPW_DOOR_CLIENTS,     /* offset = the number of rows that the peer has
+			       *   -> data: a struct spw_client_row for each address; none: the end */
+	SPW_DOOR_LEASES,      /* offset = the greatest client id that the peer has, at first 0
+			       *   -> data: a struct spw_lease for each; none: the end */
+	SPW_DOOR_OPENED,      /* ino, 0: all files; offset, length = place: at first 0, then as it was
+			       *   answered -> data: a struct spw_opened_row for each open state;
+			       *   offset, length = the next place; offset UINT64_MAX: the end */
 };
 
 struct spw_door_head {

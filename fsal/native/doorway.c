@@ -22,20 +22,26 @@
 #include "bridge.h"
 #include "call.h"
 #include "change.h"
+#include "clients.h"
+#include "clock.h"
 #include "cold.h"
 #include "cold_requests.h"
 #include "door.h"
 #include "door_frame.h"
 #include "exported.h"
 #include "inode.h"
+#include "leases.h"
 #include "named.h"
 #include "names.h"
+#include "opened.h"
 #include "python.h"
 #include "release.h"
+#include "shared.h"
 #include "statistics.h"
 #include "upcall.h"
 
 #define READY_SECONDS 1
+#define SHARED_TOLD 8u /* names in a second */
 #define COMMIT_WORDS (sizeof(struct spw_commits) / sizeof(uint64_t))
 #define STATISTICS_BYTES \
 	(SPW_COUNTED_KINDS * sizeof(struct spw_counts) + sizeof(struct spw_commits))
@@ -167,6 +173,37 @@ static int exports(struct spw_door_reply *reply)
 	return 0;
 }
 
+static int clients(const struct spw_door_request *asked, struct spw_door_reply *reply)
+{
+	struct spw_client_row *rows = (void *)reply->data;
+
+	reply->data_bytes = sizeof(*rows) *
+			    spw_clients(asked->offset, rows, SPW_DOOR_DATA_BYTES / sizeof(*rows));
+	return 0;
+}
+
+static int leases(const struct spw_door_request *asked, struct spw_door_reply *reply)
+{
+	struct spw_lease *list = (void *)reply->data;
+
+	reply->data_bytes = sizeof(*list) *
+			    spw_leases(asked->offset, list, SPW_DOOR_DATA_BYTES / sizeof(*list));
+	return 0;
+}
+
+static int opened(const struct spw_door_request *asked, struct spw_door_reply *reply)
+{
+	struct spw_opened_place place = { .chain = asked->offset, .below = asked->length };
+	struct spw_opened_row *rows = (void *)reply->data;
+
+	reply->data_bytes = sizeof(*rows) *
+			    spw_opened_list(asked->request.ino, &place, rows,
+					    SPW_DOOR_DATA_BYTES / sizeof(*rows));
+	reply->offset = place.chain;
+	reply->length = place.below;
+	return 0;
+}
+
 static int serve(uint32_t op, const struct spw_door_request *asked, struct spw_door_reply *reply)
 {
 	const struct spw_request *request = &asked->request;
@@ -199,6 +236,12 @@ static int serve(uint32_t op, const struct spw_door_request *asked, struct spw_d
 		return invalidate(request->ino);
 	case SPW_DOOR_EXPORTS:
 		return exports(reply);
+	case SPW_DOOR_CLIENTS:
+		return clients(asked, reply);
+	case SPW_DOOR_LEASES:
+		return leases(asked, reply);
+	case SPW_DOOR_OPENED:
+		return opened(asked, reply);
 	default:
 		return spw_cold_serve(op, asked, reply);
 	}
@@ -238,6 +281,41 @@ static bool wait_a_second(void)
 	return !atomic_load(&doorway.ending);
 }
 
+struct look {
+	uint64_t now_ms;
+	unsigned int count;
+	struct spw_shared found[SHARED_TOLD];
+};
+
+static void look_at(const struct spw_lease *lease, void *argument)
+{
+	struct look *look = argument;
+	struct spw_shared found;
+
+	if (spw_shared_look(lease, look->now_ms, &found) && look->count < SHARED_TOLD)
+		look->found[look->count++] = found;
+}
+
+/* Tells the namespace of names that clients share, after the walk, which must not wait. */
+static void look_at_clients(void)
+{
+	struct look look = { .now_ms = spw_clock_ms() };
+
+	spw_clients_look(look.now_ms);
+	spw_leases_each(look_at, &look);
+	for (unsigned int i = 0; i < look.count; i++) {
+		const struct spw_shared *found = &look.found[i];
+		struct spw_request request = {
+			.name = found->name, .name_len = found->name_bytes,
+			.name2 = found->addresses,
+			.name2_len = (uint32_t)strlen(found->addresses),
+		};
+		struct spw_reply reply;
+
+		(void)spw_call(SPW_SHARED, &request, &reply);
+	}
+}
+
 /* The door opens after Ganesha has started as a whole: before that, Ganesha would find no
  * export. */
 static void *keep_door(void *argument)
@@ -253,8 +331,10 @@ static void *keep_door(void *argument)
 	if (rc != 0)
 		LogCrit(COMPONENT_FSAL, "no door in %s: %s; clients are served all the same",
 			spw_python.run_dir, strerror(rc));
-	while (rc == 0 && wait_a_second())
+	while (rc == 0 && wait_a_second()) {
 		spw_release_again(doorway.export->up_ops);
+		look_at_clients();
+	}
 	return NULL;
 }
 

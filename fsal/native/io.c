@@ -7,11 +7,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "client_mgr.h"
-
 #include "bridge.h"
 #include "bytes.h"
+#include "caller.h"
 #include "change.h"
+#include "clients.h"
 #include "clock.h"
 #include "cold.h"
 #include "convert.h"
@@ -35,6 +35,7 @@ struct waiting_read {
 	void *caller_arg;
 	struct gsh_export *gsh_export; /* a reference */
 	struct fsal_export *export;
+	struct spw_client *client;
 	uint64_t began_ns;
 };
 
@@ -67,6 +68,8 @@ static void resume_read(struct spw_parked *parked, int rc)
 		rc = read_now(parked->inode, read->arg);
 	if (rc == EINPROGRESS) /* it was evicted again */
 		rc = EAGAIN;
+	if (rc != EAGAIN)
+		spw_client_count(read->client, SPW_COUNTED_READ, rc == 0 ? read->arg->io_amount : 0);
 	answer_read(read->obj, read->began_ns, spw_status(rc), read->done_cb, read->arg,
 		    read->caller_arg);
 	release_op_context(); /* gives the reference back */
@@ -77,7 +80,7 @@ static void resume_read(struct spw_parked *parked, int rc)
 static int park(struct fsal_obj_handle *obj, uint64_t began_ns, fsal_async_cb done_cb,
 		struct fsal_io_arg *arg, void *caller_arg)
 {
-	const char *client = op_ctx->client != NULL ? op_ctx->client->hostaddr_str : "";
+	const char *client = spw_caller();
 	struct waiting_read *read = gsh_calloc(1, sizeof(*read));
 	int rc;
 
@@ -93,6 +96,7 @@ static int park(struct fsal_obj_handle *obj, uint64_t began_ns, fsal_async_cb do
 	read->caller_arg = caller_arg;
 	read->gsh_export = op_ctx->ctx_export;
 	read->export = op_ctx->fsal_export;
+	read->client = spw_client_of(client);
 	read->began_ns = began_ns;
 	get_gsh_export_ref(read->gsh_export);
 	rc = spw_cold_park(&read->parked);
@@ -144,9 +148,7 @@ static void read2(struct fsal_obj_handle *obj, bool bypass, fsal_async_cb done_c
 /* Takes room for so many bytes more, for this client. */
 static fsal_status_t take_room(struct spw_inode *inode, uint64_t bytes)
 {
-	const char *client = op_ctx->client != NULL ? op_ctx->client->hostaddr_str : "";
-
-	return spw_status(spw_space_take(inode->ino, &inode->top, client, bytes));
+	return spw_status(spw_space_take(inode->ino, &inode->top, spw_caller(), bytes));
 }
 
 static void write2(struct fsal_obj_handle *obj, bool bypass, fsal_async_cb done_cb,

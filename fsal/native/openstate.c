@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include "abstract_atomic.h"
+#include "caller.h"
 #include "fd.h"
 #include "share.h"
 #include "writer.h"
@@ -46,6 +47,13 @@ void spw_state_ops(struct export_ops *ops)
 #endif
 }
 
+/* Returns what an open may do, in the flags of opened.h. */
+static uint32_t access_of(fsal_openflags_t openflags)
+{
+	return (openflags & FSAL_O_READ ? SPW_OPENED_READS : 0) |
+	       (openflags & FSAL_O_WRITE ? SPW_OPENED_WRITES : 0);
+}
+
 void spw_state_opened(struct state_t *state, struct spw_inode *inode, fsal_openflags_t openflags)
 {
 	struct spw_state *self = spw_state_of(state);
@@ -56,6 +64,7 @@ void spw_state_opened(struct state_t *state, struct spw_inode *inode, fsal_openf
 		spw_inode_hold(inode);
 		self->inode = inode;
 	}
+	spw_opened_set(&self->opened, inode->ino, spw_calling(), access_of(openflags));
 }
 
 void spw_state_give_writer(struct state_t *state)
@@ -84,6 +93,7 @@ void spw_state_closed(struct state_t *state)
 	if (self->inode == NULL)
 		return;
 	self->openflags = FSAL_O_CLOSED;
+	spw_opened_set(&self->opened, self->inode->ino, NULL, 0);
 	(void)spw_share_change(self->inode, old, FSAL_O_CLOSED);
 	spw_state_end_writer(state);
 	spw_fd_release(self->inode);

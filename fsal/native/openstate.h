@@ -5,6 +5,7 @@
 #include "closing.h"
 #include "ganesha.h"
 #include "inode.h"
+#include "opened.h"
 
 struct spw_state {
 	struct state_t state;
@@ -12,6 +13,7 @@ struct spw_state {
 	struct spw_inode *inode; /* that it has open, with a handle on it; NULL: none */
 	struct spw_closing closing;
 	struct spw_state *next; /* of the deleted states that are held */
+	struct spw_opened opened;
 };
 
 static inline struct spw_state *spw_state_of(struct state_t *state)

@@ -10,10 +10,14 @@ from typing import Any
 from gateway import config
 from gateway.cli import quantities, table
 from gateway.cli.token import opened
-from gateway.text import shown
+from gateway.control import nameslog
+from gateway.errors import UserError
+from gateway.escapes import bytes_of
+from gateway.text import printable, shown
 
 SHOWN = 50
 COLUMNS = ("when", "who", "from", "what", "result")
+NAMES = ("when", "from", ">uid", "what", "path")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +25,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--who", type=shown, metavar="NAME", help="only calls of this token, by name or id"
     )
-    path = "only calls whose path begins so, like /api/v1/trash"
+    parser.add_argument(
+        "--names",
+        action="store_true",
+        help="which client removed, renamed or made what (nfs.names_log)",
+    )
+    path = "only calls whose path begins so, like /api/v1/trash; with --names: a path of the export"
     parser.add_argument("--path", type=shown, default="", metavar="PATH", help=path)
     for name, text in (("since", "only from then on"), ("until", "only before")):
         parser.add_argument(f"--{name}", metavar="TIME", help=f"{text}: 2026-11-23T09:30, or 90m")
@@ -35,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
     from admin_api.store import audit
 
     since, until = span(args)
+    if args.names:
+        return _show_names(args, since, until)
     with opened(config.load(args.config)) as store, store.reading() as session:
         found = audit.listed(
             session,
@@ -45,6 +56,34 @@ def run(args: argparse.Namespace) -> int:
             until=until,
         )
     return show([audit.facts(one) for one in found], args.json)
+
+
+def _show_names(args: argparse.Namespace, since: datetime | None, until: datetime | None) -> int:
+    if args.who is not None:
+        raise UserError("--who is of calls: it does not go with --names")
+    settings = config.load(args.config)
+    most = max(0, args.limit)
+    found = nameslog.listed(settings, most, args.path or None, since, until)
+    nothing = "there are no such changes"
+    if settings.nfs.names_log == "off":
+        nothing += ": nfs.names_log is off"
+    listed = found if args.json else found[::-1]
+    return table.show_facts(listed, args.json, NAMES, _name_cells, _name_line, nothing)
+
+
+def _name_cells(one: dict[str, Any]) -> tuple[str, ...]:
+    when = datetime.fromisoformat(one["at"]).astimezone().isoformat(" ", "seconds")
+    path = printable(bytes_of(one["path"]))
+    if "new_path" in one:
+        path += f" to {printable(bytes_of(one['new_path']))}"
+    if one.get("replaced"):
+        path += ", which was replaced"
+    return when, one["client"] or "here", str(one["uid"]), one["what"], path
+
+
+def _name_line(one: dict[str, Any]) -> str:
+    when, client, uid, what, path = _name_cells(one)
+    return f"{when}  {client} uid {uid}  {what} {path}"
 
 
 def span(args: argparse.Namespace) -> tuple[datetime | None, datetime | None]:

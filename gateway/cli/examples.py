@@ -41,6 +41,10 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
         ("statistics", "Shows how often and how fast the NFS server did what."),
         ("statistics --json", "All counts and histograms for a program."),
     ),
+    "clients": _of(
+        ("clients", "Shows who mounts, from where, and what each client does."),
+        ("clients --open /checkpoints/run7/step100", "Shows who has files open there."),
+    ),
     "export": _of(
         (
             'export set /datasets --path datasets --client "10.0.0.0/8 ro"',
@@ -172,6 +176,7 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
     "audit": _of(
         ("audit --since 24h", "Shows who changed what in the last day."),
         ("audit --who ci --path /api/v1/trash", "Shows what one token did with the trash."),
+        ("audit --names --path run7/step100", "Shows which client removed or renamed it."),
     ),
     "configuration": _of(
         ("configuration", "Shows all keys, and from where each has its value."),

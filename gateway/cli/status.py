@@ -13,6 +13,7 @@ from typing import Any
 
 from gateway import config
 from gateway.cli import cached, checkpoints, promote, retention, trash
+from gateway.control import sharednames
 from gateway.control.status import age_seconds, gather, part
 from gateway.text import shown
 from gateway.units import duration, size
@@ -85,6 +86,7 @@ def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield from trash.lines(facts["trash"])
     yield from promote.line(facts["promotions"])
     yield "clients", _clients_text(**facts["connections"])
+    yield from (("clients", line) for line in sharednames.lines(facts["shared_names"]))
     disk = facts["disk"]
     share = 100 * disk["used_bytes"] / disk["total_bytes"] if disk["total_bytes"] else 0.0
     yield (

@@ -23,6 +23,7 @@ DELETIONS_WAIT = "deletions_wait"
 CLOCK_AHEAD = "clock_ahead"
 PROMOTIONS_FAILED = "promotions_failed"
 CONNECTIONS_NEAR_LIMIT = "connections_near_limit"
+CLIENTS_SHARE_NAME = "clients_share_name"
 
 
 def of(facts: Mapping[str, Any]) -> dict[str, int]:
@@ -51,4 +52,5 @@ def of(facts: Mapping[str, Any]) -> dict[str, int]:
         CLOCK_AHEAD: int(facts["retention"]["clock_ahead_seconds"] > 0),
         PROMOTIONS_FAILED: facts["promotions"]["failed"],
         CONNECTIONS_NEAR_LIMIT: int(facts["connections"]["near"]),
+        CLIENTS_SHARE_NAME: len(facts["shared_names"]),
     }

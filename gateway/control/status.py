@@ -11,7 +11,16 @@ from collections import Counter
 from typing import Any
 
 from gateway import clock, state
-from gateway.control import backlog, bucket, cached, checkpoints, connections, retention, trash
+from gateway.control import (
+    backlog,
+    bucket,
+    cached,
+    checkpoints,
+    connections,
+    retention,
+    sharednames,
+    trash,
+)
 from gateway.control.reading import opened, reading
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
@@ -75,8 +84,9 @@ def gather_quickly(settings: Settings, database: Database) -> dict[str, Any]:
     is_well = not refused and not full and not waiting.stuck and not cached.damaged(cache)
     is_well = is_well and not held["files"] and not lost["is_recent"]
     has_descriptors = _has_descriptors(settings)
+    shared = sharednames.gather(settings)
     return {
-        "healthy": alive and is_well and has_descriptors and not catalogue["alarms"],
+        "healthy": alive and is_well and has_descriptors and not catalogue["alarms"] and not shared,
         "config": str(settings.source),
         "data_dir": str(settings.data_dir),
         "processes": processes,
@@ -102,6 +112,7 @@ def gather_quickly(settings: Settings, database: Database) -> dict[str, Any]:
         "trash": trashed,
         "promotions": {str(one): promoted[one] for one in promotions.State},
         "connections": connections.gather(settings),
+        "shared_names": shared,
         "disk": _disk(settings) | {"lost_copies": lost, "has_descriptors": has_descriptors},
         "space": space,
     }

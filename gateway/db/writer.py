@@ -148,7 +148,7 @@ class Operation(Generic[T]):
     its other arguments. The failpoints at its writes have the name of the function.
     """
 
-    __slots__ = ("_call", "directories", "error", "name", "result")
+    __slots__ = ("_call", "before", "directories", "error", "name", "result")
 
     def __init__(
         self,
@@ -159,6 +159,8 @@ class Operation(Generic[T]):
     ) -> None:
         self.name = function.__name__.rstrip("_")
         self._call = (function, args, named)
+        self.before: Callable[[Tx], None] | None = None
+        """What is called in the transaction before the change, which reads only."""
         self.directories: list[Attr] = []
         """Directories whose entries the change touched, as it left them."""
         self.result: T | None = None
@@ -167,6 +169,8 @@ class Operation(Generic[T]):
     def run(self, tx: Tx) -> T:
         """Make the change. Raises what the function raises."""
         function, args, named = self._call
+        if self.before is not None:
+            self.before(tx)
         return function(tx, *args, **named)
 
     def outcome(self) -> T:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gateway.types import ROOT_CRED, Attr, Cred, SetAttr
 
 MAGIC = 0x524F4F44
-VERSION = 4
+VERSION = 5
 FRAME_BYTES = 8192
 DATA_BYTES = 8192
 """The most data that follow an answer."""
@@ -48,6 +48,9 @@ class Op(IntEnum):
     INSTALL = 15
     STATISTICS = 16
     EXPORTS = 17
+    CLIENTS = 18
+    LEASES = 19
+    OPENED = 20
 
 
 class Request(NamedTuple):

@@ -28,6 +28,8 @@ from gateway.db.compiled import Statement
 from gateway.db.sqlite import Sqlite
 from gateway.namespace import create, volume
 from gateway.namespace.facade import Namespace
+from gateway.namespace.nameslog import NamesLog
+from gateway.namespace.sharednames import SharedNames
 from gateway.namespace.space import Space
 from gateway.namespace.trouble import DiskTrouble
 from gateway.settings import Settings
@@ -53,7 +55,13 @@ class Creates:
 
     def __init__(self, settings: Settings) -> None:
         self.namespace = Namespace(settings)
-        self._verbs = Verbs(self.namespace, Space(settings, self.namespace), DiskTrouble(settings))
+        self._verbs = Verbs(
+            self.namespace,
+            Space(settings, self.namespace),
+            DiskTrouble(settings),
+            SharedNames(settings),
+            NamesLog(settings),
+        )
         self._requests = (bridge.RequestStruct * TOGETHER)()
         self._replies = (bridge.ReplyStruct * TOGETHER)()
         self._items = (bridge.ItemStruct * TOGETHER)()

@@ -106,6 +106,10 @@ class Server:
                 f"{self._stderr.read_text()[-4000:]}"
             )
 
+    def errors(self) -> str:
+        """Return what the server wrote to its standard error."""
+        return self._stderr.read_text(errors="replace")
+
     @property
     def pid(self) -> int:
         assert self._process is not None

@@ -177,12 +177,19 @@ class File:
 
 
 class Client:
-    """A connection. A context manager. Parameters: port, on loopback."""
+    """A connection. A context manager.
+
+    Parameters: port, on loopback; source, the address that it comes from; name, which it gives
+    itself, or None for a new one for each file.
+    """
 
     minor_version = 0
 
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=30)
+    def __init__(self, port: int, source: str = "127.0.0.1", name: bytes | None = None) -> None:
+        self._socket = socket.create_connection(
+            ("127.0.0.1", port), timeout=30, source_address=(source, 0)
+        )
+        self._name = name
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._xid = 0
         self.uid = 0
@@ -293,7 +300,7 @@ class Client:
         Parameters: reads, whether the file is there and is opened for reading only. Raises Status.
         """
         program = struct.pack(">I", 0) + opaque(b"tcp") + opaque(b"127.0.0.1.0.0")
-        asked = os.urandom(8) + opaque(os.urandom(8)) + program + struct.pack(">I", 0)
+        asked = os.urandom(8) + opaque(self._name or os.urandom(8)) + program + struct.pack(">I", 0)
         reply = self.call(op(SETCLIENTID) + asked)
         reply.unpack("II")
         client = struct.pack(">QQ", *reply.unpack("QQ"))  # with the verifier

@@ -62,6 +62,7 @@ OFFERED = {
     "POST /retention/clock/confirm": "policy clock --confirm",
     "GET /status": "status",
     "GET /statistics": "statistics",
+    "GET /clients": "clients --open",
     "GET /files": "stat",
     "DELETE /files": "rm",
     "POST /files/rename": "mv",

@@ -291,6 +291,8 @@ SHAPED = {
     "log_format",
     "squash",
     "version_4_2",
+    "names_log",
+    "names_log_bytes",
     "security",
     "busy_share",
     "evict_from",

@@ -26,7 +26,17 @@ READING: dict[str, frozenset[str]] = {
 }
 """The verbs that change nothing, of the commands that have others."""
 READ = {
-    *("status", "statistics", "checkpoints", "checkpoint", "ls", "stat", "promotions", "pins"),
+    *(
+        "status",
+        "statistics",
+        "clients",
+        "checkpoints",
+        "checkpoint",
+        "ls",
+        "stat",
+        "promotions",
+        "pins",
+    ),
     *("drain", "wait", "plan", "verify-manifest", "events", "history", "audit", "configuration"),
     "completion",
 }

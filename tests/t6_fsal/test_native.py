@@ -157,7 +157,7 @@ def test_open_states_are_closed_before_they_are_freed(tmp_path: Path) -> None:
     files = DataFiles(tmp_path / "files")
     files.create()
     headers = ["-isystem", str(GANESHA_HEADERS), "-isystem", "/usr/include/ntirpc"]
-    sources = (*INODE_SOURCES, "openstate.c")
+    sources = (*INODE_SOURCES, "clients.c", "opened.c", "openstate.c")
     sanitizer = "address,undefined"
     flags = [*INODE_FLAGS, *headers]
     run_suite(tmp_path, "test_openstate", sources, sanitizer, *flags, root=str(files.root))
@@ -186,6 +186,16 @@ def test_names_are_remembered_and_never_wrong(tmp_path: Path, sanitizer: str) ->
 @SANITIZERS
 def test_no_operation_is_lost_from_the_counts(tmp_path: Path, sanitizer: str) -> None:
     run_suite(tmp_path, "test_statistics", ("statistics.c",), sanitizer)
+
+
+@SANITIZERS
+def test_clients_and_what_they_have_open_are_counted(tmp_path: Path, sanitizer: str) -> None:
+    sources = ("clients.c", "opened.c")
+    run_suite(tmp_path, "test_clients", sources, sanitizer, "-DSPW_CLIENTS_MAX=64u")
+
+
+def test_names_that_two_machines_share_are_found(tmp_path: Path) -> None:
+    run_suite(tmp_path, "test_shared", ("shared.c",), "address,undefined", "-DSPW_SHARED_SETS=16u")
 
 
 def test_frames_of_the_door_are_not_believed(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from gateway.errors import NotPossible, UserError
 COMMANDS: Mapping[str, Callable[[argparse.Namespace, Api], int]] = {
     "status": looking.show_status,
     "statistics": looking.show_statistics,
+    "clients": looking.show_clients,
     "export": exporting.run,
     "queue": ordering.queue,
     "checkpoints": looking.list_checkpoints,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from gateway.cli import checkpoints, look, statistics, status
+from gateway.cli import checkpoints, clients, look, statistics, status
 from gateway.cli.remote.client import Api
 from gateway.cli.remote.paths import encoded, shown_path, shown_paths
 from gateway.control.paths import shown
@@ -62,6 +62,18 @@ def show_statistics(args: argparse.Namespace, api: Api) -> int:
         ),
         args.json,
     )
+
+
+def show_clients(args: argparse.Namespace, api: Api) -> int:
+    """Show the clients, or who has a file open."""
+    if args.open is None:
+        facts = api.get("/clients")
+        del facts["open"]
+        return clients.show(facts, args.json)
+    found = api.get("/clients", open=encoded(args.open))["open"]
+    for one in found["opens"]:
+        shown_paths(one, "path")
+    return clients.show_opens(found, args.json)
 
 
 def list_checkpoints(args: argparse.Namespace, api: Api) -> int:

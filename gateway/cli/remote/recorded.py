@@ -7,10 +7,13 @@ from typing import Any
 
 from gateway.cli import audit, configuration, history
 from gateway.cli.remote.client import Api
+from gateway.errors import UserError
 
 
 def list_calls(args: argparse.Namespace, api: Api) -> int:
-    """Show the audit log."""
+    """Show the audit log. Raises UserError."""
+    if args.names:
+        raise UserError("audit --names runs on the gateway only: run it there")
     since, until = (one if one is None else one.isoformat() for one in audit.span(args))
     query = {"who": args.who, "path": args.path, "since": since, "until": until}
     found = [_call(one) for one in api.every("/audit", most=max(0, args.limit), **query)]

@@ -6,6 +6,7 @@
 #include "openstate.h"
 #include "share.h"
 
+__thread struct req_op_context *op_ctx;
 static int shares;
 
 fsal_status_t spw_share_change(struct spw_inode *inode, fsal_openflags_t from, fsal_openflags_t to)

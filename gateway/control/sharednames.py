@@ -1,0 +1,47 @@
+"""Clients that share a name: the NFS server takes each for the other, and ends its lease."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gateway import clock, state
+from gateway.escapes import bytes_of
+from gateway.namespace import sharednames
+from gateway.settings import Settings
+from gateway.text import printable
+
+RECENT_SECONDS = 3600
+"""For so long after it was seen, a person is told of it."""
+REMEDY = (
+    "give each host a name of its own (hostnamectl), or set nfs4_unique_id of its module nfs, and "
+    "mount again"
+)
+
+
+def gather(settings: Settings) -> list[dict[str, Any]]:
+    """Return the names that clients shared lately, with their last two addresses."""
+    found = (state.read(settings, sharednames.REPORT) or {}).get("shared")
+    now_ns = clock.now_ns()
+    rows = [
+        {
+            "name": printable(bytes_of(one["name"])),
+            "addresses": [str(address) for address in one["addresses"]],
+            "age_seconds": round(max(0, now_ns - one["at_ns"]) / clock.NS, 1),
+        }
+        for one in (found if isinstance(found, list) else ())
+    ]
+    return [one for one in rows if one["age_seconds"] < RECENT_SECONDS]
+
+
+def text_of(one: dict[str, Any]) -> str:
+    """Return what is wrong, for a person. Parameters: one, of ``gather``."""
+    return (
+        f"{' and '.join(one['addresses'])} share the name {one['name']}, and take each other's "
+        "leases, opens and locks"
+    )
+
+
+def lines(found: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a line for each name, for a person."""
+    return [f"SHARED NAME: {text_of(one)}: {REMEDY}" for one in found]
