@@ -18,6 +18,7 @@
     │       │   └── OtherOwner    the bucket and prefix are not known to be this gateway's
     │       └── ObjectRefused     this one object: missing, not what was recorded, key not taken
     │           ├── Occupied      something is at the key already
+    │           ├── TooLarge      the store takes nothing of this size
     │           └── WrongBytes    the bytes that came are not those that were stored
     ├── NotPossible               what a person asked for cannot be done with this path or thing
     │   ├── NotThere              there is no such path or thing
@@ -149,6 +150,11 @@ class ObjectRefused(BucketError):
 
 class Occupied(ObjectRefused):
     """Something is at a key at which nothing, or another object, was expected. It is unchanged."""
+
+
+class TooLarge(ObjectRefused):
+    """The object, or a part of it, is larger than the store takes. To send it again has a cost, and
+    the same answer."""
 
 
 class WrongBytes(ObjectRefused):

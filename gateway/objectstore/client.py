@@ -44,6 +44,7 @@ from gateway.errors import (
     StoreRefused,
     StoreSlow,
     StoreUnavailable,
+    TooLarge,
 )
 from gateway.objectstore.pace import LASTING, Gate
 from gateway.objectstore.wire import Wire
@@ -69,6 +70,7 @@ _PERMISSION = {"AccessDenied", "AllAccessDisabled", "AccountProblem"}
 ARCHIVED = {"InvalidObjectState", "ObjectNotInActiveTierError"}
 _QUOTA = {"QuotaExceeded", "EntityTooLargeForQuota", "InsufficientStorage", "507"}
 _QUOTA |= {"XMinioAdminBucketQuotaExceeded", "XMinioStorageFull"}
+_TOO_LARGE = {"EntityTooLarge", "413"}
 _REGION = {"301", "307", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
 _REGION |= {"PermanentRedirect", "TemporaryRedirect"}
 _REGION_NAME = re.compile("[a-z0-9]+(-[a-z0-9]+)+")
@@ -362,6 +364,13 @@ def _answered(settings: Settings, operation: str, key: str | None, exc: ClientEr
         return made(f"{where} answers {code or status} to {operation}: it may recover")
     if key is None:
         return StoreRefused(f"bucket {bucket.name} refuses {operation}: {_line(exc)}")
+    if code in _TOO_LARGE or status == 413:
+        lower = "lower drain.part_bytes, or " if operation == "upload_part" else ""
+        return TooLarge(
+            f"{key}: {operation}: too large for the store, or for a proxy before it ({code}): "
+            f"{lower}raise that limit and restart spillway-drain, or split the file; it is sent "
+            "again once a day"
+        )
     if code in ARCHIVED:
         return ObjectRefused(
             f"{key}: {operation}: the object is archived ({code}): restore it, and exclude our "

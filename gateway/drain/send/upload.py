@@ -65,6 +65,13 @@ def send(
     Parameters: data, the bytes; snapshot_ns, the moment that they show, for a file that stays open.
     Raises: DataFileError, BucketError; the intent stays.
     """
+    with context.oversize.sending(key, planned.size):
+        return _send(context, planned, key, data, snapshot_ns)
+
+
+def _send(
+    context: Context, planned: File, key: str, data: BinaryIO, snapshot_ns: int | None
+) -> Outcome:
     context.on_progress(key, 0, planned.size)
     expected = checksum.of_seal(context, [planned]).get(planned.ino)
     whole = checksum.is_whole(context.settings.drain, planned.size)
