@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Mapping
 from functools import cached_property
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import boto3
 import botocore.session
@@ -86,6 +86,23 @@ _PASSING = {
 OF_ALL_REQUESTS = _CREDENTIALS | _PERMISSION | _QUOTA | _REGION | _PASSING
 OF_ALL_REQUESTS |= {"RequestTimeTooSkewed"}
 """Codes that any kind of request can get."""
+
+
+class Stamp(NamedTuple):
+    """What shows that a file is another one, or was written again."""
+
+    inode: int
+    mtime_ns: int
+    size: int
+
+
+def stamp_of(settings: Settings) -> Stamp | None:
+    """Return what the credentials file looks like, or None if there is none to look at."""
+    try:
+        found = early.place(settings.credentials_file).stat()
+    except OSError:
+        return None
+    return Stamp(found.st_ino, found.st_mtime_ns, found.st_size)
 
 
 class Connection:
@@ -261,6 +278,11 @@ def _use_credentials(session: botocore.session.Session, settings: Settings) -> N
 def code_of(exc: ClientError) -> str:
     """Return the code of an answer, or the HTTP status for HEAD, which has no body."""
     return str(exc.response.get("Error", {}).get("Code", ""))
+
+
+def refuses_credentials(exc: Exception) -> bool:
+    """Return whether an answer says that the credentials are wrong, or not valid any more."""
+    return isinstance(exc, ClientError) and code_of(exc) in _CREDENTIALS | {"401"}
 
 
 def is_lacking(exc: BucketError) -> bool:
