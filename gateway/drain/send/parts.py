@@ -31,6 +31,7 @@ from gateway.objectstore.checksums import Kind, sum_of
 from gateway.objectstore.inflight import in_flight
 from gateway.objectstore.objects import Head, ListedPart, Part, part_bytes_of
 from gateway.objectstore.pace import always, patiently
+from gateway.ownership.foreign import ForeignObject
 
 log = logging.getLogger("drain")
 
@@ -125,7 +126,7 @@ def _require_free(context: Context, started: Started) -> None:
     """Raise ForeignObject if another program's object has the key, before any part is sent."""
     try:
         occupied.look(context, started)
-    except occupied.ForeignObject:
+    except ForeignObject:
         if started.resumed is None:
             with context.writing() as view:
                 intent.forget(view, [started])

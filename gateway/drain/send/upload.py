@@ -32,6 +32,7 @@ from gateway.errors import (
 )
 from gateway.objectstore.body import digest
 from gateway.objectstore.objects import MIB, Stored
+from gateway.ownership.foreign import ForeignObject
 
 log = logging.getLogger("drain")
 
@@ -109,7 +110,7 @@ def _put(context: Context, started: Started, body: bytes) -> Stored:
             return Stored(head, digests)
     try:
         return occupied.put(context, started, body)
-    except (StoreBusy, occupied.ForeignObject):
+    except (StoreBusy, ForeignObject):
         with context.writing() as view:
             intent.forget(view, [started])
         raise
@@ -150,7 +151,7 @@ def upload_many(context: Context, planned: Sequence[tuple[File, str]]) -> list[O
             results[index] = Outcome.DONE
         elif answer is not None:
             results[index] = answer
-        if answer is None or isinstance(answer, (StoreBusy, occupied.ForeignObject)):
+        if answer is None or isinstance(answer, (StoreBusy, ForeignObject)):
             # Its row would raise a doubt about a request that cannot be carried out.
             unsent.append(one)
     if sent or unsent:

@@ -44,7 +44,7 @@ from gateway.drain.metadata import with_rest
 from gateway.drain.paths import file_of, intent_of, object_at, objects_above
 from gateway.drain.rows import File, Object
 from gateway.drain.send import checksum, intent, source
-from gateway.drain.send.occupied import ForeignObject, require_ours
+from gateway.drain.send.occupied import require_ours
 from gateway.errors import (
     BucketError,
     DataFileError,
@@ -57,6 +57,7 @@ from gateway.objectstore import keys
 from gateway.objectstore.conditions import ABSENT
 from gateway.objectstore.objects import MIB, Begun, Head
 from gateway.objectstore.ranges import is_archived
+from gateway.ownership.foreign import ForeignObject
 
 log = logging.getLogger("drain")
 
