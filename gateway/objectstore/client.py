@@ -70,6 +70,9 @@ _PERMISSION = {"AccessDenied", "AllAccessDisabled", "AccountProblem"}
 ARCHIVED = {"InvalidObjectState", "ObjectNotInActiveTierError"}
 _QUOTA = {"QuotaExceeded", "EntityTooLargeForQuota", "InsufficientStorage", "507"}
 _QUOTA |= {"XMinioAdminBucketQuotaExceeded", "XMinioStorageFull"}
+NO_OBJECT = ("404", "NoSuchKey", "NotFound")
+_FAILED_CONDITION = ("PreconditionFailed", "412")
+_COPIES = ("copy_object", "upload_part_copy")
 _TOO_LARGE = {"EntityTooLarge", "413"}
 _REGION = {"301", "307", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
 _REGION |= {"PermanentRedirect", "TemporaryRedirect"}
@@ -298,7 +301,7 @@ def is_lacking(exc: BucketError) -> bool:
 
 def is_failed_condition(exc: BucketError) -> bool:
     """Return whether an answer says that a condition of the request does not hold."""
-    return code_in(exc) in ("PreconditionFailed", "412")
+    return code_in(exc) in _FAILED_CONDITION
 
 
 def code_in(exc: BucketError) -> str:
@@ -385,7 +388,18 @@ def _answered(settings: Settings, operation: str, key: str | None, exc: ClientEr
         made = StoreBusy if code in _BUSY and is_first else StoreUnavailable
         return made(f"{where} answers {code or status} to {operation}: it may recover")
     if key is None:
-        return StoreRefused(f"bucket {bucket.name} refuses {operation}: {_line(exc)}")
+        return StoreRefused(f"bucket {bucket.name} refuses {operation}: {_said(exc)}")
+    if code in NO_OBJECT:
+        what = f"the source of {key}" if operation in _COPIES else key
+        return ObjectRefused(
+            f"{what}: the bucket has no such object ({code}, {operation}): if a person or a rule "
+            "of the bucket deleted it, bring it back there, as it was"
+        )
+    if operation == "get_object" and code in _FAILED_CONDITION:
+        return ObjectRefused(
+            f"{key}: the bucket has another object there than the one that was recorded ({code}): "
+            "if another program put it there, bring the former one back"
+        )
     if code in _TOO_LARGE or status == 413:
         lower = "lower drain.part_bytes, or " if operation == "upload_part" else ""
         return TooLarge(
@@ -398,7 +412,7 @@ def _answered(settings: Settings, operation: str, key: str | None, exc: ClientEr
             f"{key}: {operation}: the object is archived ({code}): restore it, and exclude our "
             "prefix from the rule that archives (spillway bucket setup shows it)"
         )
-    return ObjectRefused(f"{key}: {operation}: {_line(exc)}")
+    return ObjectRefused(f"{key}: the store refuses {operation}: {_said(exc)}")
 
 
 def _where(exc: ClientError) -> str:
@@ -423,6 +437,12 @@ def _slow(settings: Settings, operation: str) -> StoreSlow:
         ", or a proxy before it gave up: the object is looked for before anything is sent again; "
         "if this repeats, raise bucket.read_timeout_seconds and the time-outs of proxies"
     )
+
+
+def _said(exc: ClientError) -> str:
+    """Return the code and the words of the store."""
+    words = " ".join(str(exc.response.get("Error", {}).get("Message", "")).split())
+    return f"{code_of(exc)}: {words}" if words else code_of(exc)
 
 
 def _line(exc: Exception) -> str:

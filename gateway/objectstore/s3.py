@@ -100,7 +100,7 @@ class S3Store(Deletions):
         try:
             answer = self._call("head_object", key, **asks)
         except ObjectRefused as exc:
-            if client.code_in(exc) in ("404", "NoSuchKey", "NotFound"):
+            if client.code_in(exc) in client.NO_OBJECT:
                 return None
             if client.code_in(exc) in ("403", "Forbidden"):
                 # An answer to HEAD has no body that could name the reason. The bucket's answer
