@@ -142,8 +142,8 @@ class Ownership:
         try:
             seen = self._store.look()
             if seen is None:
-                is_strange = found.foreign is not None or (found.listed and not found.ours)
-                why = found.problem(self._settings) if is_strange else None
+                strange = found.overlap or found.foreign or (found.listed and not found.ours)
+                why = found.problem(self._settings) if strange else None
                 return Survey(why, found.ours > 0, False)
             if seen.owner.namespace == me.namespace:
                 return Survey(None, True, True)
@@ -372,7 +372,10 @@ def problem_of_new(settings: Settings) -> str | None:
             f"{where}, belongs to another gateway, {seen.owner}: choose another --prefix; if that "
             "one is gone for good: spillway init --adopt"
         )
-    if listed := store.listed():
+    listed = store.listed()
+    if (overlap := evidence.overlap_of(store, "", listed)) is not None:
+        return f"{where}, {overlap}spillway init --adopt"
+    if listed:
         return (
             f"{where}, has objects ({listed[0]}): choose another --prefix, or, if nothing else "
             "writes there: spillway init --adopt"
