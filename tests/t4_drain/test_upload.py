@@ -226,3 +226,32 @@ def test_one_object_the_store_chokes_on_does_not_stop_the_others(rclone_site: Si
             "failure is shown",
         )
         assert site.report()["bucket"]["state"] == "reachable"
+
+
+def test_an_empty_file_that_is_emptied_again_is_not_sent_again(each_site: Site) -> None:
+    """As a lock file is, each time that it is taken."""
+    site = each_site
+    site.write("lock", b"")
+    site.drain()
+    for _ in range(3):
+        site.write("lock", b"")
+        assert site.left() == []
+        site.drain()
+    assert site.uploads() == {f"{PREFIX}/lock": 1}
+    for data, uploads in ((b"12", 2), (b"", 3), (b"", 3), (b"3", 4)):
+        site.write("lock", data)
+        site.drain()
+        assert site.objects() == {"lock": data}
+        assert site.uploads() == {f"{PREFIX}/lock": uploads}
+
+
+def test_a_file_that_is_emptied_before_its_bytes_were_sent_is_sent(rclone_site: Site) -> None:
+    site = rclone_site
+    site.write("f", b"")
+    site.drain()
+    site.write("f", b"data")
+    site.proxy.inject(lambda r: r.operation == "PUT", Act.DROP_ANSWER, 2)
+    site.drain()
+    site.write("f", b"")
+    site.drain()
+    assert site.objects() == {"f": b""}
