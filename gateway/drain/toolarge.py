@@ -8,7 +8,7 @@ sends it once.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -30,21 +30,24 @@ class Oversize:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._refused: dict[str, _Refusal] = {}
+        self._refused: dict[Hashable, _Refusal] = {}
 
     @contextmanager
-    def sending(self, key: str, size: int) -> Iterator[None]:
-        """Send an object, unless so much was refused at its key. Raises TooLarge."""
+    def sending(self, what: Hashable, size: int) -> Iterator[None]:
+        """Send an object, unless it was refused with so many bytes. Raises TooLarge.
+
+        Parameters: what, its key, or of a copy both keys.
+        """
         now = clock.monotonic_seconds()
         with self._lock:
-            before = self._refused.get(key)
+            before = self._refused.get(what)
         if before is not None and size >= before.size and now - before.at < AGAIN_SECONDS:
             raise TooLarge(str(before.error)) from before.error
         try:
             yield
         except TooLarge as exc:
             with self._lock:
-                self._refused[key] = _Refusal(clock.monotonic_seconds(), size, exc)
+                self._refused[what] = _Refusal(clock.monotonic_seconds(), size, exc)
             raise
         with self._lock:
-            self._refused.pop(key, None)
+            self._refused.pop(what, None)

@@ -146,6 +146,26 @@ def test_a_file_that_is_deleted_during_its_copy_stops_it(large: Site) -> None:
     assert large.multiparts() == 0
 
 
+def test_a_copy_that_is_too_large_is_tried_once(large: Site) -> None:
+    """Its bytes are only in the bucket, so that they cannot be sent from here instead."""
+    large.rows("UPDATE inode SET residency = 0 WHERE kind = 1 RETURNING 1")
+    large.proxy.inject(lambda r: r.operation == "COMPLETE", Act.FAIL, 1e9, 400, "EntityTooLarge")
+    large.configure(retry_max_seconds=1)
+    large.rename("f", "g")
+    with large.draining(S3Store(large.settings, copy_max_bytes=5 * MIB)):
+
+        def tries() -> int:
+            failures = large.report().get("failures", [])
+            return int(failures[0]["tries"]) if failures else 0
+
+        until(lambda: tries() >= 3, "some tries")
+        assert "too large for the store" in large.report()["failures"][0]["error"]
+    assert len(copied(large)) == PARTS
+    assert len(large.proxy.operations("COMPLETE")) == 1
+    assert large.objects() == {"f": DATA}
+    assert large.multiparts() == 0
+
+
 def test_a_store_resumes_its_own_copies(large: Site) -> None:
     """Promotions, and transitions, have no row for it."""
     store = S3Store(large.settings, copy_max_bytes=5 * MIB)

@@ -244,7 +244,7 @@ def _copy(context: Context, begun: _Begun) -> Head | None:
         require_ours(context, target, there)
     expected, kept_as = ABSENT if there is None else None, stored.storage_class
     try:
-        with context.lasting(target):
+        with context.lasting(target), context.oversize.sending((old_key, target), head.size):
             in_parts = _PartCopy(context, begun)
             return context.store.copy(old_key, target, head, metadata, kept_as, expected, in_parts)
     except Deferred:
