@@ -12,7 +12,8 @@
     │   └── BucketError           the bucket cannot be used as configured
     │       ├── StoreUnavailable  network, 5xx: try again soon
     │       │   ├── StoreBusy     SlowDown, 429: the request was not taken up
-    │       │   └── StoreSlow     it is at work on a request that may take long
+    │       │   ├── StoreSlow     it is at work on a request that may take long
+    │       │   └── SignAwaited   a copy of this gateway may still run: it would give a sign
     │       ├── Deferred          it works by itself later: an object is in an archive
     │       ├── StoreRefused      credentials, bucket name, permission: try again slowly
     │       │   └── OtherOwner    the bucket and prefix are not known to be this gateway's
@@ -128,6 +129,11 @@ class StoreBusy(StoreUnavailable):
 class StoreSlow(StoreUnavailable):
     """The object store took a request that may take long (a copy, the completion of an upload), and
     did not answer in time. It may still carry it out. This says nothing of other requests."""
+
+
+class SignAwaited(StoreUnavailable):
+    """A copy of this gateway may still run. Nothing is sent until it would have given a sign. The
+    message says for how long."""
 
 
 class Deferred(BucketError):
