@@ -389,6 +389,13 @@ def _answered(settings: Settings, operation: str, key: str | None, exc: ClientEr
         return made(f"{where} answers {code or status} to {operation}: it may recover")
     if key is None:
         return StoreRefused(f"bucket {bucket.name} refuses {operation}: {_said(exc)}")
+    return _of_object(operation, key, exc)
+
+
+def _of_object(operation: str, key: str, exc: ClientError) -> ObjectRefused:
+    """Return the error of an answer that says nothing of other objects."""
+    code = code_of(exc)
+    status = exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if code in NO_OBJECT:
         what = f"the source of {key}" if operation in _COPIES else key
         return ObjectRefused(

@@ -229,7 +229,7 @@ def test_one_object_the_store_chokes_on_does_not_stop_the_others(rclone_site: Si
 
 
 def test_an_empty_file_that_is_emptied_again_is_not_sent_again(each_site: Site) -> None:
-    """As a lock file is, each time that it is taken."""
+    """A lock file is, each time that it is taken."""
     site = each_site
     site.write("lock", b"")
     site.drain()
