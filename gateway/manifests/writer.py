@@ -150,9 +150,6 @@ class Manifests:
             metadata = {VOLUME: self._volume_id(), INO: str(ino)}
             try:
                 stored = foreign.put(self._store, key, body, metadata, self._is_of_us, REMEDY)
-            except foreign.ForeignObject:
-                self._shelf.forget(kept)
-                raise
             except GatewayError:
                 self._shelf.know(kept, is_doubtful=True)
                 raise
