@@ -12,12 +12,14 @@
     │   └── BucketError           the bucket cannot be used as configured
     │       ├── StoreUnavailable  network, 5xx: try again soon
     │       │   ├── StoreBusy     SlowDown, 429: the request was not taken up
-    │       │   └── StoreSlow     it is at work on a request that may take long
+    │       │   ├── StoreSlow     it is at work on a request that may take long
+    │       │   └── SignAwaited   a copy of this gateway may still run: it would give a sign
     │       ├── Deferred          it works by itself later: an object is in an archive
     │       ├── StoreRefused      credentials, bucket name, permission: try again slowly
     │       │   └── OtherOwner    the bucket and prefix are not known to be this gateway's
     │       └── ObjectRefused     this one object: missing, not what was recorded, key not taken
     │           ├── Occupied      something is at the key already
+    │           ├── TooLarge      the store takes nothing of this size
     │           └── WrongBytes    the bytes that came are not those that were stored
     ├── NotPossible               what a person asked for cannot be done with this path or thing
     │   ├── NotThere              there is no such path or thing
@@ -129,6 +131,11 @@ class StoreSlow(StoreUnavailable):
     did not answer in time. It may still carry it out. This says nothing of other requests."""
 
 
+class SignAwaited(StoreUnavailable):
+    """A copy of this gateway may still run. Nothing is sent until it would have given a sign. The
+    message says for how long."""
+
+
 class Deferred(BucketError):
     """What was asked of the object store cannot be done yet, and what it waits for has been begun.
     It says nothing of the store."""
@@ -149,6 +156,11 @@ class ObjectRefused(BucketError):
 
 class Occupied(ObjectRefused):
     """Something is at a key at which nothing, or another object, was expected. It is unchanged."""
+
+
+class TooLarge(ObjectRefused):
+    """The object, or a part of it, is larger than the store takes. To send it again has a cost, and
+    the same answer."""
 
 
 class WrongBytes(ObjectRefused):

@@ -91,6 +91,9 @@ def _bucket(facts: Mapping[str, Any]) -> Iterator[Alarm]:
     if bucket.get("taken"):
         yield Alarm("bad", f"The bucket is not known to be this gateway's{for_long}", said)
         return
+    if bucket.get("awaited"):
+        yield Alarm("warn", "Nothing is sent to the bucket yet after a crash or a move", said)
+        return
     yield Alarm("bad", f"The bucket is {bucket['state']}{for_long}: {said}", remedy)
 
 

@@ -49,6 +49,9 @@ class SettingUp(Body):
     apply: bool = Field(
         False, description="Add the rule that ends unfinished uploads, beside all others."
     )
+    adopt: bool = Field(
+        False, description="Also if the prefix has another owner, or objects and no owner."
+    )
 
 
 class SetUp(BaseModel):
@@ -85,7 +88,7 @@ async def set_up_bucket(
 ) -> SetUp:
     """Look at the bucket's own settings, find out which checksum it verifies, and, if that is
     asked for, add the rule that ends unfinished uploads."""
-    facts, is_well = await apart.ask_bucket(bucket.set_up, gateway.settings, body.apply)
+    facts, is_well = await apart.ask_bucket(bucket.set_up, gateway.settings, body.apply, body.adopt)
     made = SetUp(**facts, is_well=is_well)
     if body.apply:
         call.after = made

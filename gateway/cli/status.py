@@ -189,7 +189,9 @@ def _drain_lines(drain: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
     text = f"{_counted(len(uploads), 'upload', total_bytes)}, {size(done_bytes)} sent"
     bucket = part(drain, "bucket")
     text = text if uploads else "nothing is being uploaded"
-    if bucket["state"] in ("unreachable", "refused"):
+    if bucket.get("awaited"):
+        text += f"; NOTHING IS SENT yet: {shown(bucket['error'])}"
+    elif bucket["state"] in ("unreachable", "refused"):
         text += f"; bucket {bucket['state']} for {duration(age_seconds(bucket['since_ns']) or 0)}"
         text += f": {shown(bucket['error'] or 'no reason known')}"
     yield "draining", text

@@ -26,6 +26,7 @@ from gateway.drain.awaited import Awaited
 from gateway.drain.paths import Paths
 from gateway.drain.precedence import Precedence
 from gateway.drain.rows import File
+from gateway.drain.toolarge import Oversize
 from gateway.errors import LeaseLost
 from gateway.failpoints import DRAIN_COMMIT
 from gateway.holds import Holds
@@ -146,6 +147,8 @@ class Context:
     """Whether a person or client waits for what is sent: its parts give way to nothing."""
     awaited: Awaited = field(default_factory=Awaited)
     """The keys at which the store may still be at work."""
+    oversize: Oversize = field(default_factory=Oversize)
+    """The objects that the store has refused because they are too large."""
     turn: threading.Lock = field(default_factory=threading.Lock)
     """The lock of the threads that write: one transaction at a time."""
 

@@ -38,6 +38,7 @@ from gateway.text import printable
 
 if TYPE_CHECKING:
     # The import is for types only: boto3 takes half a second.
+    from gateway.objectstore.objects import Head
     from gateway.objectstore.s3 import S3Store
 
 log = logging.getLogger("checkpoints")
@@ -46,6 +47,8 @@ REST_SECONDS = 30.0
 SOON_SECONDS = 1.0
 """The rest after a checkpoint that changed while its manifest was made."""
 PAUSE_MAX_SECONDS = 30.0
+
+REMEDY = "move it away, so that its checkpoint gets a manifest"
 
 T = TypeVar("T")
 
@@ -129,6 +132,7 @@ class Manifests:
         """Put the manifest of a checkpoint, if it is durable now. Returns whether it changed
         meanwhile. Raises BucketError."""
         from gateway.objectstore.body import Section
+        from gateway.ownership import foreign
 
         with tempfile.TemporaryFile(dir=self._settings.run_dir) as text:
             made = self._make(ino, text)
@@ -143,8 +147,9 @@ class Manifests:
             kept = self._shelf.intend(key, row, change, before)
             _hit("intent")
             body = Section(text.fileno(), 0, text.tell())
+            metadata = {VOLUME: self._volume_id(), INO: str(ino)}
             try:
-                stored = self._store.put(key, body, {VOLUME: self._volume_id(), INO: str(ino)})
+                stored = foreign.put(self._store, key, body, metadata, self._is_of_us, REMEDY)
             except GatewayError:
                 self._shelf.know(kept, is_doubtful=True)
                 raise
@@ -191,6 +196,9 @@ class Manifests:
             log.info("%s: its manifest is deleted", printable(kept.path))
         self._shelf.forget(kept)
         return False
+
+    def _is_of_us(self, head: Head) -> bool:
+        return head.metadata.get(VOLUME) == self._volume_id()
 
     def _is_ours(self, kept: Kept, etag: str, metadata: dict[str, str]) -> bool:
         if kept.etag is not None:

@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Mapping
 from functools import cached_property
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import boto3
 import botocore.session
@@ -44,6 +44,7 @@ from gateway.errors import (
     StoreRefused,
     StoreSlow,
     StoreUnavailable,
+    TooLarge,
 )
 from gateway.objectstore.pace import LASTING, Gate
 from gateway.objectstore.wire import Wire
@@ -69,6 +70,10 @@ _PERMISSION = {"AccessDenied", "AllAccessDisabled", "AccountProblem"}
 ARCHIVED = {"InvalidObjectState", "ObjectNotInActiveTierError"}
 _QUOTA = {"QuotaExceeded", "EntityTooLargeForQuota", "InsufficientStorage", "507"}
 _QUOTA |= {"XMinioAdminBucketQuotaExceeded", "XMinioStorageFull"}
+NO_OBJECT = ("404", "NoSuchKey", "NotFound")
+_FAILED_CONDITION = ("PreconditionFailed", "412")
+_COPIES = ("copy_object", "upload_part_copy")
+_TOO_LARGE = {"EntityTooLarge", "413"}
 _REGION = {"301", "307", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
 _REGION |= {"PermanentRedirect", "TemporaryRedirect"}
 _REGION_NAME = re.compile("[a-z0-9]+(-[a-z0-9]+)+")
@@ -84,6 +89,23 @@ _PASSING = {
 OF_ALL_REQUESTS = _CREDENTIALS | _PERMISSION | _QUOTA | _REGION | _PASSING
 OF_ALL_REQUESTS |= {"RequestTimeTooSkewed"}
 """Codes that any kind of request can get."""
+
+
+class Stamp(NamedTuple):
+    """What shows that a file is another one, or was written again."""
+
+    inode: int
+    mtime_ns: int
+    size: int
+
+
+def stamp_of(settings: Settings) -> Stamp | None:
+    """Return what the credentials file looks like, or None if there is none to look at."""
+    try:
+        found = early.place(settings.credentials_file).stat()
+    except OSError:
+        return None
+    return Stamp(found.st_ino, found.st_mtime_ns, found.st_size)
 
 
 class Connection:
@@ -261,6 +283,11 @@ def code_of(exc: ClientError) -> str:
     return str(exc.response.get("Error", {}).get("Code", ""))
 
 
+def refuses_credentials(exc: Exception) -> bool:
+    """Return whether an answer says that the credentials are wrong, or not valid any more."""
+    return isinstance(exc, ClientError) and code_of(exc) in _CREDENTIALS | {"401"}
+
+
 def is_lacking(exc: BucketError) -> bool:
     """Return whether a refusal may mean that the store does not know this kind of request."""
     cause = exc.__cause__
@@ -274,7 +301,7 @@ def is_lacking(exc: BucketError) -> bool:
 
 def is_failed_condition(exc: BucketError) -> bool:
     """Return whether an answer says that a condition of the request does not hold."""
-    return code_in(exc) in ("PreconditionFailed", "412")
+    return code_in(exc) in _FAILED_CONDITION
 
 
 def code_in(exc: BucketError) -> str:
@@ -361,13 +388,38 @@ def _answered(settings: Settings, operation: str, key: str | None, exc: ClientEr
         made = StoreBusy if code in _BUSY and is_first else StoreUnavailable
         return made(f"{where} answers {code or status} to {operation}: it may recover")
     if key is None:
-        return StoreRefused(f"bucket {bucket.name} refuses {operation}: {_line(exc)}")
+        return StoreRefused(f"bucket {bucket.name} refuses {operation}: {_said(exc)}")
+    return _of_object(operation, key, exc)
+
+
+def _of_object(operation: str, key: str, exc: ClientError) -> ObjectRefused:
+    """Return the error of an answer that says nothing of other objects."""
+    code = code_of(exc)
+    status = exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    if code in NO_OBJECT:
+        what = f"the source of {key}" if operation in _COPIES else key
+        return ObjectRefused(
+            f"{what}: the bucket has no such object ({code}, {operation}): if a person or a rule "
+            "of the bucket deleted it, bring it back there, as it was"
+        )
+    if operation == "get_object" and code in _FAILED_CONDITION:
+        return ObjectRefused(
+            f"{key}: the bucket has another object there than the one that was recorded ({code}): "
+            "if another program put it there, bring the former one back"
+        )
+    if code in _TOO_LARGE or status == 413:
+        lower = "lower drain.part_bytes, or " if operation == "upload_part" else ""
+        return TooLarge(
+            f"{key}: {operation}: too large for the store, or for a proxy before it ({code}): "
+            f"{lower}raise that limit and restart spillway-drain, or split the file; it is sent "
+            "again once a day"
+        )
     if code in ARCHIVED:
         return ObjectRefused(
             f"{key}: {operation}: the object is archived ({code}): restore it, and exclude our "
             "prefix from the rule that archives (spillway bucket setup shows it)"
         )
-    return ObjectRefused(f"{key}: {operation}: {_line(exc)}")
+    return ObjectRefused(f"{key}: the store refuses {operation}: {_said(exc)}")
 
 
 def _where(exc: ClientError) -> str:
@@ -392,6 +444,12 @@ def _slow(settings: Settings, operation: str) -> StoreSlow:
         ", or a proxy before it gave up: the object is looked for before anything is sent again; "
         "if this repeats, raise bucket.read_timeout_seconds and the time-outs of proxies"
     )
+
+
+def _said(exc: ClientError) -> str:
+    """Return the code and the words of the store."""
+    words = " ".join(str(exc.response.get("Error", {}).get("Message", "")).split())
+    return f"{code_of(exc)}: {words}" if words else code_of(exc)
 
 
 def _line(exc: Exception) -> str:

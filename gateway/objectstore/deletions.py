@@ -57,7 +57,7 @@ class Deletions(Requests):
             try:
                 self._call("delete_object", key)
             except ObjectRefused as exc:
-                return None if client.code_in(exc) in ("404", "NoSuchKey", "NotFound") else exc
+                return None if client.code_in(exc) in client.NO_OBJECT else exc
             except BucketError as exc:
                 return exc
             return None

@@ -134,6 +134,12 @@ def owner_key(prefix: str) -> str:
     return _below(prefix, f"{OURS}/owner.json")
 
 
+def owned_prefix(key: str) -> str | None:
+    """Return the prefix whose owner object has a key, or None if it is no such key."""
+    above, _slash, last = key.rpartition(f"{OURS}/owner.json")
+    return None if last or (above and not above.endswith("/")) else above.rstrip("/")
+
+
 def probes_below(prefix: str) -> str:
     """Return the prefix of the keys that ``probe_key`` gives."""
     return _below(prefix, f"{OURS}/probe/")

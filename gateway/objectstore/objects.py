@@ -98,6 +98,13 @@ class Stored(NamedTuple):
     """Whether an earlier try got no answer. The store may carry it out after other requests."""
 
 
+class Begun(NamedTuple):
+    """The multipart upload of a copy in parts."""
+
+    upload_id: str
+    part_bytes: int
+
+
 class PendingUpload(NamedTuple):
     """A multipart upload that was neither completed nor aborted."""
 

@@ -15,7 +15,13 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
 from gateway import clock
-from gateway.errors import BucketError, ObjectRefused, OtherOwner, StoreUnavailable
+from gateway.errors import (
+    BucketError,
+    ObjectRefused,
+    OtherOwner,
+    StoreRefused,
+    StoreUnavailable,
+)
 from gateway.objectstore import client
 from gateway.objectstore.conditions import Conditions
 from gateway.objectstore.keys import owner_key, probe_key, probes_below
@@ -90,31 +96,45 @@ class OwnerStore(S3Store):
             storage_class="",
         )
         super().__init__(replace(settings, bucket=bucket), attempts=1, address=address)
-        self._prefix = bucket.prefix
+        self.prefix = bucket.prefix
         self._key = owner_key(bucket.prefix)
 
     def look(self) -> Seen | None:
         """Return the owner object, or None if there is none. Raises BucketError."""
         try:
-            return self._look()
+            return self._look(self._key)
         except StoreUnavailable:
             # A connection that was idle for too long fails like this.
-            return self._look()
+            return self._look(self._key)
 
-    def _look(self) -> Seen | None:
+    def stranger(self, prefix: str, namespace: str) -> str | None:
+        """Return which gateway of another namespace owns another prefix, for people, or None.
+
+        Credentials may be for the own prefix alone: then nothing is known of others. Raises
+        StoreUnavailable.
+        """
+        try:
+            seen = self._look(owner_key(prefix))
+        except OtherOwner:
+            return "a gateway whose owner object cannot be understood"
+        except (StoreRefused, ObjectRefused):
+            return None
+        return None if seen is None or seen.owner.namespace == namespace else str(seen.owner)
+
+    def _look(self, key: str) -> Seen | None:
         text = memoryview(bytearray(CONTENT_BYTES))
         try:
             with (
-                self._typed("get_object", self._key),
-                self._connected().wire.get(self._key, {}, {}, len(text)) as incoming,
+                self._typed("get_object", key),
+                self._connected().wire.get(key, {}, {}, len(text)) as incoming,
             ):
                 found = bytes(text[: incoming.readinto(text)])
                 etag = etag_of({"ETag": incoming.headers.get("etag", "")})
         except ObjectRefused as exc:
-            if client.code_in(exc) in ("404", "NoSuchKey", "NotFound"):
+            if client.code_in(exc) in client.NO_OBJECT:
                 return None
             raise
-        return Seen(self._parsed(found), etag)
+        return Seen(_parsed(key, found), etag)
 
     def etag(self) -> str | None:
         """Return the ETag of the owner object, whatever its content, or None if there is none.
@@ -133,10 +153,10 @@ class OwnerStore(S3Store):
     def listed(self) -> Sequence[str]:
         """Return the first keys below the prefix, without those of this module. Raises
         BucketError."""
-        prefix = f"{self._prefix}/" if self._prefix else ""
+        prefix = f"{self.prefix}/" if self.prefix else ""
         answer = self._call("list_objects_v2", None, Prefix=prefix, MaxKeys=LISTED)
         keys = (one["Key"] for one in answer.get("Contents", []))
-        probes = probes_below(self._prefix)
+        probes = probes_below(self.prefix)
         return [key for key in keys if key != self._key and not key.startswith(probes)]
 
     def ask_conditions(self) -> Conditions:
@@ -145,7 +165,7 @@ class OwnerStore(S3Store):
 
         A store that heeds If-Match must also take the right ETag: Ceph 16 refuses every one.
         """
-        key = probe_key(self._prefix, secrets.token_hex(8))
+        key = probe_key(self.prefix, secrets.token_hex(8))
         try:
             found = self.put(key, b"1", {}).head.etag
             if not self._refuses(key, b"2", "If-None-Match", "*"):
@@ -177,27 +197,28 @@ class OwnerStore(S3Store):
             # It is a byte, below a prefix that nothing else reads.
             return
 
-    def _parsed(self, text: bytes) -> Owner:
-        try:
-            found: Any = json.loads(text)
-            time_ns = int(datetime.fromisoformat(found["time"]).timestamp()) * clock.NS
-            return Owner(
-                str(found["namespace"]),
-                str(found["gateway"]),
-                int(found["epoch"]),
-                str(found["token"]),
-                str(found["holder"]),
-                str(found["address"]),
-                time_ns,
-                bool(found["released"]),
-            )
-        except (ValueError, KeyError, TypeError) as exc:
-            raise OtherOwner(
-                f"{self._key} cannot be understood ({exc}), so it is not known which gateway has "
-                "this prefix: look at the object; spillway adopt bucket --adopt replaces it"
-            ) from None
-
     def _do(self, operation: str, key: str | None, request: Callable[[client.Connection], T]) -> T:
         # No permission is asked for: these requests find out whether there is one.
         with self._typed(operation, key):
             return request(self._connected())
+
+
+def _parsed(key: str, text: bytes) -> Owner:
+    try:
+        found: Any = json.loads(text)
+        time_ns = int(datetime.fromisoformat(found["time"]).timestamp()) * clock.NS
+        return Owner(
+            str(found["namespace"]),
+            str(found["gateway"]),
+            int(found["epoch"]),
+            str(found["token"]),
+            str(found["holder"]),
+            str(found["address"]),
+            time_ns,
+            bool(found["released"]),
+        )
+    except (ValueError, KeyError, TypeError) as exc:
+        raise OtherOwner(
+            f"{key} cannot be understood ({exc}), so it is not known which gateway has "
+            "this prefix: look at the object; spillway adopt bucket --adopt replaces it"
+        ) from None

@@ -274,12 +274,13 @@ class Pace:
     def begin(self, goes_first: Goes = always) -> int:
         """Wait for a place and take it. Returns the number of the request."""
         with self._lock:
-            self._wait(
-                lambda: 0.0 if self._under_way < self.places else SCHEDULE_SECONDS, goes_first
-            )
+            self._wait(self._place_seconds, goes_first)
             self._under_way += 1
             self._sent += 1
             return self._sent
+
+    def _place_seconds(self) -> float:
+        return 0.0 if self._under_way < self.places else SCHEDULE_SECONDS
 
     def end(self, number: int, *hows: Ended) -> None:
         """Give back a place after a request, or after several that followed each other in it.
@@ -327,6 +328,10 @@ class Pace:
     def _created(self, request: Any, operation_name: str, **_: Any) -> None:
         self._own.operation, self._own.body_bytes = operation_name, _length(request.data)
         self.admit(self._own.body_bytes)
+        with self._lock:
+            # boto signs the request next, and it takes its place after that: one that is not taken
+            # is no place that a failed signature would keep.
+            self._wait(self._place_seconds, always)
 
     def _before_send(self, **_: Any) -> None:
         self._own.number = self.begin()

@@ -11,6 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
 from gateway import failpoints
+from gateway.errors import StoreRefused
 from gateway.failpoints import DRAIN_REQUEST
 from gateway.objectstore import client
 from gateway.objectstore.body import Body
@@ -52,10 +53,12 @@ class Requests:
         self._settings = settings
         self._making = threading.Lock()
         self._connection: client.Connection | None = None
+        self._credentials: client.Stamp | None = None
+        """The credentials file from which the connection was made."""
         self._kept_as = _kept_as(settings)
 
     def reload(self) -> None:
-        """Read the credentials again at the next request: a person may have changed them."""
+        """Read the credentials again at the next request, also if their file looks unchanged."""
         self._connection = None
 
     def require_permit(self) -> None:
@@ -121,15 +124,24 @@ class Requests:
             return answer
 
     def _connected(self) -> client.Connection:
+        """Return the connection, a new one if the credentials file has changed: a session token
+        lives for an hour or so, and what renews it writes the file before that."""
         # To make one takes half a second of processor time: not once in each of many threads.
         with self._making:
             # The name is local because another thread may call reload() meanwhile.
-            connected = self._connection
-            if connected is None:
+            connected, found = self._connection, client.stamp_of(self._settings)
+            if connected is not None and found in (None, self._credentials):
+                return connected
+            self._credentials = found
+            try:
                 connected = client.Connection(
                     self._settings, self._pace, self._attempts, self._address
                 )
-                self._connection = connected
+            except StoreRefused:
+                # A file that is being written cannot be used yet: the former credentials still can.
+                if connected is None:
+                    raise
+            self._connection = connected
             return connected
 
     @contextmanager
@@ -137,6 +149,8 @@ class Requests:
         try:
             yield
         except (ClientError, BotoCoreError, ResponseParserError) as exc:
+            if client.refuses_credentials(exc):
+                self.reload()
             raise client.typed(self._settings, operation, key, exc) from exc
 
     def _headers(self, metadata: Mapping[str, str]) -> dict[str, str]:

@@ -12,13 +12,15 @@ does.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from gateway.errors import (
     BucketError,
+    Deferred,
     ObjectRefused,
     Occupied,
     StoreBusy,
@@ -31,10 +33,12 @@ from gateway.objectstore.body import Body
 from gateway.objectstore.checksums import Digests, Kind, Sum, sum_of
 from gateway.objectstore.conditions import ABSENT
 from gateway.objectstore.deletions import Deletions
+from gateway.objectstore.inflight import in_flight
 from gateway.objectstore.objects import (
     COPY_MAX_BYTES,
     COPY_PART_BYTES,
     PART_BYTES,
+    Begun,
     Head,
     ListedPart,
     Part,
@@ -50,11 +54,15 @@ from gateway.objectstore.objects import (
     sum_in,
 )
 from gateway.objectstore.pace import Gate, Goes, always
+from gateway.objectstore.partcopies import InMemory, PartCopy
 from gateway.settings import Settings
 
 _UNKNOWN_UPLOAD = ("NoSuchUpload", "NoSuchKey", "404")
 """Answers about a multipart upload that the store does not know, or that was completed. Ceph
 answers the second one to a request for its parts."""
+
+PART_COPIES = 8
+"""The parts that are copied at a time, of all copies. Each only waits for the store."""
 
 T = TypeVar("T")
 
@@ -76,7 +84,11 @@ class S3Store(Deletions):
     ) -> None:
         super().__init__(settings, pace, attempts, address, kind)
         self._bucket = settings.bucket.name
-        self._copy_max_bytes = copy_max_bytes
+        self.copy_max_bytes = copy_max_bytes
+        """Larger objects are copied in parts."""
+        self._part_copies = threading.BoundedSemaphore(PART_COPIES)
+        self._begun: dict[Hashable, Begun] = {}
+        """The copies in parts that were begun and have not ended."""
 
     def head(self, key: str, with_sum: bool = False) -> Head | None:
         """Return what is stored at a key, or None. Raises BucketError.
@@ -88,7 +100,7 @@ class S3Store(Deletions):
         try:
             answer = self._call("head_object", key, **asks)
         except ObjectRefused as exc:
-            if client.code_in(exc) in ("404", "NoSuchKey", "NotFound"):
+            if client.code_in(exc) in client.NO_OBJECT:
                 return None
             if client.code_in(exc) in ("403", "Forbidden"):
                 # An answer to HEAD has no body that could name the reason. The bucket's answer
@@ -178,6 +190,14 @@ class S3Store(Deletions):
         None means that the store does not know the upload, or that the upload was begun with
         another checksum. Then it takes no parts with ours, and it is aborted. Raises BucketError.
         """
+        wanted = None if self.kind is Kind.MD5 else self.kind.algorithm
+        return self._listed(key, upload_id, wanted)
+
+    def _listed(
+        self, key: str, upload_id: str, algorithm: str | None = None
+    ) -> dict[int, ListedPart] | None:
+        """Return the parts of an upload. Parameters: algorithm, of the checksum that it must have
+        been begun with; None for any."""
         found: dict[int, ListedPart] = {}
         marker = 0
         while True:
@@ -187,8 +207,8 @@ class S3Store(Deletions):
                 if client.code_in(exc) in _UNKNOWN_UPLOAD:
                     return None
                 raise
-            algorithm = str(answer.get("ChecksumAlgorithm")).upper()
-            if self.kind is not Kind.MD5 and algorithm != self.kind.algorithm:
+            told = str(answer.get("ChecksumAlgorithm")).upper()
+            if algorithm is not None and told != algorithm:
                 self.abort(key, upload_id)
                 return None
             for part in answer.get("Parts", []):
@@ -277,19 +297,24 @@ class S3Store(Deletions):
         metadata: Mapping[str, str],
         storage_class: str | None = None,
         there: str | None = None,
+        in_parts: PartCopy | None = None,
     ) -> Head:
         """Copy an object inside the store and verify the copy.
 
+        A large object is copied in parts. If that is interrupted, the next call copies only the
+        parts that are missing.
+
         Parameters: head of the source (if the source has changed since, the store refuses);
         metadata of the copy; storage_class, None for that of all that is sent; there, as of
-        ``put``: not every store heeds it here. Raises BucketError; the target is then untouched, or
-        complete.
+        ``put``: not every store heeds it here; in_parts, what remembers the copy (default: this
+        object). Raises BucketError; Deferred, if the copy is not wanted any more: the target is
+        then untouched, or complete.
         """
         part_bytes = 0
-        if head.size > self._copy_max_bytes:
-            part_bytes = part_bytes_of(head.size, min(COPY_PART_BYTES, self._copy_max_bytes))
+        if head.size > self.copy_max_bytes:
+            part_bytes = part_bytes_of(head.size, min(COPY_PART_BYTES, self.copy_max_bytes))
         kept_as, absent = self._keep(storage_class), self._if_absent(there)
-        return self._copy(source, target, head, metadata, part_bytes, kept_as, absent)
+        return self._copy(source, target, head, metadata, part_bytes, kept_as, absent, in_parts)
 
     def _if_absent(self, there: str | None) -> dict[str, str]:
         """Return the argument of a request that expects nothing at its key."""
@@ -302,12 +327,12 @@ class S3Store(Deletions):
         makes ETags of other things than bytes. Parameters: as of ``copy``. Raises BucketError.
         """
         part_bytes = 0
-        if not is_plain_md5(head.etag) or head.size > self._copy_max_bytes:
+        if not is_plain_md5(head.etag) or head.size > self.copy_max_bytes:
             # An object that another program sent does not say in which parts.
             found = head.metadata.get(PART_BYTES, "")
             part_bytes = part_bytes_of(head.size, int(found)) if found.isdecimal() else 0
-        if head.size > self._copy_max_bytes and not part_bytes:
-            part_bytes = part_bytes_of(head.size, min(COPY_PART_BYTES, self._copy_max_bytes))
+        if head.size > self.copy_max_bytes and not part_bytes:
+            part_bytes = part_bytes_of(head.size, min(COPY_PART_BYTES, self.copy_max_bytes))
         kept = self._keep(storage_class)
         return self._copy(key, key, head, head.metadata, part_bytes, kept)
 
@@ -323,12 +348,21 @@ class S3Store(Deletions):
         part_bytes: int,
         kept_as: Mapping[str, str],
         absent: Mapping[str, str] = MappingProxyType({}),
+        in_parts: PartCopy | None = None,
     ) -> Head:
         """Copy an object. Parameters: part_bytes, 0 to copy it whole; kept_as, how the store is to
-        keep the copy; absent, the condition that nothing is at the target."""
-        copied = part_bytes > 0 and self._copy_parts(
-            source, target, head, metadata, part_bytes, kept_as, absent
-        )
+        keep the copy; absent, the condition that nothing is at the target; in_parts, as of
+        ``copy``."""
+        copied = False
+        if part_bytes:
+            described = {**metadata, PART_BYTES: str(part_bytes)}
+            if in_parts is None:
+                said = (*sorted(described.items()), *sorted(kept_as.items()))
+                # Without an ETag, parts of another version could not be told from those of this.
+                known = self._begun if head.etag else {}
+                in_parts = InMemory(known, (source, target, head.etag, head.size, said))
+            begun, there = self._begin_copy(target, described, part_bytes, kept_as, in_parts)
+            copied = self._copy_parts(source, target, head, begun, there, absent, in_parts)
         if not copied:
             self._call(
                 "copy_object",
@@ -369,22 +403,49 @@ class S3Store(Deletions):
                 return
             marker = found_next
 
+    def _begin_copy(
+        self,
+        target: str,
+        metadata: Mapping[str, str],
+        part_bytes: int,
+        kept_as: Mapping[str, str],
+        in_parts: PartCopy,
+    ) -> tuple[Begun, dict[int, ListedPart]]:
+        """Return the upload of a copy in parts, and the parts that an earlier try has copied."""
+        begun = in_parts.begun()
+        if begun is not None:
+            there = self._listed(target, begun.upload_id)
+            if there is not None:
+                return begun, there
+        begun = Begun(self._begin(target, metadata, kept_as), part_bytes)
+        in_parts.record(begun)
+        return begun, {}
+
     def _copy_parts(
         self,
         source: str,
         target: str,
         head: Head,
-        metadata: Mapping[str, str],
-        part_bytes: int,
-        kept_as: Mapping[str, str],
+        begun: Begun,
+        there: Mapping[int, ListedPart],
         absent: Mapping[str, str],
+        in_parts: PartCopy,
     ) -> bool:
-        """Copy in ranges. Returns False if the server cannot, though it may answer 200 (rclone)."""
-        upload_id = self._begin(target, {**metadata, PART_BYTES: str(part_bytes)}, kept_as)
-        done: list[dict[str, Any]] = []
-        try:
-            for number, start in enumerate(range(0, head.size, part_bytes), 1):
-                end = min(start + part_bytes, head.size) - 1
+        """Copy in ranges. Returns False if the server cannot, though it may answer 200 (rclone).
+
+        Parameters: there, the parts that need not be copied. After an error that says nothing of
+        the object, the upload stays, to be resumed.
+        """
+        upload_id, part_bytes = begun
+        count = -(-head.size // part_bytes)
+
+        def copy_one(number: int) -> dict[str, Any]:
+            start = (number - 1) * part_bytes
+            end = min(start + part_bytes, head.size) - 1
+            found = there.get(number)
+            if found is not None and found.size == end - start + 1:
+                return {"PartNumber": number, "ETag": f'"{found.etag}"'}
+            with self._part_copies:
                 answer = self._call(
                     "upload_part_copy",
                     target,
@@ -394,17 +455,28 @@ class S3Store(Deletions):
                     CopySourceRange=f"bytes={start}-{end}",
                     **_if_still(head),
                 )
-                if not answer["CopyPartResult"].get("ETag"):
-                    self.abort(target, upload_id)
-                    return False
-                done.append({"PartNumber": number, "ETag": answer["CopyPartResult"]["ETag"]})
-            if self._complete(target, upload_id, done, absent) is None:
+            return {"PartNumber": number, "ETag": answer["CopyPartResult"].get("ETag")}
+
+        try:
+            first = copy_one(1)
+            if not first["ETag"]:
+                self.abort(target, upload_id)
+                in_parts.ended()
+                return False
+            rest = in_flight(
+                range(2, count + 1), PART_COPIES, copy_one, lambda _part: in_parts.is_wanted()
+            )
+            if rest is None:
+                raise Deferred(f"the copy to {target} is interrupted: it is resumed, or aborted")
+            if self._complete(target, upload_id, [first, *rest], absent) is None:
                 raise ObjectRefused(f"{target}: the copy's multipart upload is gone")
-        except BaseException:
-            # An unfinished copy is useless: the drain starts it again from the beginning.
+        except ObjectRefused:
+            # The next try would get the same answer, or needs another upload.
             with suppress(BucketError):
                 self.abort(target, upload_id)
+                in_parts.ended()
             raise
+        in_parts.ended()
         return True
 
     def _complete(

@@ -15,6 +15,7 @@ from sqlalchemy import select
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.statements import object_
 from gateway.drain.metadata import origin_of
+from gateway.objectstore import keys
 from gateway.objectstore.objects import Head
 from gateway.objectstore.ownerstore import OwnerStore
 from gateway.settings import Settings
@@ -46,11 +47,15 @@ class Evidence(NamedTuple):
     """How many objects are known to be this namespace's."""
     foreign: str | None
     """The key of an object of another namespace."""
+    overlap: str | None
+    """The text of ``overlap_of``."""
 
     def problem(self, settings: Settings) -> str | None:
         """Return why the prefix cannot be claimed, with the remedy, or None."""
         bucket = settings.bucket
         where = f"bucket {bucket.name}, prefix {bucket.prefix!r}"
+        if self.overlap is not None:
+            return f"{where}, {self.overlap}spillway adopt bucket --adopt"
         choose = "choose another bucket.prefix, or, if nothing else writes there: spillway adopt"
         if self.foreign is not None:
             return (
@@ -77,6 +82,7 @@ def gather(store: OwnerStore, namespace: str, known: Sequence[Recorded]) -> Evid
     """Ask the store. Raises BucketError. Parameters: namespace, id of this one; known, objects
     that the database has recorded."""
     listed = store.listed()
+    overlap = overlap_of(store, namespace, listed)
     by_key = {one.key: one for one in known}
     step = max(1, len(listed) // SAMPLE)
     ours, foreign = 0, None
@@ -89,7 +95,27 @@ def gather(store: OwnerStore, namespace: str, known: Sequence[Recorded]) -> Evid
             foreign = key
             break
         ours += volume == namespace or _is(head, by_key.get(key))
-    return Evidence(listed, len(known), ours, foreign)
+    return Evidence(listed, len(known), ours, foreign, overlap)
+
+
+def overlap_of(store: OwnerStore, namespace: str, listed: Sequence[str]) -> str | None:
+    """Return which gateway's prefix contains this one, or is contained: a text to which the command
+    of the remedy is added. None: none is known. Raises BucketError.
+
+    Each would take objects of the other for garbage of its own, or for foreign ones. Only owner
+    objects of prefixes above, and among the keys that were listed, are looked for.
+    """
+    names = store.prefix.split("/") if store.prefix else []
+    above = ["/".join(names[:at]) for at in range(len(names))]
+    below = [one for key in listed if (one := keys.owned_prefix(key)) is not None]
+    for other in (*above, *below):
+        if (owner := store.stranger(other, namespace)) is not None:
+            how = "is inside of" if other in above else "contains"
+            return (
+                f"{how} the prefix {other!r}, which belongs to another gateway, {owner}: choose a "
+                "bucket.prefix beside it; if that one is gone for good: "
+            )
+    return None
 
 
 def _is(head: Head, known: Recorded | None) -> bool:

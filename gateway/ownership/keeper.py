@@ -32,6 +32,7 @@ from gateway.errors import (
     NamespaceError,
     Occupied,
     OtherOwner,
+    SignAwaited,
     StoreRefused,
     StoreUnavailable,
 )
@@ -142,8 +143,8 @@ class Ownership:
         try:
             seen = self._store.look()
             if seen is None:
-                is_strange = found.foreign is not None or (found.listed and not found.ours)
-                why = found.problem(self._settings) if is_strange else None
+                strange = found.overlap or found.foreign or (found.listed and not found.ours)
+                why = found.problem(self._settings) if strange else None
                 return Survey(why, found.ours > 0, False)
             if seen.owner.namespace == me.namespace:
                 return Survey(None, True, True)
@@ -228,19 +229,22 @@ class Ownership:
         late_seconds = self._settings.bucket.late_seconds
         wait_seconds = 2 * LOOK_SECONDS + late_seconds
         now = clock.monotonic_seconds()
-        before, self._watched = self._watched, (seen.etag, now)
-        if before is not None and before[0] != seen.etag:
+        if self._watched is None:
+            self._watched = (seen.etag, now)
+        etag, since = self._watched
+        if etag != seen.etag:
+            self._watched = (seen.etag, now)
             self._refuse(seen.owner, me, Verdict.COPY)
-        if before is not None:
-            self._watched = before
-            if now - before[1] >= wait_seconds:
-                log.warning("no sign of %s: this gateway takes the bucket", seen.owner)
-                self._watched = None
-                return
-        raise StoreUnavailable(
+        left_seconds = since + wait_seconds - now
+        if left_seconds <= 0:
+            log.warning("no sign of %s: this gateway takes the bucket", seen.owner)
+            self._watched = None
+            return
+        raise SignAwaited(
             f"{self._where} was last written by this gateway at {seen.owner}, which was not "
-            f"stopped and may still run: nothing is sent for {duration(wait_seconds)}, in which a "
-            "copy of this gateway would give a sign"
+            f"stopped (a power cut, a crash or a copy of its machine): nothing is sent for another "
+            f"{duration(left_seconds)}, in which a copy of this gateway that may still run would "
+            "give a sign; it ends by itself, and nothing is lost"
         )
 
     def _move(self, me: Who, known: Claim, seen: Seen | None, released: bool = False) -> None:
@@ -270,7 +274,15 @@ class Ownership:
         assert known.conditions is not None
         if not known.conditions.replaces:
             passed_seconds = (clock.now_ns() - mine.time_ns) / clock.NS
-            if self._stop.wait(max(0.0, REQUEST_SECONDS - max(0.0, passed_seconds))):
+            left_seconds = max(0.0, REQUEST_SECONDS - max(0.0, passed_seconds))
+            if left_seconds > 0:
+                log.info(
+                    "%s is read back in %s: its store heeds no conditions, and a request of "
+                    "another gateway for it may still be under way",
+                    self._where.rstrip(","),
+                    duration(left_seconds),
+                )
+            if self._stop.wait(left_seconds):
                 raise StoreUnavailable("the process ends")
             seen = self._store.look()
             if seen is None or seen.owner.token != known.token:
@@ -372,7 +384,10 @@ def problem_of_new(settings: Settings) -> str | None:
             f"{where}, belongs to another gateway, {seen.owner}: choose another --prefix; if that "
             "one is gone for good: spillway init --adopt"
         )
-    if listed := store.listed():
+    listed = store.listed()
+    if (overlap := evidence.overlap_of(store, "", listed)) is not None:
+        return f"{where}, {overlap}spillway init --adopt"
+    if listed:
         return (
             f"{where}, has objects ({listed[0]}): choose another --prefix, or, if nothing else "
             "writes there: spillway init --adopt"

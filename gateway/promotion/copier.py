@@ -15,8 +15,10 @@ from gateway.drain import metadata
 from gateway.drain.awaited import Awaited
 from gateway.errors import BucketError, ObjectRefused, StoreUnavailable
 from gateway.objectstore import keys
+from gateway.objectstore.conditions import ABSENT
 from gateway.objectstore.holds import HoldingStore
 from gateway.objectstore.objects import Head
+from gateway.ownership import foreign
 from gateway.promotion import origin
 from gateway.promotion.places import place_of
 from gateway.promotion.store import Member, Promotion
@@ -163,17 +165,14 @@ class Copier:
     def _is_there(self, of: Promotion, volume: str, member: Member, is_resumed: bool) -> bool:
         """Return whether this promotion put something at the key: a copy that got no answer.
 
-        Raises ObjectRefused if what is there is of another one: of a promotion that this database
+        Raises ForeignObject if what is there is of another one: of a promotion that this database
         does not know of, for example, because it is older."""
         key = _key(member)
-        there = self._store.head(key)
-        if there is None:
-            return False
-        if not origin.is_ours(there, of, volume, member.copy, is_resumed or key in self._tried):
-            raise ObjectRefused(
-                f"{key}: another object is there and stays: choose another name, or delete it"
-            )
-        return True
+
+        def is_ours(head: Head) -> bool:
+            return origin.is_ours(head, of, volume, member.copy, is_resumed or key in self._tried)
+
+        return foreign.look(self._store, key, is_ours, origin.REMEDY) != ABSENT
 
     def _copy(
         self,
@@ -197,7 +196,8 @@ class Copier:
         made = self._store.copied(key, head, wanted) if is_there else None
         if made is None:
             with self._awaited.request(key, self._late_seconds):
-                made = self._store.copy(source.key, key, head, wanted)
+                there = None if is_there else ABSENT
+                made = self._store.copy(source.key, key, head, wanted, there=there)
         self._awaited.ended(key)
         return Copied(made.etag, label(self._store, of, key, tags=tags))
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from gateway.db import statements as sql
 from gateway.db.compiled import Session
 from gateway.db.models import RESERVED_NAME
-from gateway.errors import ObjectRefused, StoreUnavailable, UserError
+from gateway.errors import StoreUnavailable, UserError
 from gateway.manifests import rows
 from gateway.manifests import statements as manifests
 from gateway.manifests.document import Member, Promoted, Subject, lines
@@ -23,6 +24,10 @@ from gateway.promotion.store import Promotion
 from gateway.promotion.work import Work
 from gateway.text import printable
 from gateway.types import Extent, Kind
+
+if TYPE_CHECKING:
+    # The import is for types only: awscrt takes time to import.
+    from gateway.objectstore.objects import Head
 
 log = logging.getLogger("checkpoints")
 
@@ -36,6 +41,7 @@ def put(work: Work, of: Promotion, is_resumed: bool) -> str | None:
     """
     # The import is here because awscrt takes time to import.
     from gateway.objectstore.body import Section
+    from gateway.ownership import foreign
     from gateway.promotion.copier import label
 
     key = manifest_key(work.settings.bucket.prefix, of.name)
@@ -44,13 +50,13 @@ def put(work: Work, of: Promotion, is_resumed: bool) -> str | None:
             file.writelines(text(session, of))
             volume = store.volume(session)
         file.flush()
-        there = work.manifests.head(key)
-        if there is not None and not origin.is_ours(there, of, volume, of.top, is_resumed):
-            raise ObjectRefused(
-                f"{key}: another object is there and stays: choose another name, or delete it"
-            )
+
+        def is_ours(head: Head) -> bool:
+            return origin.is_ours(head, of, volume, of.top, is_resumed)
+
         body = Section(file.fileno(), 0, file.tell())
-        stored = work.manifests.put(key, body, origin.described(of, volume, of.top))
+        described = origin.described(of, volume, of.top)
+        stored = foreign.put(work.manifests, key, body, described, is_ours, origin.REMEDY)
         label(work.store, of, key, tags=bool(of.is_tagged))
     return None if stored.is_doubtful else stored.head.etag
 

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 VERSION = 1
 """The content version of every copy."""
+REMEDY = "choose another name, or delete it"
+"""What a person can do about another's object at the key of a copy."""
 
 
 def described(of: Promotion, volume: str, ino: int) -> dict[str, str]:

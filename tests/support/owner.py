@@ -7,12 +7,16 @@ from contextlib import closing
 from gateway.db.engine import Database
 from gateway.objectstore.conditions import Conditions
 from gateway.ownership import claim
-from gateway.ownership.keeper import Ownership
-from gateway.settings import Settings
+from gateway.ownership.keeper import LOOK_SECONDS, Ownership
+from gateway.settings import BucketSettings, DrainSettings, Settings
 from tests.support.volumes import query
 
 OWNER = ".spillway/owner.json"
 """The key of the owner object below the prefix."""
+_LATE_SECONDS = BucketSettings(name="any").late_seconds
+SIGN_SECONDS = 2 * LOOK_SECONDS + _LATE_SECONDS + DrainSettings().retry_max_seconds
+"""The longest time for which a gateway that was not stopped sends nothing after a boot, with the
+default settings: it waits for a sign of a copy."""
 
 
 def own(settings: Settings, conditions: Conditions = Conditions.NONE) -> None:

@@ -49,6 +49,7 @@ DRAIN_BASE = {
         "lacking",
         "below",
         "awaited",
+        "toolarge",
         "context",
         "job",
         "messages",

@@ -88,7 +88,7 @@ OFFERED = {
     "POST /queue/retry": "queue retry",
     "GET /bucket": "status",
     "POST /bucket/test": "bucket test",
-    "POST /bucket/setup": "bucket setup --apply",
+    "POST /bucket/setup": "bucket setup --apply --adopt",
     "GET /jobs": "jobs list --state --kind",
     "GET /jobs/{id}": "jobs show",
     "POST /jobs/{id}/cancel": "jobs cancel",

@@ -158,6 +158,9 @@ def test_the_gateway_is_asked_about_its_bucket(run: Run) -> None:
     assert (far[0], near[0]) == (2, 2)
     assert near[2].removeprefix("spillway: ").strip() in far[2] and "no credentials" in far[2]
     assert "needs the role admin" in run("bucket", "setup", role="operator")[2]
+    taken = run("bucket", "setup", "--adopt")
+    assert taken[0] == 2 and "no credentials" in taken[2]
+    assert "run it there" in run("bucket", "test", "--adopt")[2]
     status, out, err = run("bucket", "test", role="operator")
     assert (status, err) == (1, "") and "no credentials" in out
 

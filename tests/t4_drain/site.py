@@ -21,6 +21,7 @@ from gateway import clock, config
 from gateway.db.models import RESERVED_NAME, ROOT_INO
 from gateway.errors import NotFound
 from gateway.objectstore.conditions import Conditions
+from gateway.objectstore.s3 import S3Store
 from gateway.types import ROOT_CRED, Attr, Sealed, SetAttr
 from tests.support.drain import Drain
 from tests.support.namespace import Namespace
@@ -289,9 +290,10 @@ class Site:
             drain.close()
 
     @contextmanager
-    def draining(self) -> Iterator[Drain]:
-        """Run the drain's own loop on a thread of this process."""
-        drain = Drain(self.settings)
+    def draining(self, store: S3Store | None = None) -> Iterator[Drain]:
+        """Run the drain's own loop on a thread of this process, with its own store if none is
+        given."""
+        drain = Drain(self.settings, store)
         thread = threading.Thread(target=drain.run)
         thread.start()
         try:

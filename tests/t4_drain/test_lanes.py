@@ -158,14 +158,15 @@ def test_a_part_gives_way_to_other_requests_for_a_time(
     assert sorted(order) == ["HEAD", "PART"]
 
 
-def test_a_part_is_signed_when_it_has_its_place(site: Site) -> None:
+@pytest.mark.parametrize(("operation", "send"), [("PART", "send_part"), ("HEAD", "look")])
+def test_a_request_is_signed_when_there_is_a_place(site: Site, operation: str, send: str) -> None:
     """A signature is taken for 15 minutes, and the parts before it may take longer."""
     one = OnePlace(site)
-    with meanwhile(one.send_part):
+    with meanwhile(getattr(one, send)):
         one.waits(1)
         began = int(time.time())
         until(lambda: time.time() >= began + 2, "a signature of before would be old")
         free_at = datetime.now(UTC).replace(microsecond=0)
         one.free()
-    (part,) = site.proxy.operations("PART")
-    assert datetime.strptime(part.headers["x-amz-date"] + "+0000", "%Y%m%dT%H%M%SZ%z") >= free_at
+    (sent,) = site.proxy.operations(operation)
+    assert datetime.strptime(sent.headers["x-amz-date"] + "+0000", "%Y%m%dT%H%M%SZ%z") >= free_at

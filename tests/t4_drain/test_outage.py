@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import StoreRefused
+from gateway.objectstore import client
 from gateway.objectstore.s3 import S3Store
 from tests.support.s3proxy import Act
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer, credentials
 from tests.support.volumes import make_settings
 from tests.support.waiting import until
 from tests.t4_drain.conftest import MakeSite
-from tests.t4_drain.site import Site
+from tests.t4_drain.site import PREFIX, Site
 
 
 def bucket_state(site: Site) -> str:
@@ -62,6 +64,40 @@ def test_wrong_credentials_are_shown_and_corrected_ones_are_taken(rclone_site: S
     assert output.count("is refused") == 1
     shown = output + (site.settings.run_dir / "drain.json").read_text()
     assert not any(secret in shown for secret in (wrong, SECRET_KEY, ACCESS_KEY))
+
+
+def test_a_renewed_session_token_is_taken_before_anything_is_refused(rclone_site: Site) -> None:
+    """What renews a token writes the file while the former token still works."""
+    site = rclone_site
+    store = S3Store(site.settings)
+    store.put(f"{PREFIX}/one", b"data", {})
+    site.set_credentials(credentials() + "aws_session_token = renewed==\n")
+    store.put(f"{PREFIX}/two", b"data", {})
+    store.head(f"{PREFIX}/two")
+    tokens = [r.headers.get("x-amz-security-token") for r in site.proxy.operations()]
+    assert tokens == [None, "renewed==", "renewed=="]
+    # A file that is half written is no reason to stop.
+    site.set_credentials("[default]\naws_access_key_id = half\n")
+    store.put(f"{PREFIX}/three", b"data", {})
+    site.set_credentials(credentials())
+    store.put(f"{PREFIX}/four", b"data", {})
+    tokens = [r.headers.get("x-amz-security-token") for r in site.proxy.operations("PUT")]
+    assert tokens == [None, "renewed==", "renewed==", None]
+
+
+def test_credentials_are_read_again_after_one_refusal(rclone_site: Site) -> None:
+    """The file looks unchanged: its time was kept, or the clock went back."""
+    site = rclone_site
+    path = site.settings.credentials_file
+    site.set_credentials(credentials(SECRET_KEY[::-1]))
+    before, stamp = path.stat(), client.stamp_of(site.settings)
+    store = S3Store(site.settings)
+    with pytest.raises(StoreRefused, match="refuses our credentials"):
+        store.put(f"{PREFIX}/f", b"data", {})
+    path.write_text(credentials())
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert client.stamp_of(site.settings) == stamp
+    store.put(f"{PREFIX}/f", b"data", {})
 
 
 def test_credentials_that_may_list_but_not_write_do_not_flap(rclone_site: Site) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,6 +30,7 @@ from tests.support.volumes import status_of
 from tests.support.waiting import until
 from tests.t4_drain.conftest import MakeSite
 from tests.t4_drain.site import PREFIX, Site
+from tests.t5_cli.site import spillway
 
 KEY = f"{PREFIX}/{OWNER}"
 CHANGES = ("PUT", "PART", "PART COPY", "COPY", "CREATE", "COMPLETE", "ABORT", "DELETE")
@@ -233,6 +235,28 @@ def test_a_copy_waits_and_the_original_goes_on(moto_site: Site, tmp_path: Path) 
     site.write("g", b"of the original")
     site.drain()
     assert site.objects() == {"f": b"of the original", "g": b"of the original"}
+
+
+def test_the_wait_for_a_sign_is_shown(moto_site: Site) -> None:
+    """A power cut looks like a copy: the same ids, another boot."""
+    site = moto_site
+    site.drain()
+    before = {**owner_of(site), "holder": "another boot 1 2"}
+    site.client.put_object(Bucket=site.bucket, Key=KEY, Body=json.dumps(before).encode())
+    site.write("f", b"data")
+    with site.process():
+        until(lambda: bool(site.report().get("bucket", {}).get("awaited")), "the wait")
+        facts = status_of(site.settings)
+        printed = spillway("status", "--config", site.settings.source).stdout
+        [said] = [line for line in printed.splitlines() if line.startswith("draining")]
+        assert "NOTHING IS SENT yet" in said
+        assert re.search(r"nothing is sent for another \d.*copy of this gateway.*by itself", said)
+        assert alarms.of(facts)[alarms.BUCKET_UNREACHABLE] == 1
+        assert alarms.of(facts)[alarms.BUCKET_TAKEN] == 0
+    assert site.objects() == {}
+    logged = [line for line in site.output.read_text().splitlines() if "for another" in line]
+    assert len(logged) == 1
+    assert "is unreachable" not in logged[0]
 
 
 def test_a_copy_takes_over_when_the_original_is_gone_for_good(

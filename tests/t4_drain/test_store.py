@@ -111,3 +111,30 @@ def test_an_older_version_is_found_behind_a_page_of_newer_ones(moto_site: Site) 
     place = Place(KEY, first["ETag"].strip('"'))
     assert Ranges(site.settings).other_version(place, 5) == first["VersionId"]
     assert Ranges(site.settings).other_version(place._replace(etag="none"), 5) is None
+
+
+def test_an_object_that_is_gone_is_named_in_our_words(moto_site: Site) -> None:
+    store = S3Store(moto_site.settings)
+    head = store.put("a", b"data", {}).head
+    moto_site.client.delete_object(Bucket=moto_site.bucket, Key="a")
+    with pytest.raises(ObjectRefused) as copied:
+        store.copy("a", "b", head, {})
+    ranges = Ranges(moto_site.settings)
+    with pytest.raises(ObjectRefused) as read, ranges.get(Place("a", head.etag), 0, 4):
+        pass
+    for error, what in ((copied, "the source of b"), (read, "a")):
+        said = str(error.value)
+        assert said.startswith(f"{what}: the bucket has no such object (NoSuchKey")
+        assert "bring it back" in said
+        assert "An error occurred" not in said
+    store.put("a", b"another", {})
+    said = "a: the bucket has another object"
+    with pytest.raises(ObjectRefused, match=said), ranges.get(Place("a", head.etag), 0, 4):
+        pass
+
+
+def test_a_refusal_has_the_words_of_the_store_and_none_of_botocore(moto_site: Site) -> None:
+    moto_site.proxy.inject(lambda r: r.operation == "PUT", Act.FAIL, 1, 400, "InvalidTag")
+    with pytest.raises(ObjectRefused) as refused:
+        S3Store(moto_site.settings).put("a", b"data", {})
+    assert str(refused.value) == "a: the store refuses put_object: InvalidTag: injected"

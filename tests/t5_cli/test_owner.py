@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
 
 KEYS = {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
-OWNER = "p/.spillway/owner.json"
+OWN = ".spillway/owner.json"
+OWNER = f"p/{OWN}"
 _numbers = itertools.count(1)
 
 
@@ -137,6 +138,35 @@ def test_a_prefix_with_objects_is_refused(store: Store) -> None:
     assert store.keys() == {"p/theirs"}
     assert store.init("one", "--adopt").returncode == 0
     assert store.keys() == {"p/theirs", OWNER}
+
+
+@pytest.mark.parametrize("inner", ["p/q", "p/q/r"])
+@pytest.mark.parametrize("outer", ["p", ""])
+def test_a_prefix_inside_of_that_of_another_gateway_is_refused(
+    store: Store, outer: str, inner: str
+) -> None:
+    assert store.init("one", prefix=outer).returncode == 0
+    before = store.keys()
+    refused = store.init("two", prefix=inner)
+    assert_refused(refused, f"is inside of the prefix {outer!r}", "beside it", "--adopt")
+    assert store.keys() == before
+    assert not store.config("two").exists()
+    # Its owner is gone for good, a person says.
+    assert store.init("two", "--adopt", prefix=inner).returncode == 0
+    # From then on the inner one is there, and the outer one is not claimed again without a word.
+    store.client.delete_object(Bucket=store.bucket, Key=f"{outer}/{OWN}".lstrip("/"))
+    refused = store.init("three", prefix=outer)
+    assert_refused(refused, f"contains the prefix {inner!r}", "--adopt")
+
+
+def test_an_inner_prefix_of_the_same_gateway_is_no_other_one(store: Store) -> None:
+    assert store.init("one").returncode == 0
+    settings = store.settings("one")
+    settings.source.write_text(settings.source.read_text().replace('"p"', '"p/q"'))
+    assert store.settings("one").bucket.prefix == "p/q"
+    done = spillway("adopt", "bucket", "--config", settings.source)
+    assert done.returncode == 0, done.stderr
+    assert store.keys() >= {f"p/q/{OWN}"}
 
 
 @pytest.mark.parametrize("verb", ["setup", "test"])

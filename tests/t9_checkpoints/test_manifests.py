@@ -247,6 +247,51 @@ def test_a_checkpoint_that_changes_during_the_request_has_no_manifest(
     assert set(listed(server)) == ({"job/1.json"} if how == "chmod" else set())
 
 
+def volume_of(world: World) -> str:
+    return bytes(query(world.settings, "SELECT fs_id FROM volume")[0][0]).hex()
+
+
+def put_there(world: World, server: RcloneServer, volume: str | None) -> None:
+    """Put another object to the key of a manifest. Parameters: volume, whose it says that it is."""
+    metadata = {} if volume is None else {"volume": volume, "ino": "1"}
+    key = f"{PREFIX}/.spillway/checkpoints/job/1.json"
+    text = b'{"members": [1, 2]}'
+    server.client().put_object(Bucket=BUCKET, Key=key, Body=text, Metadata=metadata)
+
+
+@pytest.mark.parametrize("volume", [None, "0" * 32])
+def test_an_object_of_others_at_the_key_of_a_manifest_stays(
+    world: World,
+    follower: Follower,
+    duty: Manifests,
+    database: Database,
+    server: RcloneServer,
+    caplog: pytest.LogCaptureFixture,
+    volume: str | None,
+) -> None:
+    put_there(world, server, volume)
+    save(world, "job/step-1", "job/step-2")
+    assert turned(follower, duty, server) == {"job/1.json", "job/2.json"}
+    assert listed(server)["job/1.json"]["members"] == [1, 2]
+    assert "job/1.json: an object that this gateway did not put there" in caplog.text
+    # No later turn takes it for a manifest of its own.
+    for _ in range(2):
+        Manifests(world.settings, database, threading.Event()).turn()
+    delete(world, "job/step-1")
+    assert turned(follower, duty, server) == {"job/1.json", "job/2.json"}
+    assert listed(server)["job/1.json"]["members"] == [1, 2]
+
+
+def test_a_manifest_of_an_earlier_time_of_this_namespace_is_replaced(
+    world: World, follower: Follower, duty: Manifests, server: RcloneServer
+) -> None:
+    """The database was restored, and does not know of it."""
+    put_there(world, server, volume_of(world))
+    save(world, "job/step-1")
+    assert turned(follower, duty, server) == {"job/1.json"}
+    assert "path" in listed(server)["job/1.json"]["members"][0]
+
+
 def test_a_request_that_was_given_up_is_looked_at(
     world: World,
     follower: Follower,
@@ -269,8 +314,7 @@ def test_a_request_that_was_given_up_is_looked_at(
     duty.turn()
     assert set(listed(server)) == {"job/1.json"}
     # The late request brings an older manifest.
-    key = f"{PREFIX}/.spillway/checkpoints/job/1.json"
-    server.client().put_object(Bucket=BUCKET, Key=key, Body=b'{"members": [1, 2]}')
+    put_there(world, server, volume_of(world))
     query(world.settings, "UPDATE manifest SET look_ns = 1")
     duty.turn()
     assert len(listed(server)["job/1.json"]["members"]) == 2

@@ -370,7 +370,7 @@ def test_another_object_at_the_key_stays(site: Promoting) -> None:
     site.ask("job/step-5", "best")
     promoter = site.promoter()
     site.settle(promoter)
-    assert "another object is there" in site.failed("best")
+    assert "an object that this gateway did not put there" in site.failed("best")
     site.demote("best")
     site.settle(promoter)
     site.drain()

@@ -137,7 +137,7 @@ def test_a_name_or_a_manifest_that_is_taken_ends_no_copy(site: Promoting) -> Non
     remove_original(site, data)
     foreign = {"volume": "another", "ino": "7"}
     site.client.put_object(Bucket=site.bucket, Key=MANIFEST, Body=b"{}", Metadata=foreign)
-    wait_for(site, "another object is there")
+    wait_for(site, "an object that this gateway did not put there")
     site.client.delete_object(Bucket=site.bucket, Key=MANIFEST)
     site.namespace.mkdir(GATEWAY_CRED, PROMOTED_INO, b"best", SetAttr(mode=0o755))
     wait_for(site, "something has its name in .spillway/promoted")

@@ -140,12 +140,13 @@ def _tortured(
     return killer.kills
 
 
-def drain_error(gateway: verify.Commands) -> str:
-    """Return why the drain does not converge, or an empty text if it has and nothing is queued."""
+def drain_error(gateway: verify.Commands, seconds: float = DRAIN_SECONDS) -> str:
+    """Return why the drain does not converge in some time, or an empty text if it has and nothing
+    is queued."""
     done = gateway.spillway(
-        *("drain", "--wait", "--json", "--timeout", str(DRAIN_SECONDS)),
+        *("drain", "--wait", "--json", "--timeout", str(seconds)),
         check=False,
-        timeout_seconds=DRAIN_SECONDS + 60.0,
+        timeout_seconds=seconds + 60.0,
     )
     if done.returncode != 0:
         return f"the drain did not converge: {done.stdout}{done.stderr}"

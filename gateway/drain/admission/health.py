@@ -27,7 +27,7 @@ from typing import Any
 from gateway import clock
 from gateway.backoff import DOUBLINGS_MAX, jittered_seconds
 from gateway.drain.job import Work
-from gateway.errors import OtherOwner, StoreRefused
+from gateway.errors import OtherOwner, SignAwaited, StoreRefused
 
 log = logging.getLogger("drain")
 
@@ -73,6 +73,7 @@ class Health:
         refused."""
         self._trying: Work | None = None
         self._is_taken = False
+        self._is_awaited = False
         self.state = BucketState.UNKNOWN
         self.error: str | None = None
 
@@ -159,6 +160,7 @@ class Health:
         with self._lock:
             self.error = str(exc)
             self._is_taken = isinstance(exc, OtherOwner)
+            self._is_awaited = isinstance(exc, SignAwaited)
             refused = isinstance(exc, StoreRefused)
             if kind is None:
                 self._refused.clear()
@@ -181,6 +183,8 @@ class Health:
                 "error": self.error,
                 # Whether another gateway has the bucket, or it is not known whose it is.
                 "taken": self._is_taken,
+                # Whether a copy of this gateway may still run, and is waited for a sign.
+                "awaited": self._is_awaited,
                 "refused": sorted(kind.value for kind in self._refused),
                 "since_ns": self._since_ns,
             }
@@ -189,7 +193,8 @@ class Health:
         before = self.state.shown
         self.state = state
         if state == BucketState.REACHABLE:
-            self._tries, self._retry_at, self.error, self._is_taken = 0, 0.0, None, False
+            self._tries, self._retry_at, self.error = 0, 0.0, None
+            self._is_taken = self._is_awaited = False
             self._refused.clear()
         after = state.shown
         if after == before:
@@ -198,5 +203,7 @@ class Health:
         if state == BucketState.REACHABLE:
             again = "" if before == BucketState.UNKNOWN.shown else " again"
             log.info("bucket %s is reachable%s", self._bucket, again)
+        elif self._is_awaited:
+            log.warning("%s", self.error)
         else:
             log.error("bucket %s is %s: %s", self._bucket, after, self.error)

@@ -39,7 +39,7 @@ from gateway.drain.paths import file_of, object_at
 from gateway.drain.rows import File, Intent, Object
 from gateway.drain.send import blockrows
 from gateway.objectstore.crc64 import BlockDigests
-from gateway.objectstore.objects import PART_BYTES, Head
+from gateway.objectstore.objects import PART_BYTES, Begun, Head
 
 log = logging.getLogger("drain")
 
@@ -169,6 +169,35 @@ def can_resume(view: View, intent: Intent) -> bool:
     )
 
 
+def is_of_copy(standing: Standing) -> bool:
+    """Return whether the intent of a file is that of a copy in parts, of the object that it has."""
+    begun, stored, file = standing.intent, standing.stored, standing.file
+    return (
+        begun is not None
+        and begun.upload_id is not None
+        and begun.part_bytes is not None
+        and stored is not None
+        and not file.is_dirty
+        and begun.key != stored.key
+        and begun.content_version == stored.content_version
+        and begun.generation in (0, file.generation)
+    )
+
+
+def can_resume_copy(view: View, intent: Intent) -> bool:
+    """Return whether an intent is that of a copy in parts whose object still has to move: the next
+    move resumes it, or ends it."""
+    found = standings(view, [(intent.ino, intent.key)]).get(intent.ino)
+    return (
+        found is not None
+        and found.intent == intent
+        and is_of_copy(found)
+        and not found.file.write_open
+        and found.stored is not None
+        and view.paths.key_of(intent.ino) != found.stored.key
+    )
+
+
 def intend(
     view: View, wanted: Sequence[tuple[File, str]], snapshot_ns: int | None = None
 ) -> dict[int, Started]:
@@ -235,6 +264,26 @@ def record_parts(view: View, started: Started, upload_id: str, part_bytes: int) 
     ino = started.file.ino
     resumable = part_bytes if started.snapshot_ns is None else None
     view.session.run(own.UPLOAD_ID, the_ino=ino, new_id=upload_id, new_part_bytes=resumable)
+
+
+def record_copy(view: View, standing: Standing, key: str, begun: Begun) -> None:
+    """Record the multipart upload of a copy in parts, in place of any other intent of the file."""
+    file, stored = standing.file, standing.stored
+    assert stored is not None, "an object is copied"
+    row = (file.ino, stored.content_version, key, clock.now_ns(), file.generation)
+    forget_copies(view, [file.ino])
+    view.session.run(own.UPLOAD_INSERT, uploads=rows_of([row]))
+    view.session.run(
+        own.UPLOAD_ID,
+        the_ino=file.ino,
+        new_id=begun.upload_id,
+        new_part_bytes=begun.part_bytes,
+    )
+
+
+def forget_copies(view: View, inos: Iterable[int]) -> None:
+    """Delete the intents of copies in parts that have become objects, or were aborted."""
+    view.session.run(own.UPLOAD_DELETE, inos=rows_of([(ino,) for ino in inos]))
 
 
 def forget(view: View, uploads: Iterable[Started]) -> None:

@@ -1,12 +1,13 @@
 """Sends nothing over an object that this gateway did not put there.
 
 A key at which no object of the file is recorded may have one all the same: what a deleted file left
-there, what an earlier try put there whose answer was lost, or what another program put there. The
-metadata tells them apart. Where the store heeds conditions it decides by itself whether nothing, or
-exactly the object that was looked at, is replaced. Elsewhere the key is looked at right before.
+there, what an earlier try put there whose answer was lost, or what another program put there
+(``gateway.ownership.foreign``).
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 from gateway.db.compiled import rows_of
 from gateway.drain import statements as own
@@ -14,15 +15,12 @@ from gateway.drain.context import Context
 from gateway.drain.metadata import origin_of
 from gateway.drain.send import intent
 from gateway.drain.send.intent import Started
-from gateway.errors import ObjectRefused, Occupied
-from gateway.objectstore.body import digest
-from gateway.objectstore.checksums import Kind
+from gateway.errors import Occupied
 from gateway.objectstore.conditions import ABSENT
 from gateway.objectstore.objects import Head, Stored
+from gateway.ownership import foreign
 
-
-class ForeignObject(ObjectRefused):
-    """Another program's object has the key of a file. It stays, and the file waits."""
+REMEDY = "move it away, or rename the file"
 
 
 def expected(started: Started) -> str | None:
@@ -48,17 +46,17 @@ def look(context: Context, started: Started, body: bytes | None = None) -> str:
 
     Parameters: body, of the file, if it is in memory.
     """
-    head = context.store.head(started.key)
-    if head is None:
-        return ABSENT
-    if body is not None and head.etag == digest(body, {Kind.MD5}).md5.hex():
-        return head.etag  # the same bytes: nothing of another is lost
-    require_ours(context, started.key, head)
-    return head.etag
+    is_ours = partial(_is_ours, context, started.key)
+    return foreign.look(context.store, started.key, is_ours, REMEDY, body)
 
 
 def require_ours(context: Context, key: str, head: Head) -> None:
-    """Raise ForeignObject unless an object is known to be this namespace's.
+    """Raise ForeignObject unless an object is known to be this namespace's."""
+    foreign.require_ours(key, head, partial(_is_ours, context, key), REMEDY)
+
+
+def _is_ours(context: Context, key: str, head: Head) -> bool:
+    """Return whether an object is known to be this namespace's.
 
     Servers that keep no metadata tell nothing: then the ETag of what was recorded there decides.
     An object of an earlier Spillway has no volume. This prefix is this gateway's, and so is it.
@@ -66,11 +64,6 @@ def require_ours(context: Context, key: str, head: Head) -> None:
     origin = origin_of(head.metadata)
     with context.reading() as view:
         if origin.volume == view.volume or (origin.volume is None and origin.ino is not None):
-            return
+            return True
         recorded = view.session.all(own.TOMBSTONES_AT, keys=rows_of([(key,)]))
-    if origin.volume is None and any(head.etag == row[3] for row in recorded):
-        return
-    raise ForeignObject(
-        f"{key}: an object that this gateway did not put there has the key, and stays: move it "
-        "away, or rename the file"
-    )
+    return origin.volume is None and any(head.etag == row[3] for row in recorded)

@@ -10,9 +10,7 @@ block of 1 MiB of memory, whatever the size of the parts.
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Collection
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Collection
 from contextlib import nullcontext
 from typing import BinaryIO
 
@@ -30,8 +28,10 @@ from gateway.errors import (
 )
 from gateway.objectstore.body import Section, digest
 from gateway.objectstore.checksums import Kind, sum_of
+from gateway.objectstore.inflight import in_flight
 from gateway.objectstore.objects import Head, ListedPart, Part, part_bytes_of
 from gateway.objectstore.pace import always, patiently
+from gateway.ownership.foreign import ForeignObject
 
 log = logging.getLogger("drain")
 
@@ -91,7 +91,8 @@ def _send_parts(
     context.on_progress(key, 0, file.size)
     completing = False
     try:
-        parts = _in_flight(count, context.settings.drain.part_concurrency, send_one, go_on)
+        concurrency = context.settings.drain.part_concurrency
+        parts = in_flight(range(1, count + 1), concurrency, send_one, go_on)
         if parts is not None:
             # After all bytes were read, the last go_on() was the check that lets the object become
             # visible.
@@ -125,7 +126,7 @@ def _require_free(context: Context, started: Started) -> None:
     """Raise ForeignObject if another program's object has the key, before any part is sent."""
     try:
         occupied.look(context, started)
-    except occupied.ForeignObject:
+    except ForeignObject:
         if started.resumed is None:
             with context.writing() as view:
                 intent.forget(view, [started])
@@ -215,24 +216,3 @@ def _begin(
     with context.writing() as view:
         intent.record_parts(view, started, upload_id, part_bytes)
     return upload_id, part_bytes, {}
-
-
-def _in_flight(
-    count: int,
-    concurrency: int,
-    send_one: Callable[[int], Part],
-    go_on: Callable[[Part], bool],
-) -> list[Part] | None:
-    """Send parts 1 to count in order, so many at a time. Returns None if told to stop."""
-    parts: list[Part] = []
-    sending: deque[Future[Part]] = deque()
-    with ThreadPoolExecutor(min(count, concurrency), thread_name_prefix="drain-part") as pool:
-        for number in range(1, count + 1):
-            sending.append(pool.submit(send_one, number))
-            if len(sending) < concurrency and number < count:
-                continue
-            while sending and (number == count or len(sending) >= concurrency):
-                parts.append(sending.popleft().result())
-                if not go_on(parts[-1]):
-                    return None
-    return parts

@@ -32,6 +32,7 @@ from gateway.errors import (
 )
 from gateway.objectstore.body import digest
 from gateway.objectstore.objects import MIB, Stored
+from gateway.ownership.foreign import ForeignObject
 
 log = logging.getLogger("drain")
 
@@ -65,6 +66,13 @@ def send(
     Parameters: data, the bytes; snapshot_ns, the moment that they show, for a file that stays open.
     Raises: DataFileError, BucketError; the intent stays.
     """
+    with context.oversize.sending(key, planned.size):
+        return _send(context, planned, key, data, snapshot_ns)
+
+
+def _send(
+    context: Context, planned: File, key: str, data: BinaryIO, snapshot_ns: int | None
+) -> Outcome:
     context.on_progress(key, 0, planned.size)
     expected = checksum.of_seal(context, [planned]).get(planned.ino)
     whole = checksum.is_whole(context.settings.drain, planned.size)
@@ -102,7 +110,7 @@ def _put(context: Context, started: Started, body: bytes) -> Stored:
             return Stored(head, digests)
     try:
         return occupied.put(context, started, body)
-    except (StoreBusy, occupied.ForeignObject):
+    except (StoreBusy, ForeignObject):
         with context.writing() as view:
             intent.forget(view, [started])
         raise
@@ -143,7 +151,7 @@ def upload_many(context: Context, planned: Sequence[tuple[File, str]]) -> list[O
             results[index] = Outcome.DONE
         elif answer is not None:
             results[index] = answer
-        if answer is None or isinstance(answer, (StoreBusy, occupied.ForeignObject)):
+        if answer is None or isinstance(answer, (StoreBusy, ForeignObject)):
             # Its row would raise a doubt about a request that cannot be carried out.
             unsent.append(one)
     if sent or unsent:

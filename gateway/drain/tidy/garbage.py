@@ -20,7 +20,7 @@ from gateway.drain.job import Outcome
 from gateway.drain.metadata import origin_of
 from gateway.drain.paths import file_of, intent_of, object_at, object_of, objects_at
 from gateway.drain.rows import File, Intent, Object
-from gateway.drain.send.intent import can_resume
+from gateway.drain.send.intent import can_resume, can_resume_copy
 from gateway.errors import BucketError, Deferred, ObjectRefused, StoreBusy, StoreUnavailable
 from gateway.objectstore.objects import Head, PendingUpload
 
@@ -237,12 +237,14 @@ def is_settled(view: View, intent: Intent) -> bool:
     replaces its intent."""
     if can_resume(view, intent):
         return True
+    if intent.upload_id is not None:
+        return can_resume_copy(view, intent)
     file = file_of(view.session, intent.ino)
-    return intent.upload_id is None and file is not None and file.is_dirty
+    return file is not None and file.is_dirty
 
 
 def settle(context: Context, intent: Intent) -> Outcome:
-    """Clean up after an upload that was interrupted.
+    """Clean up after an upload, or a copy in parts, that was interrupted.
 
     While its file exists and is dirty, the row stays and keeps naming what may be at the key. The
     next try takes the row over. Deleting at once could delete the last copy of a file whose local

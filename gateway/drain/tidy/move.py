@@ -9,7 +9,10 @@ copy is never lost:
 1. A ``tombstone`` of the target is durable before anything is copied. If the drain is killed in the
    middle, half a move leaves garbage with a tombstone, not an object without a row.
 2. The source must be what its ``object`` row says, or nothing is copied.
-3. One transaction makes the ``object`` row name the copy, takes the target's ``tombstone`` back
+3. A large object is copied in parts. Its intent names the upload of the copy, so that the next
+   try, also after a kill, copies only the parts that are missing. If the file need not move any
+   more, the upload is aborted (``garbage.settle``).
+4. One transaction makes the ``object`` row name the copy, takes the target's ``tombstone`` back
    and adds one for the source. Until then the source is the object.
 
 An object may be impossible to move (it vanished, a person replaced it, the store does not return
@@ -41,7 +44,7 @@ from gateway.drain.metadata import with_rest
 from gateway.drain.paths import file_of, intent_of, object_at, objects_above
 from gateway.drain.rows import File, Object
 from gateway.drain.send import checksum, intent, source
-from gateway.drain.send.occupied import ForeignObject, require_ours
+from gateway.drain.send.occupied import require_ours
 from gateway.errors import (
     BucketError,
     DataFileError,
@@ -52,8 +55,9 @@ from gateway.errors import (
 )
 from gateway.objectstore import keys
 from gateway.objectstore.conditions import ABSENT
-from gateway.objectstore.objects import MIB, Head
+from gateway.objectstore.objects import MIB, Begun, Head
 from gateway.objectstore.ranges import is_archived
+from gateway.ownership.foreign import ForeignObject
 
 log = logging.getLogger("drain")
 
@@ -94,6 +98,11 @@ class _Begun(NamedTuple):
         """The object that moves."""
         assert self.standing.stored is not None
         return self.standing.stored
+
+    @property
+    def is_in_parts(self) -> bool:
+        """Whether an earlier try has begun to copy the object in parts, to this key or another."""
+        return intent.is_of_copy(self.standing)
 
     def tombstone(self, key: str, etag: str | None = None) -> sql.Tombstone:
         """Return the permission to delete what the inode has at a key."""
@@ -140,6 +149,10 @@ def _begin(context: Context, view: View, planned: Sequence[Move]) -> dict[int, _
         standing = found.get(one.ino)
         if standing is None or not _is_right(context, view, standing, one):
             continue
+        is_other = standing.intent is not None and not intent.is_of_copy(standing)
+        if is_other and one.size > context.store.copy_max_bytes:
+            # The intent of the copy would take the place of an upload's, which is settled first.
+            continue
         if standing.may_change:
             # What was requested may reach the store after the copy.
             view.doubt_later(one.target, one.ino)
@@ -156,6 +169,7 @@ def _end(view: View, copies: Sequence[tuple[_Begun, Head]]) -> set[int]:
     ended = [one for one, _head in copies if one.move.ino in moved]
     targets = [(one.move.target,) for one in ended]
     view.session.run(own.TOMBSTONES_DROP, keys=rows_of(targets))
+    intent.forget_copies(view, [one.move.ino for one in ended if one.is_in_parts])
     view.note(moved, STORED)
     view.add_tombstones([one.tombstone(one.move.source, one.stored.etag) for one in ended])
     view.paths.read_names(moved)
@@ -179,7 +193,42 @@ def _result(run: Callable[[], T]) -> T | Exception:
         return exc
 
 
-def _copy(context: Context, begun: _Begun) -> Head:
+class _PartCopy:
+    """The copy in parts of a move. The intent of the file remembers it."""
+
+    def __init__(self, context: Context, of: _Begun) -> None:
+        self._context, self._of = context, of
+
+    def begun(self) -> Begun | None:
+        prior = self._of.standing.intent
+        if not self._of.is_in_parts or prior is None or prior.key != self._of.move.target:
+            return None
+        assert prior.upload_id is not None and prior.part_bytes is not None
+        return Begun(prior.upload_id, prior.part_bytes)
+
+    def record(self, begun: Begun) -> None:
+        prior = self._of.standing.intent
+        if self._of.is_in_parts and prior is not None and prior.upload_id is not None:
+            # It goes to a key that the object need not have any more.
+            self._context.store.abort(prior.key, prior.upload_id)
+        with self._context.writing() as view:
+            intent.record_copy(view, self._of.standing, self._of.move.target, begun)
+
+    def ended(self) -> None:
+        with self._context.writing() as view:
+            intent.forget_copies(view, [self._of.move.ino])
+
+    def is_wanted(self) -> bool:
+        if self._context.stop.is_set():
+            return False
+        with self._context.reading() as view:
+            now = _standing(view, self._of.move)
+            return now is not None and _is_right(self._context, view, now, self._of.move)
+
+
+def _copy(context: Context, begun: _Begun) -> Head | None:
+    """Return the copy, or None if it is not wanted any more, or is resumed by the next drain.
+    Raises BucketError."""
     ino, old_key, target, _size = begun.move
     stored = begun.stored
     head = context.store.head(old_key, with_sum=True)
@@ -195,10 +244,13 @@ def _copy(context: Context, begun: _Begun) -> Head:
         require_ours(context, target, there)
     expected, kept_as = ABSENT if there is None else None, stored.storage_class
     try:
-        with context.lasting(target):
-            return context.store.copy(old_key, target, head, metadata, kept_as, expected)
+        with context.lasting(target), context.oversize.sending((old_key, target), head.size):
+            in_parts = _PartCopy(context, begun)
+            return context.store.copy(old_key, target, head, metadata, kept_as, expected, in_parts)
+    except Deferred:
+        return None
     except StoreUnavailable:
-        # A copy in parts may have left some parts.
+        # The upload of a copy in parts may have begun, and no row has its id.
         context.note_doubts((ino, target))
         raise
 
