@@ -124,25 +124,31 @@ def principal_of(gateway: Gateway, request: Request, call: Call, csrf: str | Non
 
     Parameters: csrf, the CSRF token that came with the request.
     """
-    secret = request.cookies[COOKIE]
-    with gateway.store.reading() as session:
-        found = tokens.of_session(session, _id_of(secret))
-    if found is None or found[1] <= clock.now_ns():
-        raise _ended()
-    try:
-        principal = gateway.verifier.principal(found[0])
-    except Refused:
-        raise _ended() from None
+    principal = reader_of(gateway, request)
+    if principal is None:
+        raise Problem(401, "the session has ended: log in again", {"WWW-Authenticate": "Bearer"})
     sent = (csrf or "").encode()
-    if call.is_unsafe and not hmac.compare_digest(csrf_from(secret).encode(), sent):
+    if call.is_unsafe and not hmac.compare_digest(csrf_of(request).encode(), sent):
         call.principal = principal
         detail = f"{CSRF_HEADER} is missing or wrong: load the page again"
         raise refusal(gateway, call, 403, detail)
     return principal
 
 
-def _ended() -> Problem:
-    return Problem(401, "the session has ended: log in again", {"WWW-Authenticate": "Bearer"})
+def reader_of(gateway: Gateway, request: Request) -> Principal | None:
+    """Return whose session a request has, or None if it has none that is valid. It may read: an
+    order also needs the CSRF token (``principal_of``). Raises TryAgain."""
+    secret = request.cookies.get(COOKIE)
+    if not secret:
+        return None
+    with gateway.store.reading() as session:
+        found = tokens.of_session(session, _id_of(secret))
+    if found is None or found[1] <= clock.now_ns():
+        return None
+    try:
+        return gateway.verifier.principal(found[0])
+    except Refused:
+        return None
 
 
 def _id_of(secret: str) -> str:

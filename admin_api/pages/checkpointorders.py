@@ -12,7 +12,7 @@ from admin_api.access.roles import Admin, Operator
 from admin_api.calls import Call, Recorded
 from admin_api.gateway import Gateway, Governed
 from admin_api.jobs.runner import Runner, Working
-from admin_api.pages.checkpoints import found_in
+from admin_api.pages.checkpoints import found_in, why_kept
 from admin_api.pages.files import ORDERS
 from admin_api.pages.flash import after, begun
 from admin_api.pages.render import page
@@ -58,12 +58,8 @@ def unpin(
 @router.get("/delete")
 def ask_to_delete(request: Request, gateway: Governed, who: Admin, ino: Ino) -> HTMLResponse:
     """Show what a deletion does, and which law of retention it would break."""
-    one, kept, is_possible = _one(gateway, ino), None, True
-    try:
-        deletion.check(gateway.settings, gateway.database, ino, insists=False)
-    except NotPossible as exc:
-        kept = str(exc).removesuffix(deletion.INSIST)
-        is_possible = _may_insist(gateway, ino)
+    one, kept = _one(gateway, ino), why_kept(gateway, ino)
+    is_possible = kept is None or _may_insist(gateway, ino)
     with gateway.database.reading() as session:
         copies = checkpoints.promotions(session, ino)
     return page(

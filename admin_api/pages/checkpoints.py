@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from admin_api.access.principal import Role
 from admin_api.access.roles import Viewer
 from admin_api.figures import Figured
 from admin_api.gateway import Gateway, Governed
@@ -19,9 +20,10 @@ from admin_api.problems import Problem
 from admin_api.shapes import Ino
 from gateway.checkpoints.risk import measure
 from gateway.checkpoints.shown import CATALOGUED, EXPIRED
-from gateway.control import checkpoints, pins, retention, runs
+from gateway.control import checkpoints, deletion, pins, retention, runs
 from gateway.control.checkpoints import Sort, Wanted
 from gateway.db.compiled import Session
+from gateway.errors import GatewayError, NotPossible
 from gateway.escapes import bytes_of, text_of
 from gateway.namespace import pins as pinned
 
@@ -33,6 +35,8 @@ DOTS = 40
 NEWEST = 4
 """Those of them that are listed."""
 ROWS = 50
+MEMBERS_SHOWN = 100
+"""The files of a checkpoint that its page lists."""
 
 
 @router.get("")
@@ -170,8 +174,37 @@ def one(request: Request, gateway: Governed, who: Viewer, ino: Ino) -> HTMLRespo
         copies = checkpoints.promotions(session, ino)
         pin = pins.of(gateway.settings, session, ino, text_of)
     place = checkpoints.place(gateway.settings, bytes_of(found["path"]))
+    members = checkpoints.members(
+        gateway.settings, gateway.database, ino, MEMBERS_SHOWN + 1, text_of
+    )
     facts: dict[str, Any] = {"one": found, "pin": pin, "is_held": is_held, "copies": copies}
-    return page(request, "checkpoint.html", who, **facts, place=place, here="checkpoints")
+    return page(
+        request,
+        "checkpoint.html",
+        who,
+        **facts,
+        place=place,
+        members=members[:MEMBERS_SHOWN],
+        more_members=len(members) > MEMBERS_SHOWN,
+        is_kept=who.role >= Role.ADMIN and _is_kept(gateway, ino),
+        here="checkpoints",
+    )
+
+
+def _is_kept(gateway: Gateway, ino: int) -> bool:
+    try:
+        return why_kept(gateway, ino) is not None
+    except (GatewayError, OSError):
+        return True  # it can be shown, and the page that asks says what is wrong
+
+
+def why_kept(gateway: Gateway, ino: int) -> str | None:
+    """Return why a person may not delete a checkpoint without insisting, or None."""
+    try:
+        deletion.check(gateway.settings, gateway.database, ino, insists=False)
+    except NotPossible as exc:
+        return str(exc).removesuffix(deletion.INSIST)
+    return None
 
 
 @router.get("/{ino}/fate")

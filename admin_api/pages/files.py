@@ -22,9 +22,11 @@ from admin_api.paging import cursor_of_name, name_of
 from admin_api.paths import encoded, path_of
 from admin_api.problems import Problem
 from gateway.control import files, paths
+from gateway.db.compiled import Session
 from gateway.escapes import text_of
 from gateway.namespace.browse import Browser, Entry
 from gateway.settings import Settings
+from gateway.types import Kind
 
 router = APIRouter(prefix="/files")
 ROWS = 250
@@ -56,7 +58,8 @@ def show(
             below = b"/".join(names)
             with gateway.database.reading() as session:
                 facts = files.of(settings, session, browser, place, below, text_of)
-        inside = [_child(browser, here, one) for one in found[:ROWS]]
+        with gateway.database.reading() as session:
+            inside = [_child(browser, session, here, one) for one in found[:ROWS]]
     is_whole = cursor is None and len(found) <= ROWS
     return page(
         request,
@@ -86,9 +89,12 @@ def order(
     return begun(call, row, f"{text}: {path}")
 
 
-def _child(browser: Browser, above: str, entry: Entry) -> dict[str, Any]:
+def _child(browser: Browser, session: Session, above: str, entry: Entry) -> dict[str, Any]:
     name = text_of(entry.name)
-    return {**paths.facts(browser, f"{above}/{name}", entry, text_of), "name": name}
+    found = {**paths.facts(browser, f"{above}/{name}", entry, text_of), "name": name}
+    if entry.attr.kind == Kind.REGULAR and not entry.attr.reserved:
+        found["in_bucket"] = files.in_bucket(session, entry.attr.ino)
+    return found
 
 
 def _order(one: dict[str, Any]) -> tuple[bool, list[tuple[int, str]]]:

@@ -127,7 +127,7 @@ def _environment() -> Environment:
         "percent": lambda share: f"{100 * share:.0f} %",
         "when": _when,
         "iso": _iso,
-        "capitalize_first": lambda text: text[:1].upper() + text[1:],
+        "capitalize_first": _sentence,
         "meaning": MEANING.__getitem__,
         "name": lambda path: path.rpartition("/")[2] or path,
         "above": lambda path: path.rpartition("/")[0] or "/",
@@ -135,6 +135,13 @@ def _environment() -> Environment:
     }
     made.globals |= {"static": static, "zone": _zone, "place": _place}
     return made
+
+
+def _sentence(text: str) -> str:
+    """Begin a message as a sentence. What begins with a name, a path or a key of a setting keeps
+    it as it is."""
+    first = text.partition(" ")[0]
+    return text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text
 
 
 def _visible(value: Any) -> Any:

@@ -50,7 +50,7 @@ def _shown(name: str, one: Mapping[str, Any]) -> dict[str, Any]:
 
 def _text(value: Any) -> str:
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return "true" if value else "false"
     if isinstance(value, list):
         return ", ".join(map(_text, value)) or "none"
     if isinstance(value, Mapping):

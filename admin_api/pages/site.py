@@ -13,10 +13,13 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import RedirectResponse
 from fastapi.staticfiles import StaticFiles
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 
 from admin_api import problems
+from admin_api.access import sessions
+from admin_api.access.principal import Principal
 from admin_api.pages import (
     audit,
     checkpointorders,
@@ -96,22 +99,22 @@ class _Static(StaticFiles):
 
 def _answer_errors(site: FastAPI) -> None:
     async def ours(request: Request, exc: Exception) -> Response:
-        return _page_of(request, exc if isinstance(exc, Problem) else problems.of(exc))
+        return await _page_of(request, exc if isinstance(exc, Problem) else problems.of(exc))
 
     async def http(request: Request, exc: Exception) -> Response:
         assert isinstance(exc, HTTPException)
         detail = "there is no such page: see the navigation" if exc.status_code == 404 else ""
-        return _page_of(request, Problem(exc.status_code, detail or str(exc.detail)))
+        return await _page_of(request, Problem(exc.status_code, detail or str(exc.detail)))
 
     async def invalid(request: Request, exc: Exception) -> Response:
         assert isinstance(exc, RequestValidationError)
         one = exc.errors()[0]
-        return _page_of(request, Problem(422, f"{one['loc'][-1]}: {one['msg']}"))
+        return await _page_of(request, Problem(422, f"{one['loc'][-1]}: {one['msg']}"))
 
     async def unforeseen(request: Request, _exc: Exception) -> Response:
         # It is raised again after the answer, and logged then.
         detail = "an error that was not foreseen: the log of the admin API has it under this id"
-        return _page_of(request, Problem(500, detail))
+        return await _page_of(request, Problem(500, detail))
 
     for kind in (Problem, GatewayError):
         site.add_exception_handler(kind, ours)
@@ -120,7 +123,7 @@ def _answer_errors(site: FastAPI) -> None:
     site.add_exception_handler(HTTPException, http)
 
 
-def _page_of(request: Request, problem: Problem) -> Response:
+async def _page_of(request: Request, problem: Problem) -> Response:
     """Return an error as a page, or the way to the login for who is not logged in."""
     if problem.status == 401:
         wanted = request.url.path if request.method == "GET" else "/"
@@ -132,4 +135,17 @@ def _page_of(request: Request, problem: Problem) -> Response:
         "instance": request.state.call.request_id,
     }
     is_order = request.method != "GET"
-    return page(request, "error.html", None, problem.status, problem=facts, is_order=is_order)
+    who = await _who(request)
+    return page(request, "error.html", who, problem.status, problem=facts, is_order=is_order)
+
+
+async def _who(request: Request) -> Principal | None:
+    """Return who is told of an error, or None: who is not logged in, or cannot be looked up. A page
+    that does not exist has asked for no login."""
+    if request.state.call.principal is not None:
+        found: Principal = request.state.call.principal
+        return found
+    try:
+        return await run_in_threadpool(sessions.reader_of, request.app.state.gateway, request)
+    except GatewayError:
+        return None  # the error is shown without a name

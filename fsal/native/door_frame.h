@@ -54,7 +54,7 @@ enum spw_door_op {
 			       *   epoch or version, or the last new WANTED was of another session) */
 	SPW_DOOR_FAILED,      /* ino, ino2 = epoch, change = errno, length = 0 or ALL_BYTES: the bytes
 			       *   that clients wait for cannot be had */
-	SPW_DOOR_INSTALL,     /* ino = reserved directory, name, name2 = a file in <data>/incoming, set
+	SPW_DOOR_INSTALL,     /* ino = reserved directory, name, name2 = a file in <data>/files/incoming, set
 			       *   -> attr; the file replaces what has the name (ENOENT: the prepared
 			       *   file is gone) */
 	SPW_DOOR_STATISTICS,  /* -> offset = when the counts began, ns since 1970; data: a struct

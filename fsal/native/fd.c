@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define ASIDE "../set-aside" /* gateway/data/layout.py has the same place */
+#define ASIDE "set-aside" /* gateway/data/layout.py has the same place */
 #define ASIDE_MAX 1000u
 #define KEPT_DESCRIPTORS 64u
 #define STAMP "stamp.json" /* gateway/data/stamp.py has the same name */

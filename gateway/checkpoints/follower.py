@@ -78,7 +78,7 @@ class Follower:
         self._writing_seconds = writing_seconds
         self._stop = stop
         self._catalogue = catalogue_of(settings, database)
-        self._made_with = _made_with(settings)
+        self._made_with = made_with(settings)
         self._reader: Reader | None = None
         """The reader of the journal, or None if it must begin or resume."""
         self._due: dict[int, float] = {}
@@ -286,7 +286,7 @@ def _monotonic(due_ns: int) -> float:
     return clock.monotonic_seconds() + min(max(seconds, 0.0), DUE_MAX_SECONDS)
 
 
-def _made_with(settings: Settings) -> str:
+def made_with(settings: Settings) -> str:
     """Return a hash of what says which places are checkpoints, and what is durable."""
     tables = [sorted(table.items()) for table in settings.checkpoints.rule]
     told = (settings.drain.hold_patterns, settings.checkpoints.quiet_seconds)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from gateway import atomic, clock, state
 from gateway.checkpoints.catalogue import Catalogue, catalogue_of
 from gateway.checkpoints.content import TENSORS
+from gateway.checkpoints.follower import made_with
 from gateway.db.engine import Database
 from gateway.settings import Settings
 from gateway.text import printable
@@ -74,6 +75,9 @@ def _is_of_tensors(name: bytes) -> bool:
 class Survey:
     """A duty (gateway.checkpoints.duties): it counts such directories, for ``spillway status``.
 
+    After a restart the last report counts until it is LOOK_SECONDS old, if it was made by the same
+    rules.
+
     Parameters: settings; database; stop, after which it ends between two transactions.
     """
 
@@ -83,7 +87,8 @@ class Survey:
         self._path = settings.run_dir / state.UNRECOGNISED
         self._catalogue = catalogue_of(settings, database)
         self._stop = stop
-        self._due_at = 0.0
+        self._rules = made_with(settings)
+        self._due_at = clock.monotonic_seconds() + self._left_seconds(settings)
 
     def turn(self) -> float:
         began = clock.monotonic_seconds()
@@ -94,9 +99,27 @@ class Survey:
             ended = clock.monotonic_seconds()
             self._due_at = ended + max(LOOK_SECONDS, (ended - began) / LOOK_SHARE)
             first = printable(found[0].path) if found else None
-            facts = {"time_ns": clock.now_ns(), "directories": len(found), "first": first}
+            facts = {
+                "time_ns": clock.now_ns(),
+                "rules": self._rules,
+                "directories": len(found),
+                "first": first,
+            }
             try:
                 atomic.replace(self._path, json.dumps(facts) + "\n", 0o644, durable=False)
             except OSError as exc:
                 log.warning("cannot write %s: %s", self._path, exc.strerror)
         return self._due_at - clock.monotonic_seconds()
+
+    def _left_seconds(self, settings: Settings) -> float:
+        """Return for how long the last report counts. One of the future does not count: the clock
+        went back, and its age is not known."""
+        try:
+            report = state.read(settings, state.UNRECOGNISED) or {}
+        except OSError:
+            return 0.0
+        time_ns = report.get("time_ns")
+        if report.get("rules") != self._rules or not isinstance(time_ns, int):
+            return 0.0
+        age_seconds = (clock.now_ns() - time_ns) / clock.NS
+        return max(0.0, LOOK_SECONDS - age_seconds) if age_seconds >= 0 else 0.0

@@ -110,7 +110,8 @@ def _configure(wanted: Site) -> None:
 
 
 def _write_configuration(wanted: Site) -> None:
-    _own(site.CONFIG.parent, 0o750)
+    # The gateway adds the id of its namespace there, and (sticky bit) replaces nothing of root's.
+    _own(site.CONFIG.parent, 0o1770, "root")
     # Only root and the gateway may read it: a URL of a database may have a password.
     atomic.replace(site.CONFIG, config.render(wanted.values), 0o640)
     shutil.chown(site.CONFIG, "root", USER)
@@ -124,10 +125,10 @@ def _write_configuration(wanted: Site) -> None:
         atomic.replace(site.CREDENTIALS, "".join(f"{line}\n" for line in lines), 0o600)
 
 
-def _own(directory: Path, mode: int) -> None:
+def _own(directory: Path, mode: int, owner: str = USER) -> None:
     directory.mkdir(mode=mode, parents=True, exist_ok=True)
+    shutil.chown(directory, owner, USER)
     directory.chmod(mode)
-    shutil.chown(directory, USER, USER)
 
 
 def _prepare_token(name: str) -> int:

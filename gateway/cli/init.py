@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from gateway import atomic, config
 from gateway.checks import in_the_clear
 from gateway.cli import checks, database, ganesha_conf
-from gateway.data.layout import SHARDS, DataFiles
+from gateway.data.layout import DataFiles
 from gateway.db import schema
 from gateway.db.engine import Database
 from gateway.errors import BucketError, IdentityError, NamespaceError, SchemaError, UserError
@@ -154,11 +154,10 @@ def make_directories(settings: Settings) -> bool:
 def make_files_directory(settings: Settings) -> bool:
     """Make the directory of the data files. Returns False if it was there. Raises UserError."""
     with _told(settings):
-        root = settings.files_dir
-        found = [path for path in root.iterdir() if path.is_dir()] if root.is_dir() else []
-        if len(found) >= SHARDS:
+        files = DataFiles(settings.files_dir)
+        if files.is_made:
             return False
-        DataFiles(root).create()
+        files.create()
     return True
 
 

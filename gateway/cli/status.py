@@ -110,8 +110,9 @@ def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _others_text(other_bytes: int, path: str) -> str:
     return (
-        f"{size(other_bytes)} of the disk are not bytes of files: the database, logs, set-aside, "
-        f"or other programs, which nothing here frees: du -xhd 1 {path}"
+        f"{size(other_bytes)} of the disk are not bytes of files: the database, logs, "
+        "files/set-aside, parts of evicted files, deleted files that are open, or other programs, "
+        f"which no eviction frees: du -xhd 1 {path}"
     )
 
 

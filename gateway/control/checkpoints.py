@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from functools import cache
+from itertools import islice
 from typing import Any, NamedTuple
 
 from sqlalchemy import BigInteger, func, literal_column, select, tuple_
@@ -13,15 +14,19 @@ from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import Boolean
 
 from gateway import clock, state
+from gateway.checkpoints.catalogue import catalogue_of
 from gateway.checkpoints.facts import State
 from gateway.checkpoints.risk import summarize
 from gateway.checkpoints.shown import ARCHIVED, CATALOGUED, SHOWN
 from gateway.control import runs
 from gateway.db.compiled import Session, Statement, b
+from gateway.db.engine import Database
 from gateway.db.statements import catalogue, checkpoint, manifest, promotion
+from gateway.manifests import rows
 from gateway.objectstore.keys import key_of
 from gateway.settings import Settings
 from gateway.text import Text, printable
+from gateway.types import Extent, Kind
 
 _LAST = literal_column(str((1 << 63) - 1), BigInteger)
 """Takes the place of a step or time that there is not: it comes after all others."""
@@ -198,6 +203,31 @@ def kinds_of(sort: Sort) -> tuple[type, ...]:
 def promotions(session: Session, ino: int) -> list[str]:
     """Return the names of the promotions of a checkpoint."""
     return [name for (name,) in session.all(PROMOTIONS, ino=ino)]
+
+
+def members(
+    settings: Settings, database: Database, ino: int, most: int, text: Text = printable
+) -> list[dict[str, Any]]:
+    """Return the first files of a checkpoint by name, as its manifest has them.
+
+    Parameters: most, of them; text, of names. Raises TryAgain.
+    """
+    known = catalogue_of(settings, database)
+    with known.viewing() as view:
+        row = known.row(view, ino)
+        if row is None:
+            return []
+        above = row.path.rpartition(b"/")[0] if row.extent == Extent.FILE else row.path
+        each = rows.members(view.session, row, view.rules)
+        return [
+            {
+                "name": text(one.path),
+                "path": f"{settings.nfs.export}/{text(b'/'.join(filter(None, (above, one.path))))}",
+                "size_bytes": one.size,
+                "in_bucket": "other" if one.stored is None else "present",
+            }
+            for one in islice((one for one in each if one.kind == Kind.REGULAR), most)
+        ]
 
 
 def place(settings: Settings, path: bytes) -> str:

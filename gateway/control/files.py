@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import and_, select
 
 from gateway import clock
+from gateway.checkpoints.statements import IS_STORED
 from gateway.control.paths import Place, facts
 from gateway.control.queue import facts as about
 from gateway.db.compiled import Session, Statement, b
-from gateway.db.statements import REKEY, object_
+from gateway.db.statements import REKEY, inode, object_
 from gateway.drain import queue
 from gateway.drain.context import view_of
 from gateway.namespace.browse import Browser
+from gateway.namespace.residency import HAS_CONTENT
 from gateway.retention import store
 from gateway.settings import Settings
 from gateway.text import Text, printable
@@ -27,6 +29,11 @@ OBJECT = Statement(
         object_.c.checksum,
         object_.c.stored_ns,
     ).where(object_.c.ino == b("ino"))
+)
+STORED = Statement(
+    select(IS_STORED, and_(*HAS_CONTENT))
+    .select_from(inode.join(object_, object_.c.ino == inode.c.ino))
+    .where(inode.c.ino == b("ino"))
 )
 ACTIONS_READ = 1000
 """The last actions of policies that are searched for those about a path."""
@@ -59,6 +66,16 @@ def of(
         "object": _object(session, ino),
         "history": _history(session, below),
     }
+
+
+def in_bucket(session: Session, ino: int) -> str | None:
+    """Return what the bucket has of a file: its ``present`` version, the same ``unsettled`` (a move
+    or a doubt is left), an ``older`` one, or nothing."""
+    row = session.one(STORED, ino=ino)
+    if row is None:
+        return None
+    is_stored, has_content = row
+    return "present" if is_stored else "unsettled" if has_content else "older"
 
 
 def _object(session: Session, ino: int) -> dict[str, Any] | None:

@@ -54,9 +54,10 @@ def gather(settings: Settings) -> dict[str, Any]:
         facts["healthy"] = facts["healthy"] and facts["bucket"]["reachable"]
         with reading(database) as session:
             facts["cache"] |= cached.count(session)
-        facts["disk"]["other_bytes"] = max(
-            0, facts["disk"]["used_bytes"] - facts["cache"]["resident"]["bytes"]
-        )
+        # The row of a file that is being written has the bytes of its last close.
+        written = facts["dirty"]["open_for_writing_bytes"]
+        ours = facts["cache"]["resident"]["bytes"] + written
+        facts["disk"]["other_bytes"] = max(0, facts["disk"]["used_bytes"] - ours)
     return facts
 
 
@@ -199,16 +200,20 @@ def _has_descriptors(settings: Settings) -> bool:
 
 
 def _disk(settings: Settings) -> dict[str, Any]:
+    """Return the facts of the disk of the data files, which may be another than the one of the
+    data directory."""
+    path = settings.data_dir
     try:
-        found = os.statvfs(settings.data_dir)
+        if settings.files_dir.is_dir() and settings.files_dir.stat().st_dev != path.stat().st_dev:
+            path = settings.files_dir
+        found = os.statvfs(path)
     except OSError as exc:
         raise UserError(
-            f"cannot look at {settings.data_dir}: {exc.strerror}: mount its disk or correct "
-            "gateway.data_dir"
+            f"cannot look at {path}: {exc.strerror}: mount its disk or correct gateway.data_dir"
         ) from None
     total_bytes = found.f_blocks * found.f_frsize
     return {
-        "path": str(settings.data_dir),
+        "path": str(path),
         "total_bytes": total_bytes,
         "used_bytes": total_bytes - found.f_bfree * found.f_frsize,
         # The blocks that are reserved for root do not count.

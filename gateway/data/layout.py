@@ -28,6 +28,8 @@ class SyncError(OSError):
 class DataFiles:
     """The data files below one directory.
 
+    Files move between its directories only, so that it may be a disk of its own.
+
     Parameters: root, the ``files`` directory; its 256 shard directories are made by ``create``.
     """
 
@@ -40,6 +42,11 @@ class DataFiles:
         for shard in range(SHARDS):
             (self.root / f"{shard:02x}").mkdir(exist_ok=True)
         sync_directory(self.root)
+
+    @property
+    def is_made(self) -> bool:
+        """Whether all shard directories are there. Raises OSError."""
+        return all((self.root / f"{shard:02x}").is_dir() for shard in range(SHARDS))
 
     def path(self, ino: int, epoch: int) -> Path:
         """Return the path of the data file of an inode and epoch."""
@@ -81,7 +88,7 @@ class DataFiles:
     @property
     def incoming(self) -> Path:
         """The directory in which other processes prepare files that INSTALL takes."""
-        return self.root.parent / "incoming"
+        return self.root / "incoming"
 
     def take(self, name: str, ino: int, epoch: int) -> None:
         """Make a prepared file the data file of an inode, durably. Raises OSError."""
@@ -109,7 +116,7 @@ class DataFiles:
     def aside(self) -> Path:
         """The directory for data files that no inode owns. It is not ``lost+found``, which the root
         of an ext4 has: that one is root's alone."""
-        return self.root.parent / "set-aside"
+        return self.root / "set-aside"
 
     def set_aside(self, ino: int, epoch: int) -> None:
         """Move a data file that no inode owns out of the way. It deletes and replaces nothing."""

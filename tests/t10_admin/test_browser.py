@@ -286,6 +286,11 @@ def test_a_chart_shows_the_time_that_was_asked_for_in_the_zone_of_the_gateway(
     page.wait_for_function("() => chart !== null")
     here = datetime.fromtimestamp(0).astimezone().strftime("%H:%M")
     assert page.evaluate("clock(0, 1)") == here
+    # The newest sample is older than the figures above it, and says of when it is.
+    at = page.evaluate("chart.data[0].at(-1)")
+    expect(page.locator("[data-time]")).to_have_text(page.evaluate(f"clock({at}, 1)"))
     page.get_by_role("button", name="7 d").click()
     page.wait_for_function("() => chart.scales.x.max - chart.scales.x.min === 7 * 86400")
+    day = page.evaluate("clock(chart.data[0].at(-1), 86400)")
+    expect(page.locator("[data-time]")).to_contain_text(day)
     context.close()

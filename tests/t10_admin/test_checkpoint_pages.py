@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from admin_api.pages import checkpoints
 from gateway.checkpoints.shown import MEANING
 from tests.support.volumes import query
 from tests.t9_checkpoints.keeping import save
@@ -86,6 +87,67 @@ def test_a_checkpoint_says_its_state_its_grade_and_its_place(site: Filled) -> No
     text = text_of(site.page(f"/checkpoints/{ino}"))
     assert f"It is broken: {BROKEN} It was complete. No other checkpoint is deleted" in text
     assert "Grade" not in text
+
+
+def test_a_checkpoint_lists_its_files_and_what_the_bucket_has_of_each(
+    site: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = site.page(f"/checkpoints/{site.ino('a/step-2')}")
+    assert re.search("__0_0.distcp [0-9.]+ B as it is here", text_of(page))
+    assert "/files?path=/checkpoints/jobs/a/step-2/__0_0.distcp" in page
+    page = site.page(f"/checkpoints/{site.ino('b/step-1')}")
+    assert re.search("__0_0.distcp [0-9.]+ B not as it is here", text_of(page))
+    assert "These are the first" not in page
+    monkeypatch.setattr(checkpoints, "MEMBERS_SHOWN", 1)
+    page = site.page(f"/checkpoints/{site.ino('a/step-2')}")
+    assert "These are the first 1 by name." in text_of(page)
+
+
+def test_a_checkpoint_of_one_file_is_its_file(site: Filled) -> None:
+    with site.world() as world:
+        world.write("jobs/c/model-step=5.ckpt", b"1")
+        world.write("jobs/c/model-step=6.ckpt", b"1")
+    page = site.page(f"/checkpoints/{site.ino('c/model-step=5.ckpt')}")
+    assert "/files?path=/checkpoints/jobs/c/model-step%3D5.ckpt" in page
+    assert "model-step=5.ckpt 1 B not as it is here" in text_of(page)
+
+
+def test_a_checkpoint_without_a_step_keeps_its_name(site: Filled) -> None:
+    ino = site.ino("a/step-2")
+    query(
+        site.site.settings,
+        "UPDATE checkpoint SET step = NULL, path = :path WHERE ino = :ino",
+        path=b"jobs/a/bestOfAll",
+        ino=ino,
+    )
+    assert "<h1>bestOfAll</h1>" in site.page(f"/checkpoints/{ino}")
+
+
+def test_a_deletion_is_a_red_button_only_where_no_law_keeps_the_checkpoint(site: Filled) -> None:
+    newest, older = site.ino("a/step-4"), site.ino("a/step-3")
+    link = '<a class="button {}" href="/checkpoints/{}/delete"'
+    assert link.format("", newest) in site.page(f"/checkpoints/{newest}")
+    assert link.format("danger", older) in site.page(f"/checkpoints/{older}")
+    assert "although a law of retention keeps it" in site.page(f"/checkpoints/{newest}/delete")
+
+
+def test_what_people_say_is_shown_as_they_wrote_it(site: Filled) -> None:
+    ino = site.ino("a/step-1")
+    reason = "iPhone run, see jira"
+    site.ask("DELETE", f"checkpoints/{ino}?reason={reason}")
+    for page in ("/trash", "/policies/log"):
+        assert reason in text_of(site.page(page)), page
+
+
+def test_files_say_what_the_bucket_has_of_each(site: Filled) -> None:
+    page = text_of(site.page("/files", path="/checkpoints/jobs/a/step-2"))
+    assert re.search(r"\.metadata on the disk as it is here [0-9.]+ B", page)
+    with site.world() as world:
+        world.write("jobs/a/step-2/.metadata", b"another")
+    page = text_of(site.page("/files", path="/checkpoints/jobs/a/step-2"))
+    assert re.search(r"\.metadata on the disk an older version [0-9.]+ B", page)
+    page = text_of(site.page("/files", path="/checkpoints/jobs/b/step-1"))
+    assert re.search(r"__0_0.distcp on the disk nothing of it [0-9.]+ B", page)
 
 
 def test_a_plan_says_what_expires_and_what_is_kept(site: Filled) -> None:

@@ -85,7 +85,7 @@ def test_the_page_of_a_file_has_the_same(site: Filled) -> None:
     query(site.site.settings, act, path=b"d")
     page = site.page("/files", path=f"{ROOT}/d/a")
     query(site.site.settings, "DELETE FROM action")
-    assert "by by-age v1" in page and "It is old; 1 file evicted" in page
+    assert "by by-age v1" in page and "it is old; 1 file evicted" in page
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,32 @@ def test_errors_are_pages_here_and_problems_in_the_api(site: AdminSite, http: ht
     assert http.post("/api/v1/checkpoints").status_code == 405
 
 
+def test_an_error_is_told_to_who_is_logged_in(site: AdminSite, http: httpx.Client) -> None:
+    assert "Log out" not in http.get("/nothing").text
+    log_in(site, http, Role.VIEWER)
+    for path, status in (
+        ("/nothing", 404),
+        ("/checkpoints/4711", 404),
+        ("/checkpoints/odd", 422),
+        ("/checkpoints/4711/delete", 403),
+    ):
+        answer = http.get(path)
+        assert (answer.status_code, "Log out" in answer.text) == (status, True), path
+
+
+def test_messages_keep_names_and_keys_as_they_are(site: AdminSite, http: httpx.Client) -> None:
+    log_in(site, http, Role.ADMIN)
+    text = http.get("/policies/preview?name=a&keep_newest=many").text
+    assert "keep_newest = " in text and "Keep_newest" not in text
+
+
+def test_settings_are_shown_as_the_file_says_them(site: AdminSite, http: httpx.Client) -> None:
+    log_in(site, http, Role.VIEWER)
+    rows = re.findall('<tr><th scope="row".*?</tr>', http.get("/settings").text, re.DOTALL)
+    [row] = [one for one in rows if ">manage_gids<" in one]
+    assert ">false<" in row or ">true<" in row
+
+
 def test_nobody_is_sent_to_another_site(site: AdminSite, http: httpx.Client) -> None:
     token = site.token(Role.VIEWER)
     for wanted in ("https://evil.example/", "//evil.example", "/\\evil.example", "x"):

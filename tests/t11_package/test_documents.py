@@ -58,7 +58,7 @@ def test_a_backup_is_put_back(machine: Standing) -> None:
     _backup, restore = blocks("## Back up")
     assert set(machine.follow(restore)) <= {"runuser -u spillway -- spillway fsck --repair"}
     assert machine.load("first") == b"1"
-    assert "2" in machine.run("tail -n +1 /var/lib/spillway/set-aside/*").splitlines()
+    assert "2" in machine.run("tail -n +1 /var/lib/spillway/files/set-aside/*").splitlines()
     machine.save({"third": b"3"})
     machine.until_drained()
     assert machine.load("third") == b"3"

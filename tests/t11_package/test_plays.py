@@ -38,6 +38,16 @@ package spillway 2 "Depends: nfs-ganesha (= 10)\\n"
 cd /mnt/archive && dpkg-scanpackages . > Packages
 echo "deb [trusted=yes] file:/mnt/archive ./" > /etc/apt/sources.list
 """
+_FIREWALL = """\
+package nftables 1
+dpkg --install /var/cache/spillway/nftables_1.deb >&2
+said() { printf "#!/bin/sh\\n$2\\n" > $1 && chmod +x $1; }
+said /usr/sbin/nft "exit 0"
+said /usr/bin/systemctl "echo LoadState=loaded; echo ActiveState=active; echo enabled"
+printf "flush ruleset\\nmine\\n" > /etc/nftables.conf
+rm -f /usr/sbin/sshd
+"""
+_SSHD = "port 22\\nlistenaddress 10.0.0.1:2200\\nlistenaddress [fe80::1]:22\\npermitlisten any"
 _KEEP = "(cd /var/cache/spillway && mv nfs-ganesha_9.deb nfs-ganesha_9_all.deb)"
 _CLUSTER = """\
 rm -rf /etc/postgresql/* /var/lib/postgresql/*
@@ -200,3 +210,95 @@ def test_the_prefix_is_the_name_of_the_host_unless_the_gateway_has_another(tmp_p
     ]
     said = apart.said("\n".join(script), tmp_path)
     assert said.splitlines() == ['prefix = "here"', 'prefix = "here"', 'prefix = ""']
+
+
+def test_the_configuration_is_roots_and_the_gateway_adds_to_it(tmp_path: Path) -> None:
+    configured = play(tmp_path, what=part("configure"), **KEYS)
+    own = "cd /etc/spillway && runuser -u spillway --"
+    script = [
+        "install -d -o spillway -g spillway -m 750 /etc/spillway",
+        f"{configured} >&2",
+        "stat -c '%U:%G %a' /etc/spillway",
+        f"{own} touch spillway.id && echo added",
+        *(f"{own} sh -c 'touch x && mv -f x {name}' || echo refused" for name in (CREDENTIALS,)),
+        f"{own} rm -f spillway.toml || echo refused",
+        f"{own} cat spillway.toml | grep '^prefix'",
+    ]
+    said = apart.said("\n".join(script), tmp_path)
+    assert said == 'root:spillway 1770\nadded\nrefused\nrefused\nprefix = "here"\n'
+
+
+def test_a_configuration_that_cannot_be_read_keeps_the_prefix_that_it_may_have(
+    tmp_path: Path,
+) -> None:
+    configured = play(tmp_path, what=part("configure"))
+    own = "/etc/spillway/spillway.toml"
+    script = [f"{configured} >&2", f"echo damaged > {own}", f"{configured} || cat {own}"]
+    said = apart.said("\n".join(script), tmp_path)
+    assert "Look for the prefix" in said and said.endswith("\ndamaged\n")
+
+
+@pytest.mark.parametrize(
+    ("sshd", "ports", "told"),
+    [
+        ("", [], "22"),
+        (f"echo '{_SSHD}'", [], "22, 2200"),
+        (f"echo '{_SSHD}'", [2022], "2022"),
+        ("echo no hostkeys; exit 255", [], None),
+    ],
+)
+def test_the_firewall_adds_its_table_and_lets_ssh_in_where_it_listens(
+    sshd: str, ports: list[int], told: str | None, tmp_path: Path
+) -> None:
+    """What the machine has of its own rules stays. An ssh server that does not say where it listens
+    is not shut out."""
+    ruled = play(tmp_path, what={"roles": ["firewall"]}, firewall_ssh_ports=ports)
+    script = [_ARCHIVE, _FIREWALL]
+    if sshd:
+        script.append(f"said /usr/sbin/sshd {shlex.quote(sshd)}")
+    rules = "/etc/nftables.d/spillway.nft"
+    script += [
+        f"{ruled} >&2 || echo failed",
+        f"{ruled} | grep -o 'changed=0.*failed=0' || echo failed",
+        f"cat /etc/nftables.conf; grep -o 'saddr 0.0.0.0/0 tcp dport .*' {rules} || echo none",
+    ]
+    said = apart.said("\n".join(script), tmp_path)
+    if told is None:
+        assert said == "failed\nfailed\nflush ruleset\nmine\nnone\n"
+        return
+    first, *rest = said.splitlines()
+    assert first.startswith("changed=0"), said
+    assert rest[:3] == ["flush ruleset", "mine", 'include "/etc/nftables.d/*.nft"']
+    assert rest[3] == f"saddr 0.0.0.0/0 tcp dport {{ {told} }} accept"
+
+
+@pytest.mark.parametrize(
+    ("role", "unit", "status", "fails"),
+    [("admin", "admin", 5, False), ("admin", "admin", 1, True), ("kerberos", "nfs", 1, True)],
+)
+def test_a_service_that_cannot_be_restarted_fails_the_run(
+    role: str, unit: str, status: int, fails: bool, tmp_path: Path
+) -> None:
+    """At the first run there is no such unit, which is no failure."""
+    (tmp_path / "keytab").write_text("keys")
+    (tmp_path / "keytab").chmod(0o644)
+    changed = play(
+        tmp_path, what={"roles": [role], "gather_facts": role == "kerberos"},
+        admin_tls="files", admin_certificate="x", admin_private_key="y",
+        kerberos_realm="EXAMPLE.ORG", kerberos_keytab=str(tmp_path / "keytab"),
+    )  # fmt: skip
+    script = [
+        f"printf '#!/bin/sh\\necho \"$@\" > /mnt/asked; exit {status}\\n' > /usr/bin/systemctl",
+        f"{changed} >&2 && echo done || echo failed",
+        "cat /mnt/asked",
+    ]
+    said = apart.said("\n".join(script), tmp_path)
+    assert said == f"{'failed' if fails else 'done'}\ntry-restart spillway-{unit}.service\n"
+
+
+def test_the_tag_of_a_role_plays_it_alone(tmp_path: Path) -> None:
+    said = apart.said(
+        f"{PROGRAM} -i here, {ROOT / 'ansible/site.yml'} --list-tasks --tags firewall", tmp_path
+    )
+    names = re.findall(r"^ +([a-z]+) : (?!Validating arguments)", said, re.MULTILINE)
+    assert set(names) == {"firewall"} and len(names) > 4

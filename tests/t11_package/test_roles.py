@@ -56,6 +56,23 @@ def test_the_example_is_a_configuration() -> None:
 def test_the_site_has_every_role() -> None:
     [play] = load("site.yml")
     assert sorted(one["role"] for one in play["roles"]) == ROLES
+    assert all(one["tags"] == one["role"] for one in play["roles"])
+
+
+def test_no_task_goes_on_after_any_failure() -> None:
+    """Those that may fail say by which status."""
+    allowed = {
+        "Look whether this role wrote the credentials of the bucket",
+        "Read what was upgraded last",
+    }
+    found = {
+        task["name"]
+        for path in sorted((ROOT / "ansible").rglob("*.yml"))
+        if path.parent.name in ("tasks", "handlers")
+        for task in tasks(yaml.safe_load(path.read_text()))
+        if task.get("failed_when") is False or task.get("ignore_errors")
+    }
+    assert found == allowed
 
 
 def test_an_export_is_said_as_at_the_first_boot() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from gateway.data.layout import DataFiles
 from gateway.db.engine import Database
+from gateway.db.models import CHECKPOINTS_INO
 from gateway.namespace import fsck
 from gateway.settings import Settings
-from gateway.types import ROOT_CRED, Kind, Sealed, SetAttr
+from gateway.types import GATEWAY_CRED, ROOT_CRED, Kind, Sealed, SetAttr
+from tests.support.disks import small_disk
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
 from tests.t3_namespace.test_names import ROOT, create, mkdir
@@ -157,6 +161,23 @@ def test_an_orphan_that_owns_an_object_stops_no_start(
     Namespace(settings).close()
     assert healthy.files.path(file.ino, file.epoch).read_bytes() == b"checkpoint"
     assert "nameless object" in {problem.check for problem in check(settings)}
+
+
+def test_the_data_files_may_be_on_a_disk_of_their_own(settings: Settings, tmp_path: Path) -> None:
+    """Prepared files come in among them, and those of no inode go away from them, by a rename."""
+    with small_disk(settings.files_dir, tmp_path / "image", 16):
+        DataFiles(settings.files_dir).create()
+        namespace = Namespace(settings)
+        namespace.files.incoming.mkdir()
+        (namespace.files.incoming / "made").write_bytes(b"54321")
+        made = namespace.install(
+            GATEWAY_CRED, CHECKPOINTS_INO, b"receipt", b"made", SetAttr(mode=0o444)
+        )
+        assert namespace.files.path(made.attr.ino, made.attr.epoch).read_bytes() == b"54321"
+        namespace.files.path(777_777, 0).write_bytes(b"whose?")
+        namespace.close()
+        check(settings, repair=True)
+        assert (namespace.files.aside / "777777.0").read_bytes() == b"whose?"
 
 
 def test_what_was_set_aside_before_is_not_replaced(healthy: Namespace, settings: Settings) -> None:

@@ -7,6 +7,7 @@ import os
 import socket
 import time
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from gateway.errors import UserError
 from gateway.proc import start_ticks
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, Attr, Sealed, SetAttr
+from tests.support.disks import small_disk
 from tests.support.namespace import Namespace
 from tests.support.s3server import ACCESS_KEY, RcloneServer
 from tests.support.volumes import status_of
@@ -194,11 +196,29 @@ def test_a_look_that_is_overdue_waits_for_the_bucket(site: Site, bucket: RcloneS
 def test_bytes_that_no_file_has_are_told(site: Site, bucket: RcloneServer) -> None:
     _code, facts, _lines = status(site)
     assert facts["disk"]["other_bytes"] == facts["disk"]["used_bytes"]
+    with closing(Namespace(site.settings)) as namespace:
+        written = namespace.create(ROOT_CRED, ROOT_INO, b"written", MODE)
+        data = namespace.files.path(written.ino, written.epoch)
+        data.write_bytes(bytes(1 << 20))
+        _code, facts, _lines = status(site)
+    used_bytes = facts["disk"]["used_bytes"]
+    assert facts["disk"]["other_bytes"] == used_bytes - (1 << 20), "it is being written"
     facts["disk"] |= {"total_bytes": 100 << 30, "used_bytes": 60 << 30, "other_bytes": 20 << 30}
     told = line(list(lines_of(facts)), "others")
     assert told.startswith("20.0 GiB of the disk are not bytes of files") and "du -xhd 1" in told
     facts["disk"]["other_bytes"] = 1 << 30
     assert "others" not in dict(lines_of(facts))
+
+
+def test_the_disk_is_that_of_the_data_files(
+    site: Site, bucket: RcloneServer, tmp_path: Path
+) -> None:
+    with small_disk(site.settings.files_dir, tmp_path / "image", 16):
+        _code, facts, _lines = status(site)
+    assert facts["disk"]["path"] == str(site.settings.files_dir)
+    assert facts["disk"]["total_bytes"] < 16 << 20
+    _code, facts, _lines = status(site)
+    assert facts["disk"]["path"] == str(site.settings.data_dir)
 
 
 def test_the_queue_tells_of_an_outage(site: Site, bucket: RcloneServer) -> None:

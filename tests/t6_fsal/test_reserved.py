@@ -44,7 +44,7 @@ class Site(NamedTuple):
         return answer.attr
 
     def install(self, parent: int, name: bytes, data: bytes) -> Attr:
-        directory = self.server.settings.data_dir / "incoming"
+        directory = self.server.settings.files_dir / "incoming"
         directory.mkdir(exist_ok=True)
         (directory / "made").write_bytes(data)
         attr = self.ask(Op.INSTALL, parent, name, name2=b"made", wanted=SetAttr(mode=0o444))
@@ -152,7 +152,7 @@ def test_the_door_needs_the_flag(site: Site) -> None:
     run = site.ask(Op.MKDIR, RUNS_INO, b"flagged")
     assert run is not None
     site.install(run.ino, b"receipt", b"bytes")
-    (site.server.settings.data_dir / "incoming" / "x").write_bytes(b"x")
+    (site.server.settings.files_dir / "incoming" / "x").write_bytes(b"x")
     for request in (
         Request(Op.MKDIR, RUNS_INO, b"x"),
         Request(Op.REMOVE, RUNS_INO, b"flagged"),

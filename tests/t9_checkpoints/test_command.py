@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway import clock
+from gateway import clock, state
 from gateway.checkpoints.facts import Grade
 from gateway.checkpoints.shown import CATALOGUED, EXPIRED, MEANING
 from gateway.checkpoints.unrecognised import LOOK_SECONDS, Survey
@@ -241,6 +241,28 @@ def test_the_status_counts_such_directories_once_an_hour(
             "2 directories with files of tensors that no rule knows, first ours/alpha"
         )
     database.close()
+
+
+@pytest.mark.parametrize(
+    ("age_seconds", "rules", "is_read"),
+    [(60.0, None, False), (LOOK_SECONDS, None, True), (-60.0, None, True), (60.0, "other", True)],
+)
+def test_a_restart_does_not_read_all_names_again(
+    age_seconds: float, rules: str | None, is_read: bool, configured: World
+) -> None:
+    """The last report counts for an hour, unless the clock went back or the rules are others."""
+    database = Database(configured.settings.database_url)
+    Survey(configured.settings, database, threading.Event()).turn()
+    path = configured.settings.run_dir / state.UNRECOGNISED
+    report = json.loads(path.read_text())
+    report["time_ns"] = clock.now_ns() - int(age_seconds * clock.NS)
+    report["rules"] = rules or report["rules"]
+    path.write_text(json.dumps(report))
+    configured.write("theirs/rank0.pt", b"1")
+    left_seconds = Survey(configured.settings, database, threading.Event()).turn()
+    database.close()
+    assert (json.loads(path.read_text())["directories"] == 1) is is_read
+    assert is_read or left_seconds <= LOOK_SECONDS - age_seconds
 
 
 def test_each_state_and_grade_is_explained() -> None:

@@ -88,7 +88,8 @@ function draw(data) {
   legend(chart, null);
 }
 
-// The values under the pointer, or the newest ones.
+// The values under the pointer, or the newest ones. A sample is up to a minute old, and may be the
+// most of a step: it is shown with its time, because the figures above it are of now.
 function legend(drawn, index) {
   const at = index ?? drawn.data[0].length - 1;
   for (const value of document.querySelectorAll("[data-value]")) {
@@ -96,8 +97,10 @@ function legend(drawn, index) {
     value.textContent = found == null ? "" : size(found) + value.dataset.unit;
   }
   const time = document.querySelector("[data-time]");
-  time.textContent = index == null ? "now" : clock(drawn.data[0][at], 1);
+  time.textContent = moment(drawn.data[0][at]);
 }
+
+const moment = (at) => (seconds > 86400 ? `${clock(at, 86400)} ` : "") + clock(at, 1);
 
 function clock(at, step) {
   const date = new Date(at * 1000);

@@ -127,7 +127,7 @@ static bool is_aside(uint64_t ino, const char *suffix, off_t size)
 	struct stat st;
 	char name[64];
 
-	snprintf(name, sizeof(name), "../set-aside/%llu.0%s", (unsigned long long)ino, suffix);
+	snprintf(name, sizeof(name), "set-aside/%llu.0%s", (unsigned long long)ino, suffix);
 	return fstatat(spw_files_dir_fd(), name, &st, 0) == 0 && st.st_size == size;
 }
 

@@ -116,7 +116,7 @@ static bool is_aside(uint64_t ino, uint64_t epoch)
 {
 	char name[64];
 
-	snprintf(name, sizeof(name), "../set-aside/%llu.%llu", (unsigned long long)ino,
+	snprintf(name, sizeof(name), "set-aside/%llu.%llu", (unsigned long long)ino,
 		 (unsigned long long)epoch);
 	return faccessat(spw_files_dir_fd(), name, F_OK, 0) == 0;
 }
