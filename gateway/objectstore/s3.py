@@ -13,7 +13,7 @@ does.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -55,6 +55,7 @@ from gateway.objectstore.objects import (
 )
 from gateway.objectstore.pace import Gate, Goes, always
 from gateway.objectstore.partcopies import InMemory, PartCopy
+from gateway.objectstore.wire import Put
 from gateway.settings import Settings
 
 _UNKNOWN_UPLOAD = ("NoSuchUpload", "NoSuchKey", "404")
@@ -129,9 +130,13 @@ class S3Store(Deletions):
         """
         if there == ABSENT and not self.conditions.creates and self.head(key) is not None:
             raise Occupied(f"{key}: something is there already")
-        headers = self._headers(metadata) | self.conditions.header(there)
+        headers = self._headers(metadata)
+
+        def send(condition: dict[str, str]) -> tuple[Put, dict[str, Any]]:
+            return self._send("put_object", key, {}, headers | condition, body)
+
         try:
-            sent, answer = self._send("put_object", key, {}, headers, body)
+            sent, answer = self._where_nothing_is(key, there, self.conditions.header(there), send)
         except ObjectRefused as exc:
             if there is not None and client.is_failed_condition(exc):
                 raise Occupied(f"{key}: something else is there already") from exc
@@ -243,10 +248,14 @@ class S3Store(Deletions):
             how = {kind.field: expected.value, "ChecksumType": "FULL_OBJECT"}
             for one, part in zip(listed, parts, strict=True):
                 one[kind.field] = part.digests.header(kind)
-        how |= self._if_absent(there)
+        absent = self._if_absent(there)
+
+        def complete(condition: dict[str, str]) -> dict[str, Any] | None:
+            return self._complete(key, upload_id, listed, how | condition)
+
         for tries_left in reversed(range(self._attempts)):
             try:
-                answered = self._complete(key, upload_id, listed, how)
+                answered = self._where_nothing_is(key, there, absent, complete)
                 break
             except StoreBusy:
                 raise
@@ -313,8 +322,31 @@ class S3Store(Deletions):
         part_bytes = 0
         if head.size > self.copy_max_bytes:
             part_bytes = part_bytes_of(head.size, min(COPY_PART_BYTES, self.copy_max_bytes))
-        kept_as, absent = self._keep(storage_class), self._if_absent(there)
-        return self._copy(source, target, head, metadata, part_bytes, kept_as, absent, in_parts)
+        kept_as = self._keep(storage_class)
+
+        def copy(condition: dict[str, str]) -> Head:
+            return self._copy(
+                source, target, head, metadata, part_bytes, kept_as, condition, in_parts
+            )
+
+        return self._where_nothing_is(target, there, self._if_absent(there), copy)
+
+    def _where_nothing_is(
+        self,
+        key: str,
+        there: str | None,
+        condition: dict[str, str],
+        send: Callable[[dict[str, str]], T],
+    ) -> T:
+        """Send a request with its condition. SeaweedFS takes a directory at the key, also an empty
+        one, for an object, and would refuse the request for ever: there a look decides."""
+        try:
+            return send(condition)
+        except ObjectRefused as exc:
+            is_of_nothing = condition and there == ABSENT and client.is_failed_condition(exc)
+            if not is_of_nothing or self.head(key) is not None:
+                raise
+        return send({})
 
     def _if_absent(self, there: str | None) -> dict[str, str]:
         """Return the argument of a request that expects nothing at its key."""
