@@ -166,6 +166,9 @@ class Disk(BaseModel):
     total_bytes: int
     used_bytes: int
     free_bytes: int
+    other_bytes: int | None = Field(
+        description="Used, and not by bytes of files. Null before files are counted."
+    )
     lost_copies: LostCopies
     has_descriptors: bool = Field(
         description="Whether the NFS server had a descriptor for each file lately."

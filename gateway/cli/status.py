@@ -101,7 +101,7 @@ def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
             "descriptors",
             "USED UP: clients wait for files: raise LimitNOFILE of the NFS server, and restart it",
         )
-    if (other_bytes := disk.get("other_bytes", 0)) > OTHERS_SHARE * disk["total_bytes"]:
+    if (other_bytes := disk["other_bytes"] or 0) > OTHERS_SHARE * disk["total_bytes"]:
         yield "others", _others_text(other_bytes, disk["path"])
     yield from cached.lines(facts["cache"])
     if facts["space"] is not None:

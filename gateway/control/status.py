@@ -53,12 +53,19 @@ def gather(settings: Settings) -> dict[str, Any]:
         }
         facts["healthy"] = facts["healthy"] and facts["bucket"]["reachable"]
         with reading(database) as session:
-            facts["cache"] |= cached.count(session)
+            return counted(facts, cached.count(session))
+
+
+def counted(facts: dict[str, Any], counts: dict[str, Any]) -> dict[str, Any]:
+    """Return facts with the files that were counted. Parameters: counts, of ``cached.count``, or
+    with None in place of each before files are counted."""
+    other_bytes = None
+    if (resident := counts["resident"]) is not None:
         # The row of a file that is being written has the bytes of its last close.
-        written = facts["dirty"]["open_for_writing_bytes"]
-        ours = facts["cache"]["resident"]["bytes"] + written
-        facts["disk"]["other_bytes"] = max(0, facts["disk"]["used_bytes"] - ours)
-    return facts
+        ours = resident["bytes"] + facts["dirty"]["open_for_writing_bytes"]
+        other_bytes = max(0, facts["disk"]["used_bytes"] - ours)
+    disk = {**facts["disk"], "other_bytes": other_bytes}
+    return {**facts, "disk": disk, "cache": {**facts["cache"], **counts}}
 
 
 def gather_quickly(settings: Settings, database: Database) -> dict[str, Any]:

@@ -35,7 +35,7 @@ ONLY_HERE = {
     "first-boot",
 }
 """The commands that run on the gateway only."""
-CHANGING = ("ages_until_ns", "disk", "restarts", "last_exit")
+CHANGING = ("ages_until_ns", "disk", "restarts", "last_exit", "used")
 ODD = b"odd\x1b\xff%41"
 TIMES = re.compile(r"\b[0-9]+(\.[0-9]+)? (s|min|h|d)\b|counted to .*|[0-9.]+ [GMK]iB")
 Run = Callable[..., tuple[int, str, str]]
