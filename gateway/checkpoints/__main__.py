@@ -16,7 +16,6 @@ from gateway.db.engine import Database
 from gateway.door import door
 from gateway.errors import NamespaceError, UserError
 from gateway.manifests.writer import Manifests
-from gateway.ownership.keeper import Ownership
 from gateway.promotion.duty import Promoter
 from gateway.receipts.keeper import Receipts
 from gateway.receipts.status import Status
@@ -64,6 +63,9 @@ def main() -> int:
     process.watched(settings, lambda: follower.rounds)
     follower.run()
     duties.end()
+    # The import is here because boto3 is large, and this process rarely needs it.
+    from gateway.ownership.keeper import Ownership
+
     Ownership(settings, database).release()
     return process.end()
 
