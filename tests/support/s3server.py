@@ -204,7 +204,7 @@ class WeedServer(Server):
         directory.mkdir(parents=True, exist_ok=True)
         super().__init__(directory / "weed.log")
         self._directory = directory
-        self._ports = [free_port() for _ in range(6)]
+        self._ports = [free_port() for _ in range(7)]
         keys = {"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}
         actions = ["Admin", "Read", "Write", "List", "Tagging"]
         known = {"identities": [{"name": "test", "credentials": [keys], "actions": actions}]}
@@ -221,6 +221,8 @@ class WeedServer(Server):
             # Each bucket has seven.
             *("-volume.max", "5000"),
             *("-s3", "-s3.port", str(self.port), "-s3.config", str(self._directory / "s3.json")),
+            # By default these have ports of their own, which a second server would find taken.
+            *("-s3.port.grpc", grpc[3], "-s3.port.iceberg", "0", "-s3.port.lance", "0"),
         ]
 
     def start(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -157,6 +158,12 @@ def test_object_lock_is_told(locked_site: Site) -> None:
     assert facts["versioning"].startswith("on: a deletion or a new version keeps the old bytes")
 
 
+def of_files(versions: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the keys of versions, without the gateway's own."""
+    keys = sorted(one["Key"].removeprefix(f"{PREFIX}/") for one in versions)
+    return [key for key in keys if not key.startswith(".spillway/")]
+
+
 def test_a_bucket_that_locks_takes_deletions_as_markers(locked_site: Site) -> None:
     site = locked_site
     large = os.urandom(11 * MIB)
@@ -170,9 +177,8 @@ def test_a_bucket_that_locks_takes_deletions_as_markers(locked_site: Site) -> No
     assert site.left() == []
     assert site.objects() == {"f": b"two", "renamed": large}
     versions = site.client.list_object_versions(Bucket=site.bucket)
-    found = sorted(version["Key"].removeprefix(f"{PREFIX}/") for version in versions["Versions"])
-    assert found == ["f", "f", "g", "large", "renamed"]
-    assert len(versions["DeleteMarkers"]) == 2
+    assert of_files(versions["Versions"]) == ["f", "f", "g", "large", "renamed"]
+    assert of_files(versions["DeleteMarkers"]) == ["g", "large"]
 
 
 def test_deletions_that_are_denied_do_not_stop_uploads(locked_site: Site) -> None:

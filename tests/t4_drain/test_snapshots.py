@@ -314,7 +314,13 @@ def test_a_snapshot_is_not_taken_for_the_final_version(
     site.write("f", body)
 
     def gone(
-        store: S3Store, key: str, upload_id: str, _parts: object, size: int, sent: dict[str, str]
+        store: S3Store,
+        key: str,
+        upload_id: str,
+        _parts: object,
+        size: int,
+        sent: dict[str, str],
+        _there: str | None,
     ) -> Head:
         monkeypatch.undo()
         store.abort(key, upload_id)
