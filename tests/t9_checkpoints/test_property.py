@@ -362,6 +362,8 @@ def test_nothing_deletes_the_last_whole_checkpoint(governed: World) -> None:
     steps = STEPS if is_sqlite else STEPS // 8
     with clocks(gateway):
         for number in range(steps):
+            if number % 10_000 == 9_999:
+                print(f"{number + 1:,} steps", flush=True)
             run = gateway.draw.choice(list(gateway.saves))
             action = gateway.draw.choice(ACTIONS)
             if action in ("finish", "remove", "rotate") and not gateway.saves[run]:
