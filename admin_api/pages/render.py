@@ -35,6 +35,7 @@ NAVIGATION = (
             ("checkpoints", "Checkpoints", "/checkpoints"),
             ("files", "Files", "/files"),
             ("queue", "Queue", "/queue"),
+            ("clients", "Clients", "/clients"),
         ),
     ),
     (

@@ -36,6 +36,7 @@ PLACES = {
     "export-preview": "/exports/preview?version=1&name=/datasets&path=/checkpoints/datasets"
     "&clients=10.20.0.0/16 ro&squash=root",
     "export-remove": "/exports/remove?name=/datasets",
+    "clients": "/clients",
     "jobs": "/jobs",
     "audit": "/audit",
     "settings": "/settings",

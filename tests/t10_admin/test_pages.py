@@ -113,6 +113,7 @@ def test_pages_without_anything_to_show_say_what_comes(site: AdminSite, http: ht
         ("/promotions", "Nothing is promoted"),
         ("/trash", "The trash is empty"),
         ("/jobs", "No jobs"),
+        ("/clients", "No NFS server answers now"),
         ("/exports", "No directory is exported beside"),
         ("/audit?by=nobody", "No entry fits"),
         ("/settings", "[bucket]"),

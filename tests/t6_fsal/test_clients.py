@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from admin_api.access.authenticate import authenticate
+from admin_api.app import create_app
 from admin_api.pages.alarms import alarms_of
 from gateway.cli.main import main
 from gateway.control import alarms, sharednames
@@ -21,6 +25,7 @@ from tests.conformance.server import LEASE_SECONDS, Server
 from tests.support import nfs4
 from tests.support.waiting import until
 from tests.t6_fsal.serving import await_door
+from tests.t10_admin.site import ADMIN, serving
 
 KIB = 1024
 ONE, TWO = "127.0.0.2", "127.0.0.3"
@@ -98,6 +103,16 @@ def test_who_mounts_is_shown_with_the_name_that_it_gave_itself(
     assert 0 <= found[ONE]["seen_seconds"] <= LEASE_SECONDS
     assert (found[ONE]["open_reading"], found[ONE]["open_writing"]) == (1, 1)
     assert f"{ONE}  Linux NFSv4.0 one" in lines and "\x1b" not in lines
+
+
+def test_the_page_shows_who_mounts(server: Server, one: nfs4.Client) -> None:
+    app = create_app(server.settings)
+    app.dependency_overrides[authenticate] = lambda: ADMIN
+    with one.opened(one.handle("export"), "shown") as file, serving(app) as url:
+        file.write(b"x" * KIB)
+        text = httpx.get(f"{url}/clients", timeout=30).text
+    [row] = re.findall(rf">{ONE}</th>.*?</tr>", text, re.DOTALL)
+    assert r"Linux NFSv4.0 one\x1b[31m" in row and "1 for writing" in row
 
 
 def test_a_rate_shows_and_passes(server: Server, one: nfs4.Client) -> None:
