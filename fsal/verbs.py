@@ -185,7 +185,7 @@ class Verbs:
             request.cookie,
             only=request.ino3,
         )
-        noted = self._noted("rename", request, operation, (request.ino2, name2_of(request)))
+        noted = self._noted("rename", request, operation)
 
         def finish(request: Any, reply: Any) -> None:
             attr, removed = operation.outcome()
@@ -323,12 +323,16 @@ class Verbs:
 
         return operations, finish
 
-    def _noted(
-        self, what: str, request: Any, operation: Operation[Any], *more: tuple[int, bytes]
-    ) -> Noted | None:
-        """Have the log of names note a change of the request's name. Parameters: more names."""
-        first = (request.ino, name_of(request))
-        return self._names.note(what, client_of(request), request.uid, operation, first, *more)
+    def _noted(self, what: str, request: Any, operation: Operation[Any]) -> Noted | None:
+        """Have the log of names note a change of the request's name, or of both its names."""
+        if what not in self._names.noted:
+            return None
+        names = [(request.ino, name_of(request))]
+        if what == "rename":
+            names.append((request.ino2, name2_of(request)))
+        noted = Noted(what, client_of(request), request.uid, names)
+        operation.before = noted.find
+        return noted
 
     def _name(self, what: str, request: Any, operation: Operation[Attr]) -> Change:
         """Prepare a change that makes a name, and answers as those of ``_make``."""

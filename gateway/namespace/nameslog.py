@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway import clock
-from gateway.db.writer import Operation, Tx
+from gateway.db.writer import Tx
 from gateway.escapes import text_of
 from gateway.namespace.lookup import way_up
 from gateway.settings import Settings
@@ -59,23 +59,13 @@ class NamesLog:
     """Writes the log. For one thread at a time. Parameters: settings."""
 
     def __init__(self, settings: Settings) -> None:
-        self._noted = _NOTED[settings.nfs.names_log]
+        self.noted = _NOTED[settings.nfs.names_log]
+        """What is logged."""
         self._most_bytes = settings.nfs.names_log_bytes
         self._directory = settings.log_dir
         self._export = os.fsencode(settings.nfs.export)
         self._fd: int | None = None
         self._told_seconds = float("-inf")
-
-    def note(
-        self, what: str, client: str, uid: int, operation: Operation[Any], *names: tuple[int, bytes]
-    ) -> Noted | None:
-        """Have an operation find the paths of its names. Returns what ``write`` takes when it is
-        done, or None if the log does not get such changes."""
-        if what not in self._noted:
-            return None
-        noted = Noted(what, client, uid, names)
-        operation.before = noted.find
-        return noted
 
     def write(self, noted: Noted | None, is_replaced: bool = False) -> None:
         """Write the line of a change that is done. Parameters: is_replaced, whether the new name
