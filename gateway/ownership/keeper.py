@@ -167,11 +167,15 @@ class Ownership:
             return
         with suppress(BucketError, NamespaceError, OSError):
             fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            with self._lock, self._alone():
-                self._valid_until = 0.0
-                seen, me, known = self._store.look(), self._who(), self._claim()
-                if seen and claims.judge(known, seen.owner, me) is Verdict.OURS:
-                    self._write(seen.owner._replace(released=True), known, seen.etag)
+            try:
+                with self._lock, self._alone():
+                    self._valid_until = 0.0
+                    seen, me, known = self._store.look(), self._who(), self._claim()
+                    if seen and claims.judge(known, seen.owner, me) is Verdict.OURS:
+                        self._write(seen.owner._replace(released=True), known, seen.etag)
+            finally:
+                # A process of this gateway that starts meanwhile waits for it.
+                fcntl.flock(users, fcntl.LOCK_SH)
 
     def _look(self) -> Conditions:
         self._looked_at = began = clock.monotonic_seconds()
