@@ -198,18 +198,6 @@ SAME_CONTENT_OBJECT = Statement(
         .scalar_subquery()
     )
 )
-EMPTY_BEFORE = Statement(
-    select(object_.c.ino)
-    .select_from(object_.join(inode, inode.c.ino == object_.c.ino))
-    .where(
-        inode.c.ino == b("ino"),
-        object_.c.size == 0,
-        object_.c.content_version == inode.c.drained_version,
-        ~exists().where(upload.c.ino == inode.c.ino),
-    )
-)
-"""Selects a file whose last version in the bucket has no bytes. While an intent is recorded, a
-snapshot with bytes may have taken its place."""
 # The numbers are literals for the partial indexes, as above.
 WRITE_OPEN = Statement(
     select(inode.c.ino, inode.c.epoch, inode.c.size, inode.c.mtime_ns).where(

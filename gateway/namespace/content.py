@@ -49,8 +49,7 @@ def seal(
 ) -> Attr:
     """Seal a file whose last writer closed and whose bytes are on stable storage.
 
-    Without writes the content stays the same version as before, and so does that of an empty file
-    that is empty again. Bytes that were written into a
+    Without writes the content stays the same version as before. Bytes that were written into a
     file that is not open for writing are a new version: their writer did not know that the file was
     sealed.
 
@@ -66,8 +65,8 @@ def seal(
         if row is None:
             return get(tx, ino)
         drained_version, *attr = row
-        if drained_version > 0:
-            _stays_drained(tx, ino)
+        if drained_version > 0 and tx.run(sql.SAME_CONTENT, the_ino=ino):
+            tx.run(sql.SAME_CONTENT_OBJECT, the_ino=ino)
         return Attr(*attr)
     row = tx.change(
         sql.SEAL,
@@ -79,18 +78,7 @@ def seal(
         writes=data.writes,
         drain_after_ns=drain_after_ns,
     )
-    if row is None:
-        return get(tx, ino)
-    if data.size == 0 and tx.one(sql.EMPTY_BEFORE, ino=ino) is not None:
-        # A lock file is emptied each time that it is taken.
-        _stays_drained(tx, ino)
-    return Attr(*row)
-
-
-def _stays_drained(tx: Tx, ino: int) -> None:
-    """Record that the bucket has the bytes of a file, if it had those of the version before."""
-    if tx.run(sql.SAME_CONTENT, the_ino=ino):
-        tx.run(sql.SAME_CONTENT_OBJECT, the_ino=ino)
+    return get(tx, ino) if row is None else Attr(*row)
 
 
 def damaged(tx: Tx, ino: int, reason: str) -> None:

@@ -228,42 +228,6 @@ def test_one_object_the_store_chokes_on_does_not_stop_the_others(rclone_site: Si
         assert site.report()["bucket"]["state"] == "reachable"
 
 
-def test_an_empty_file_that_is_emptied_again_is_not_sent_again(each_site: Site) -> None:
-    """A lock file is, each time that it is taken."""
-    site = each_site
-    site.write("lock", b"")
-    site.drain()
-    for _ in range(3):
-        site.write("lock", b"")
-        assert site.left() == []
-        site.drain()
-    assert site.uploads() == {f"{PREFIX}/lock": 1}
-    for data, uploads in ((b"12", 2), (b"", 3), (b"", 3), (b"3", 4)):
-        site.write("lock", data)
-        site.drain()
-        assert site.objects() == {"lock": data}
-        assert site.uploads() == {f"{PREFIX}/lock": uploads}
-
-
-def test_an_empty_file_is_sent_again_while_something_else_may_be_at_its_key(
-    rclone_site: Site,
-) -> None:
-    """A snapshot of it was sent while it had bytes, and the answer was lost."""
-    site = rclone_site
-    ino = site.write("f", b"")
-    site.drain()
-    site.rows(
-        "INSERT INTO upload (ino, content_version, key, started_ns, generation) "
-        f"VALUES ({ino}, 2, '{PREFIX}/f', 1, 0) RETURNING 1"
-    )
-    site.client.put_object(Bucket=site.bucket, Key=f"{PREFIX}/f", Body=b"of the snapshot")
-    site.write("f", b"")
-    assert [row for row in site.left() if row[0].startswith("inode")] != []
-    site.proxy.forget()
-    site.drain()
-    assert site.uploads() == {f"{PREFIX}/f": 1}
-
-
 def test_a_file_that_is_emptied_before_its_bytes_were_sent_is_sent(rclone_site: Site) -> None:
     site = rclone_site
     site.write("f", b"")
