@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, NoReturn, TypeVar
-from weakref import ReferenceType
+from weakref import ReferenceType, WeakValueDictionary, finalize
 
 from gateway import clock
 from gateway.db.engine import Database
@@ -54,10 +54,20 @@ UNHEEDED_SECONDS = 2.0
 """The same, with a store that heeds no conditions: each batch has a look of its own."""
 LOCK = "owner.lock"
 USERS = "owner.users"
-_users: dict[Path, int] = {}
-"""By ``run_dir``, the file whose lock says that this process may write to the bucket."""
-
 T = TypeVar("T", bound=S3Store)
+
+
+class _Users:
+    """A lock that says that this process may write to the bucket. It goes with the last object that
+    refers to it. Parameters: fd, of the file."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        finalize(self, os.close, fd)
+
+
+_users: WeakValueDictionary[Path, _Users] = WeakValueDictionary()
+"""By ``run_dir``."""
 
 
 class Survey(NamedTuple):
@@ -86,6 +96,7 @@ class Ownership:
         self._guarded: ReferenceType[S3Store] | None = None
         """The first store whose changes are permitted. It refers to this object."""
         self._lock = threading.Lock()
+        self._users: _Users | None = None
         self._valid_until = 0.0
         """Monotonic seconds until which this process may write."""
         self._looked_at = -LOOK_SECONDS
@@ -166,7 +177,7 @@ class Ownership:
         if users is None:
             return
         with suppress(BucketError, NamespaceError, OSError):
-            fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(users.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             try:
                 with self._lock, self._alone():
                     self._valid_until = 0.0
@@ -175,7 +186,7 @@ class Ownership:
                         self._write(seen.owner._replace(released=True), known, seen.etag)
             finally:
                 # A process of this gateway that starts meanwhile waits for it.
-                fcntl.flock(users, fcntl.LOCK_SH)
+                fcntl.flock(users.fd, fcntl.LOCK_SH)
 
     def _look(self) -> Conditions:
         self._looked_at = began = clock.monotonic_seconds()
@@ -348,9 +359,10 @@ class Ownership:
             claims.write(session, self._settings, known)
 
     def _use(self) -> None:
-        if self._settings.run_dir not in _users:
-            users = _users.setdefault(self._settings.run_dir, self._opened(USERS))
-            fcntl.flock(users, fcntl.LOCK_SH)
+        if self._users is None:
+            users = _Users(self._opened(USERS))
+            fcntl.flock(users.fd, fcntl.LOCK_SH)
+            self._users = _users.setdefault(self._settings.run_dir, users)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
