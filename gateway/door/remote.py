@@ -92,7 +92,9 @@ class Remote:
         """Connect again if the server closed the connection while no request was under way, as it
         does after a minute without requests. Raises DoorClosed."""
         # An open connection has nothing to read now.
-        if not select.select([self._socket], [], [], 0)[0]:
+        ready = select.poll()
+        ready.register(self._socket, select.POLLIN)
+        if not ready.poll(0):
             return
         self._socket.close()
         try:
