@@ -365,8 +365,16 @@ class S3Store(Deletions):
             part_bytes = part_bytes_of(head.size, int(found)) if found.isdecimal() else 0
         if head.size > self.copy_max_bytes and not part_bytes:
             part_bytes = part_bytes_of(head.size, min(COPY_PART_BYTES, self.copy_max_bytes))
-        kept = self._keep(storage_class)
-        return self._copy(key, key, head, head.metadata, part_bytes, kept)
+        kept, in_parts = self._keep(storage_class), InMemory({}, key)
+        try:
+            return self._copy(key, key, head, head.metadata, part_bytes, kept, in_parts=in_parts)
+        except BucketError:
+            # It is not resumed: a completion that is late would put the bytes of this version over
+            # those of a newer one.
+            if (begun := in_parts.begun()) is not None:
+                with suppress(BucketError):
+                    self.abort(key, begun.upload_id)
+            raise
 
     def _keep(self, storage_class: str | None) -> dict[str, str]:
         return self._kept_as | ({"StorageClass": storage_class} if storage_class else {})
