@@ -2,7 +2,9 @@
 
 Uvicorn bounds the silence after an answer. It has no bound for that before a request, or within
 one, and while there are too many connections it refuses every request. Here the connection that
-waits for its client gives way to a new one: the oldest of the host that has most of them.
+waits for its client gives way to a new one: the oldest of the host that has most of them. That host
+cannot end its own younger ones by new ones: the new one is closed instead, before it costs a
+handshake.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ CONNECTIONS_MAX = 512
 """Each takes 256 KiB while it speaks TLS (asyncio)."""
 HEAD_SECONDS = 15.0
 """The time for the head of a request, since the connection was made or the last answer ended."""
+CHANCE_SECONDS = 1.0
+"""The time that a connection has before it gives way to another one of its own host."""
 STATE = "connection"
 """The name of the connection in the state of its requests."""
 
@@ -116,23 +120,33 @@ class Connections:
         self._most = most
         self._open: dict[int, _Open] = {}
         """By descriptor."""
+        self._crowd = ""
+        """The host that had most when there was no room, and none of its own was old enough."""
+        self._crowd_until = 0.0
 
     def protocol(self) -> Any:
         """Return what uvicorn takes as the class of its connections (``http``)."""
         return partial(Connection, self)
 
     def accepted(self, sock: socket.socket, address: str) -> None:
-        """Take a connection, for which another one may have to end."""
+        """Take a connection, for which another one may have to end. Raises ConnectionAbortedError
+        if it is one too many of its host."""
+        opened = _Open(sock, address)
         if len(self._open) >= self._most:
-            self._make_room()
-        self._open[sock.fileno()] = _Open(sock, address)
+            self._make_room(opened.origin)
+        self._open[sock.fileno()] = opened
 
     def made(self, descriptor: int, connection: Connection) -> None:
         """Take what uvicorn has made of a connection."""
         if (found := self._open.get(descriptor)) is not None:
             found.connection = connection
 
-    def _make_room(self) -> None:
+    def _make_room(self, origin: str) -> None:
+        now = clock.monotonic_seconds()
+        # A crowd comes back at once: to look at all connections each time would take the processor
+        # that it wants to take.
+        if origin == self._crowd and now < self._crowd_until:
+            raise ConnectionAbortedError
         # A socket that was closed has another descriptor than its key.
         self._open = {at: one for at, one in self._open.items() if one.sock.fileno() == at}
         waiting = [one for one in self._open.values() if one.is_waiting]
@@ -140,6 +154,9 @@ class Connections:
             return
         counts = Counter(one.origin for one in waiting)
         found = max(waiting, key=lambda one: (counts[one.origin], -one.since))
+        if found.origin == origin and now < found.since + CHANCE_SECONDS:
+            self._crowd, self._crowd_until = origin, found.since + CHANCE_SECONDS
+            raise ConnectionAbortedError
         del self._open[found.sock.fileno()]
         found.end()
 
@@ -154,5 +171,10 @@ class Listener(socket.socket):
 
     def accept(self) -> tuple[socket.socket, Any]:
         made, address = super().accept()
-        self._connections.accepted(made, address[0])
+        try:
+            self._connections.accepted(made, address[0])
+        except ConnectionAbortedError:
+            # asyncio looks at its other connections then, before it accepts the next one.
+            made.close()
+            raise
         return made, address

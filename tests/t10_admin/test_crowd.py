@@ -19,7 +19,7 @@ from gateway.cli.main import main
 from tests.support.ports import free_port
 from tests.t5_cli.site import PROGRAM, Running, Site, environ
 
-SECONDS_MAX = 5.0
+SECONDS_MAX = 1.0
 ROUNDS = 8
 
 

@@ -77,8 +77,9 @@ def answer_on(connection: socket.socket) -> bytes:
 
 @pytest.mark.parametrize("said", [b"", b"GET / HT", HEAD, HEAD + b"token"])
 def test_the_connection_that_waits_longest_gives_way_to_a_new_one(
-    site: AdminSite, said: bytes
+    site: AdminSite, monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
+    monkeypatch.setattr(connections, "CHANCE_SECONDS", 0.0)
     with ExitStack() as stack, door(site, 4) as address:
         silent = [stack.enter_context(socket.create_connection(address)) for _ in range(4)]
         for one in silent:
@@ -87,6 +88,23 @@ def test_the_connection_that_waits_longest_gives_way_to_a_new_one(
             assert answer_on(another).startswith(b"HTTP/1.1 200 ")
             until(lambda: is_closed(silent[0]), "the first one is closed")
         assert not any(map(is_closed, silent[1:]))
+
+
+def test_a_host_ends_none_of_its_young_connections_by_new_ones(
+    site: AdminSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a crowd that comes back at once leaves nobody the time to say something."""
+    monkeypatch.setattr(connections, "CHANCE_SECONDS", 60.0)
+    with ExitStack() as stack, door(site, 4) as address:
+        young = [stack.enter_context(socket.create_connection(address)) for _ in range(4)]
+        for _ in range(2):
+            with socket.create_connection(address) as another:
+                until(lambda: is_closed(another), "the new one is closed")
+        assert not any(map(is_closed, young))
+        elsewhere = socket.create_connection(address, source_address=("127.0.0.2", 0))
+        assert answer_on(stack.enter_context(elsewhere)).startswith(b"HTTP/1.1 200 ")
+        until(lambda: is_closed(young[0]), "the first one gives way to another host")
+        assert not any(map(is_closed, young[1:]))
 
 
 def test_a_host_with_many_connections_gives_way_before_one_with_few(site: AdminSite) -> None:
