@@ -128,7 +128,7 @@ class S3Store(Deletions):
         Parameters: there, what is at the key now: ABSENT, or the ETag of an object (heeded if
         the store heeds it), or None for anything. Raises Occupied if it is something else.
         """
-        if there == ABSENT and not self.conditions.creates and self.head(key) is not None:
+        if self.looks_first(there) and self.head(key) is not None:
             raise Occupied(f"{key}: something is there already")
         headers = self._headers(metadata)
 
@@ -148,6 +148,11 @@ class S3Store(Deletions):
         else:
             head = self._verified(key, len(body), expected)
         return Stored(head, sent.digests, sent.is_repeated)
+
+    def looks_first(self, there: str | None) -> bool:
+        """Return whether ``put`` asks first what is at the key: a request more. Parameters: there,
+        as of ``put``."""
+        return there == ABSENT and not self.conditions.creates
 
     def has(self, head: Head, digests: Digests) -> bool:
         """Return whether an object that was sent in one request is shown to be of some bytes."""

@@ -23,9 +23,9 @@ from gateway.objectstore.s3 import S3Store
 
 
 class _Notes(threading.local):
-    """Notes how the last request of a thread ended. The drain keeps the pace."""
+    """Notes how the PUT of a thread ended. The drain keeps the pace."""
 
-    how = Ended(False)
+    how: Ended | None = None
 
     def attach(self, client: Any) -> None:
         """Do nothing: a sender only sends bodies."""
@@ -66,7 +66,11 @@ def _serve(connection: Connection, store: S3Store, notes: _Notes) -> None:
             store.reload()
         attempts: list[Attempt] = []
         for one in task.objects:
-            attempts.append(Attempt(_put(store, one), notes.how))
+            notes.how = None
+            result = _put(store, one)
+            # Without a PUT, the look before it failed, or found something: that says nothing of how
+            # much the store gets.
+            attempts.append(Attempt(result, notes.how or Ended(False)))
             if not isinstance(attempts[-1].result, Stored):
                 break
         connection.send(attempts)

@@ -134,6 +134,9 @@ class Senders:
         return [attempt.result for attempt in attempts]
 
     def _ask(self, connection: Connection, task: Task) -> list[Attempt]:
+        for one in task.objects:
+            if self._store.looks_first(one.there):
+                self._pace.admit(0)
         self._pace.admit(sum(len(one.body) for one in task.objects))
         number = self._pace.begin()
         hows = [Ended(False, is_lost=True)]
