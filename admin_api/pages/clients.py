@@ -20,8 +20,9 @@ def show(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
     """Show the clients that have a lease, and which of them share a name."""
     try:
         found = control.gather(gateway.settings)
+        names = found["shared_names"]
     except DoorClosed:
-        found = None
-    shared = [sharednames.text_of(one) for one in sharednames.gather(gateway.settings)]
+        found, names = None, sharednames.gather(gateway.settings)
+    shared = [sharednames.text_of(one) for one in names]
     remedy = sharednames.REMEDY
     return page(request, "clients.html", who, found=found, shared=shared, remedy=remedy)
