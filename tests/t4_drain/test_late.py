@@ -195,6 +195,7 @@ def test_a_key_is_looked_at_again_when_nothing_can_arrive_any_more(
     assert not is_doubtful(site)
 
 
+# A clock that is 15 minutes off has every request refused, and nothing can be seen of a doubt.
 @pytest.mark.parametrize("step_seconds", [800, -800])
 def test_a_step_of_the_clock_ends_no_doubt(
     rclone_site: Site, clocks: Clocks, started: Started, step_seconds: int

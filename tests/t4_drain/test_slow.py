@@ -27,13 +27,17 @@ def sent(site: Site) -> list[str]:
     return [one.operation for one in site.proxy.operations(*SENT)]
 
 
+def await_object(site: Site) -> None:
+    until(lambda: site.rows("SELECT 1 FROM object"), "the object is recorded")
+
+
 def test_an_object_that_is_whole_is_not_sent_again(site: Site) -> None:
     """However often the answer to its completion comes too late."""
     data = os.urandom(11 * MIB)
     outlasts(site, "COMPLETE", Act.HOLD_ANSWER, times=100)
     site.write("f", data)
     with site.draining():
-        until(lambda: site.rows("SELECT 1 FROM object"), "the object is recorded")
+        await_object(site)
     assert sorted(sent(site)) == ["COMPLETE", "CREATE", "PART", "PART", "PART"]
     assert site.objects() == {"f": data}
     assert site.left() == []
@@ -51,7 +55,7 @@ def test_a_completion_that_takes_long_is_waited_for(rclone_site: Site) -> None:
         until(lambda: len(site.proxy.operations("HEAD")) > seen + 2, "it is looked for")
         before = sent(site)
         slow.arrive()
-        until(lambda: site.rows("SELECT 1 FROM object"), "the object is recorded")
+        await_object(site)
     assert sorted(before) == sorted(sent(site)) == ["COMPLETE", "CREATE", "PART", "PART", "PART"]
     assert site.objects() == {"f": data}
     assert site.left() == []
@@ -65,7 +69,7 @@ def test_a_completion_that_never_comes_is_asked_for_again(rclone_site: Site) -> 
     site.write("f", data)
     with site.draining():
         lost.wait()
-        until(lambda: site.rows("SELECT 1 FROM object"), "the object is recorded")
+        await_object(site)
     first, second = (one.time for one in site.proxy.operations("COMPLETE"))
     assert second - first >= site.settings.bucket.late_seconds
     assert sent(site).count("PART") == 3
@@ -80,7 +84,7 @@ def test_a_completion_that_a_proxy_cut_off_is_waited_for(rclone_site: Site) -> N
     fault.status, fault.code = 504, "504"
     site.write("f", data)
     with site.draining():
-        until(lambda: site.rows("SELECT 1 FROM object"), "the object is recorded")
+        await_object(site)
     first, second = (one.time for one in site.proxy.operations("COMPLETE"))
     assert second - first >= site.settings.bucket.late_seconds
     assert sent(site).count("PART") == 3
@@ -155,7 +159,7 @@ def test_a_file_sent_whole_is_not_sent_again(rclone_site: Site) -> None:
     outlasts(site, "PUT", Act.HOLD_ANSWER, times=2)
     site.write("f", data)
     with site.draining():
-        until(lambda: site.rows("SELECT 1 FROM object"), "the object is recorded")
+        await_object(site)
     assert sent(site) == ["PUT", "PUT"]
     assert site.objects() == {"f": data}
 

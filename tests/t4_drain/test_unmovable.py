@@ -40,6 +40,18 @@ def test_a_new_file_at_the_old_name_is_not_held_up(
     assert site.left() == []
 
 
+def test_a_new_file_leaves_the_object_of_a_person_at_its_name(rclone_site: Site) -> None:
+    site = rclone_site
+    site.write("a", b"first")
+    site.drain()
+    replace(site)
+    site.rename("a", "b")
+    site.write("a", b"second")
+    site.drain()
+    assert site.objects() == {"a": b"a person's", "b": b"first"}
+    assert site.left() != [], "the new file is not in the bucket"
+
+
 @pytest.mark.parametrize("spoil", [replace, archive])
 def test_without_a_new_file_the_old_object_goes_only_if_it_is_ours(
     rclone_site: Site, spoil: Callable[[Site], None]

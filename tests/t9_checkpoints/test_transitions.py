@@ -266,8 +266,7 @@ def test_a_copy_that_arrives_late_does_not_stay(site: Aged) -> None:
     path = site.save()
     site.put(COLD)
     site.turn()
-    # It arrives within three times that, also on a busy machine.
-    site.values["bucket"]["read_timeout_seconds"] = 4.0
+    site.values["bucket"]["read_timeout_seconds"] = 1.0
     site.configure()
     end = site.proxy.inject(lambda one: one.operation == "COMPLETE", Act.HOLD)
     with site.draining():
