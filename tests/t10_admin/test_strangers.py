@@ -93,7 +93,7 @@ def test_the_connection_that_waits_longest_gives_way_to_a_new_one(
 def test_a_host_ends_none_of_its_young_connections_by_new_ones(
     site: AdminSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise a crowd that comes back at once leaves nobody the time to say something."""
+    """Otherwise a crowd that comes back at once leaves no client the time to say something."""
     monkeypatch.setattr(connections, "CHANCE_SECONDS", 60.0)
     with ExitStack() as stack, door(site, 4) as address:
         young = [stack.enter_context(socket.create_connection(address)) for _ in range(4)]
