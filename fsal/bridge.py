@@ -18,7 +18,7 @@ from gateway.db.named import Link
 from gateway.errors import NamespaceError, errno_of
 from gateway.types import Attr, Cred, Removed, SetAttr
 
-ABI = 14
+ABI = 15
 
 HAS_VERIFIER = 1
 FOR_WRITING = 2
@@ -40,6 +40,7 @@ READS = (
     "listxattr",
     "damages",
     "acknowledged",
+    "note_open",
 )
 CHANGES = (
     "create",
@@ -231,7 +232,7 @@ class TableStruct(ctypes.Structure):
         ("park_ms", u32),
         ("acknowledges", u32),
         ("acknowledge_ms", u32),
-        ("pad", u32),
+        ("notes_opens", u32),
         ("files_dir", ctypes.c_char * 4096),
         ("run_dir", ctypes.c_char * 4096),
         ("commits", ctypes.c_void_p),

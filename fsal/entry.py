@@ -78,6 +78,7 @@ def start(config_path: str, table_address: int) -> bool:
         SharedNames(settings),
         NamesLog(settings),
     )
+    table.notes_opens = int(verbs.notes_opens)
     table.commits = namespace.commits.address
     table.batch = bridge.guard(verbs.batch)
     _alive.append(table.batch)
@@ -88,11 +89,9 @@ def start(config_path: str, table_address: int) -> bool:
     notify.keep_telling(
         partial(port.answers, settings), partial(services.ready, settings, "ganesha")
     )
-    sealed, reclaimed = namespace.recovered
     logging.getLogger("spillway.fsal").info(
         "namespace open: start %d; after the last stop %d files were sealed, %d orphans reclaimed",
         namespace.boot.boot,
-        sealed,
-        reclaimed,
+        *namespace.recovered,
     )
     return True

@@ -68,6 +68,8 @@ class Verbs:
         self._trouble = trouble
         self._generation = namespace.boot.generation
         self._space = space
+        self.notes_opens = "open" in names.noted
+        """Whether C tells of each open."""
 
     def lookup(self, request: Any, reply: Any) -> None:
         is_gateway = bool(request.flags & bridge.FOR_GATEWAY)
@@ -363,6 +365,12 @@ class Verbs:
 
     def acknowledged(self, request: Any, reply: Any) -> None:
         reply.count = self._ns.acknowledged(request.ino)
+
+    def note_open(self, request: Any, _reply: Any) -> None:
+        writes = bool(request.flags & bridge.FOR_WRITING)
+        what = "open to write" if writes else "open to read"
+        path = self._ns.path_of(request.ino)
+        self._names.write(Noted(what, client_of(request), request.uid, (), [path]))
 
     def space(self, request: Any, reply: Any) -> None:
         self._ns.keep_mark()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from gateway.db import statements as sql
 from gateway.db.compiled import Session
@@ -16,6 +17,8 @@ from gateway.errors import (
     Stale,
 )
 from gateway.types import NAME_MAX_BYTES, Attr, Dirent, Kind
+
+_DEPTH_MAX = 4096
 
 
 def check_name(name: bytes) -> None:
@@ -130,3 +133,11 @@ def readlink(session: Session, ino: int) -> bytes:
         raise InvalidArgument
     target: bytes = row[0]
     return target
+
+
+def path_of(session: Session, ino: int) -> bytes:
+    """Return the path of an inode below the export, by the first name of it and of each directory
+    above it."""
+    # A database that is damaged may have a circle of directories.
+    names = [name for _at, _parent, name in islice(way_up(session, ino), _DEPTH_MAX)]
+    return b"/".join(reversed(names))
