@@ -138,4 +138,4 @@ def _why_not_clean(session: Session, entry: Entry) -> str | None:
     stored = object_of(session, file.ino)
     if stored is not None and session.one(own.DOUBT, key=stored.key) is not None:
         return "a request for its object got no answer: it is looked at again (spillway status)"
-    return "damaged, or its object has no block digests yet"
+    return "damaged (see spillway fsck), or its object has no block digests: write it again"

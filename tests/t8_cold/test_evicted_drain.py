@@ -120,16 +120,10 @@ def test_a_late_deletion_does_not_take_the_last_copy_of_an_absent_file(
     assert cold.left() == []
 
 
-def test_local_bytes_of_absent_files_are_not_read(
-    cold: Cold, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_local_bytes_of_absent_files_are_not_read(cold: Cold) -> None:
     ino = evict(cold, "a", b"only here")
     attr = cold.namespace.getattr(ino)
     # Some blocks are here, as far as they are fetched: they are no damage.
     cold.put_data(attr, bytes(attr.size))
     database = Database(cold.settings.database_url)
     assert list(verify.changed(database, cold.namespace.files)) == []
-    cold.run("DELETE FROM block_digest")
-    cold.drain()
-    assert cold.run("SELECT * FROM block_digest") == []
-    assert "no block digests" not in caplog.text
