@@ -192,6 +192,7 @@ ALLOWED = {
         "gateway.schedule",
         "gateway.escapes",
         "gateway.storageclasses",
+        "gateway.backoff",
         "gateway.objectstore",
     },
     **{
