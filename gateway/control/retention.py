@@ -8,20 +8,20 @@ from typing import Any
 
 from sqlalchemy import select
 
-from gateway import clock
+from gateway import clock, trusted_clock
 from gateway.checkpoints.catalogue import catalogue_of
 from gateway.checkpoints.shown import shown_state
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
 from gateway.errors import UserError
 from gateway.promotion.store import protected
-from gateway.retention import knowntime, store
 from gateway.retention import statements as own
+from gateway.retention import store
 from gateway.retention.facts import Current, Decision
-from gateway.retention.knowntime import Known, KnownTime
 from gateway.retention.planning import Planned, Planning, completions
 from gateway.settings import Settings
 from gateway.text import Text, printable
+from gateway.trusted_clock import JudgedTime, KnownTime
 
 _ACTIONS = select(own.action).where(own.action.c.id < b("before"))
 _NEWEST = own.action.c.id.desc()
@@ -49,14 +49,14 @@ def revised(settings: Settings, database: Database, planned: Planned, other: Cur
     return Planning(settings, catalogue_of(settings, database)).revised(planned, other)
 
 
-def counted_time(database: Database) -> KnownTime:
+def counted_time(database: Database) -> JudgedTime:
     """Return the time to which ages are counted now. Raises TryAgain."""
     with database.reading() as session:
         return _time(session, store.known_time(session))
 
 
-def _time(session: Session, known: Known | None) -> KnownTime:
-    return knowntime.judge(knowntime.reading(), known, completions(session))
+def _time(session: Session, known: KnownTime | None) -> JudgedTime:
+    return trusted_clock.judge(trusted_clock.reading(), known, completions(session))
 
 
 def said(session: Session) -> tuple[object, ...]:
@@ -205,7 +205,7 @@ def approve(settings: Settings, database: Database, plan: str, author: str) -> s
         return next(one for one in store.approvals(session) if one.plan == plan)
 
 
-def clock_facts(time: KnownTime) -> dict[str, Any]:
+def clock_facts(time: JudgedTime) -> dict[str, Any]:
     """Return the facts about the time to which ages are counted."""
     ahead_seconds = round(time.ahead_ns / clock.NS, 1)
     return {"ages_until_ns": time.now_ns, "clock_ahead_seconds": ahead_seconds}
@@ -213,10 +213,9 @@ def clock_facts(time: KnownTime) -> dict[str, Any]:
 
 def confirm_clock(database: Database) -> None:
     """Believe the clock of this machine, which a person says is right. Raises TryAgain."""
-    read = knowntime.reading()
-    row = Known(read.clock_ns, read.boot, read.uptime_ns)
+    row = KnownTime(*trusted_clock.reading())
     with database.writing() as session:
-        store.save_time(session, KnownTime(row.known_ns, 0, row))
+        store.save_time(session, JudgedTime(row.known_ns, 0, row))
 
 
 def gather(session: Session) -> dict[str, Any]:

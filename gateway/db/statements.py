@@ -243,6 +243,13 @@ DIRTY_BYTES = Statement(
 )
 """Selects the bytes on the disk that the drain will make free: what is in the trash is not sent."""
 
+# elapsed
+ELAPSED = Statement(
+    select(elapsed.c.elapsed_ns, elapsed.c.boot, elapsed.c.uptime_ns, elapsed.c.clock_ns)
+)
+ELAPSED_DELETE = Statement(delete(elapsed))
+ELAPSED_INSERT = Statement(insert(elapsed))
+
 # damage
 CONTENT_VERSION = Statement(select(inode.c.content_version).where(inode.c.ino == b("ino")))
 DAMAGES = Statement(

@@ -21,7 +21,6 @@ from functools import partial
 from typing import IO, TYPE_CHECKING, TypeVar
 
 from gateway import clock, failpoints
-from gateway.backoff import jittered_seconds
 from gateway.checkpoints.catalogue import catalogue_of
 from gateway.checkpoints.facts import State
 from gateway.checkpoints.looks import Row
@@ -35,6 +34,7 @@ from gateway.manifests import statements as own
 from gateway.manifests.kept import Kept, Shelf
 from gateway.manifests.rows import document
 from gateway.manifests.store import ManifestStore
+from gateway.objectstore.breaker import CircuitBreaker
 from gateway.settings import Settings
 from gateway.text import printable
 
@@ -68,29 +68,25 @@ class Manifests:
         self._shelf = Shelf(self._database, settings.bucket)
         self._store = ManifestStore(settings, database, stop)
         self._volume = ""
-        self._tries = 0
-        """How often the bucket has failed since it worked."""
-        self._resume_at = 0.0
+        self._breaker = CircuitBreaker(PAUSE_MAX_SECONDS)
         self._refused: dict[int, float] = {}
         """Monotonic seconds until which checkpoints rest whose manifest was refused, by inode."""
 
     def turn(self) -> float:
         """Put and delete what is due. Returns the seconds until the next turn. Raises
         NamespaceError."""
-        if (seconds := self._resume_at - clock.monotonic_seconds()) > 0:
+        if (seconds := self._breaker.pause_seconds()) > 0:
             return seconds
         try:
             self._each(self._shelf.doubtful(), self._look, lambda kept: kept.ino)
             self._each(self._shelf.untrue(), self._remove, lambda kept: kept.ino)
             changed = self._each(self._shelf.missing(), self._write, lambda ino: ino)
         except BucketError as exc:
-            self._tries += 1
-            pause_seconds = jittered_seconds(self._tries, PAUSE_MAX_SECONDS)
-            self._resume_at = clock.monotonic_seconds() + pause_seconds
-            if self._tries == 1:
+            self._breaker.failed()
+            if self._breaker.failures == 1:
                 log.warning("manifests wait for the bucket: %s", exc)
-            self._store.reload()
-            return pause_seconds
+            self._store.reload()  # a person may have corrected the credentials
+            return self._breaker.pause_seconds()
         return SOON_SECONDS if changed else REST_SECONDS
 
     def _each(self, work: Iterable[T], do: Callable[[T], bool], ino_of: Callable[[T], int]) -> bool:
@@ -113,9 +109,9 @@ class Manifests:
                 where = self._settings.run_dir
                 log.error("cannot make a manifest in %s: %s: make room", where, exc.strerror)
                 return False
-            if self._tries:
+            if self._breaker.failures:
                 log.info("manifests are written again")
-                self._tries = 0
+                self._breaker.worked()
         return is_left
 
     def _write(self, ino: int) -> bool:

@@ -29,17 +29,17 @@ from sqlalchemy import (
     update,
 )
 
-from gateway import elapsed
+from gateway import trusted_clock
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.models import ROOT_INO, TRASH_INO
 from gateway.db.statements import checkpoint, checkpoint_record, inode, pin, trash
 from gateway.db.writer import Tx
-from gateway.elapsed import Moment
 from gateway.errors import GatewayError
 from gateway.escapes import bytes_of
 from gateway.namespace import inodes
 from gateway.namespace.lookup import check_name, find, get, way_up
+from gateway.trusted_clock import ElapsedTime
 from gateway.types import Attr, Extent, Kind, Removed
 
 DURABLE = "durable"
@@ -168,7 +168,6 @@ RECORD_COPY = Statement(
     )
 )
 PIN_DELETE = Statement(delete(pin).where(pin.c.ino == b("the_ino")))
-STORED_MOMENT = Statement(select(*(sql.elapsed.c[name] for name in Moment._fields)))
 
 
 def hold(tx: Tx, victim: Attr, gone: Gone) -> Removed | None:
@@ -358,12 +357,11 @@ def _run_of(session: Session, path: Sequence[bytes], run: bytes) -> int:
 
 
 def _elapsed_ns(session: Session) -> int:
-    """Return the time that has passed for certain. If the machine does not say, that of the last
-    moment which was stored."""
-    row = session.one(STORED_MOMENT)
-    stored = None if row is None else Moment(*row)
+    """Return the elapsed time. If the machine does not say when it was started, the stored one."""
+    row = session.one(sql.ELAPSED)
+    stored = None if row is None else ElapsedTime(*row)
     try:
-        return elapsed.now(stored).elapsed_ns
+        return trusted_clock.elapsed_time(trusted_clock.reading(), stored).elapsed_ns
     except OSError:
         return 0 if stored is None else stored.elapsed_ns
 

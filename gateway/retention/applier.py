@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from gateway import clock, failpoints
+from gateway import clock, failpoints, trusted_clock
 from gateway.cache.warming import WISH
 from gateway.checkpoints.catalogue import catalogue_of
 from gateway.db.compiled import Session, numbers_of
@@ -23,8 +23,8 @@ from gateway.errors import BucketError, GatewayError, NamespaceError, TrashRefus
 from gateway.failpoints import RETENTION_ACTION
 from gateway.namespace import identity
 from gateway.promotion.store import protected
-from gateway.retention import knowntime, store
 from gateway.retention import statements as own
+from gateway.retention import store
 from gateway.retention.evicting import UnusedFiles
 from gateway.retention.facts import Checkpoint, Decision, Pinned
 from gateway.retention.heads import Heads
@@ -154,7 +154,7 @@ class Applier:
         if asked is not None and is_news:
             log.warning("%s: see spillway policy plan", asked.why)
         wanted = self._planning.wanted
-        is_due = knowntime.is_due(planned.known, planned.time)
+        is_due = trusted_clock.is_due(planned.known, planned.time)
         if not (is_news or is_due or wanted or is_other):
             return
         with self._database.writing() as session:

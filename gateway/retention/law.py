@@ -16,11 +16,12 @@ from gateway.db.engine import Database
 from gateway.errors import BucketError
 from gateway.retention import order
 from gateway.retention import statements as own
-from gateway.retention.facts import FIRST_NS, Checkpoint
+from gateway.retention.facts import Checkpoint
 from gateway.retention.heads import Heads
 from gateway.retention.planning import checkpoint_of
 from gateway.settings import Settings
 from gateway.text import printable
+from gateway.types import FIRST_NS
 
 NOT_KNOWN = "it is not known of which run it is, or when it was complete"
 NONE_LEFT = "no newer checkpoint of its run is durable, known to be whole, and as large"

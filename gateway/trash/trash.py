@@ -266,7 +266,7 @@ class Trash:
         """Return the time that has passed for certain, as ``Entry.expires_ns`` counts. Raises
         OSError."""
         with self._database.reading() as session:
-            return rows.moment(session).elapsed_ns
+            return rows.elapsed_time(session).elapsed_ns
 
     def tick(self, entries: Sequence[Entry]) -> int:
         """Store the present moment, and count again what the drain leaves alone. Returns what

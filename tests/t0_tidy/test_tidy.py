@@ -173,7 +173,7 @@ ALLOWED = {
         "gateway.settings",
         "gateway.checks",
         "gateway.acknowledge",
-        "gateway.elapsed",
+        "gateway.trusted_clock",
         "gateway.escapes",
         "gateway.holds",
         "gateway.db",
@@ -192,6 +192,7 @@ ALLOWED = {
         "gateway.schedule",
         "gateway.escapes",
         "gateway.storageclasses",
+        "gateway.backoff",
         "gateway.objectstore",
     },
     **{
@@ -269,6 +270,7 @@ ALLOWED = {
     "gateway.retention": {
         *LIBRARIES, "gateway.text", "gateway.door", "gateway.cache", "gateway.checkpoints",
         "gateway.promotion.store", "gateway.promotion.wishes", "gateway.retention",
+        "gateway.trusted_clock",
     },
     "gateway.exports": {
         "gateway.atomic", "gateway.clients", "gateway.clock", "gateway.config", "gateway.datadir",
@@ -282,11 +284,11 @@ ALLOWED = {
         "gateway.firstboot", "gateway.loopback", "gateway.retention.policy", "gateway.settings",
     },
     "gateway.trash": {
-        *LIBRARIES, "gateway.elapsed", "gateway.text", "gateway.door", "gateway.cache.room",
+        *LIBRARIES, "gateway.trusted_clock", "gateway.text", "gateway.door", "gateway.cache.room",
         "gateway.checkpoints.catalogue", "gateway.checkpoints.facts",
         "gateway.checkpoints.looks", "gateway.retention.store", "gateway.trash",
     },
-    "gateway.elapsed": {"gateway.clock"},
+    "gateway.trusted_clock": {"gateway.clock", "gateway.types"},
     # The command line prints the facts of gateway.control, and the admin API serves them.
     "gateway.control": {*LIBRARIES, "gateway"},
     "admin_api": {"gateway", "admin_api"},

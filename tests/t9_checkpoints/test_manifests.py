@@ -310,7 +310,7 @@ def test_a_request_that_was_given_up_is_looked_at(
     assert etag is None
     assert look_ns > 0
     server.start()
-    monkeypatch.setattr(duty, "_resume_at", 0.0)
+    monkeypatch.setattr(duty._breaker, "_retry_at", 0.0)
     duty.turn()
     assert set(listed(server)) == {"job/1.json"}
     # The late request brings an older manifest.

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from gateway import config
+from gateway import config, trusted_clock
 from gateway.cli import retention
 from gateway.cli.main import main
-from gateway.retention import knowntime
 from tests.support.namespace import Namespace
 from tests.support.volumes import make_settings, make_volume, query, status_of
 from tests.t9_checkpoints.keeping import Bin, applier, catch_up, save
@@ -267,6 +266,6 @@ def test_a_clock_that_jumped_is_confirmed(
     assert run(world, "clock") == 1
     assert "spillway policy clock --confirm" in capsys.readouterr().out
     assert run(world, "clock", "--confirm") == 0
-    assert knowntime.reading().uptime_ns > 0
+    assert trusted_clock.reading().uptime_ns > 0
     capsys.readouterr()
     assert told(capsys, world, "plan")["deleted"] == 3
