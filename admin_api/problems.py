@@ -22,7 +22,6 @@ from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 
 from gateway.errors import (
-    BucketError,
     Changed,
     DoorClosed,
     ExportChanged,
@@ -30,6 +29,7 @@ from gateway.errors import (
     NotPossible,
     NotThere,
     PolicyError,
+    StoreError,
     StoreUnavailable,
     TrashRefused,
     UserError,
@@ -131,7 +131,7 @@ def of(exc: Exception) -> Problem:
         return Problem(422, detail)
     if isinstance(exc, StoreUnavailable | DoorClosed):
         return Problem(503, detail, {"Retry-After": "5"})
-    if isinstance(exc, BucketError):
+    if isinstance(exc, StoreError):
         return Problem(502, detail)
     if isinstance(exc, Changed | ExportChanged):
         return Problem(412, detail)

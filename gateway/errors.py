@@ -1,6 +1,6 @@
 """Every error the gateway raises on purpose, and the only map from an exception to an errno.
 
-    GatewayError
+    SpillwayError
     ├── UserError                 a person must act; the message is one line and says how
     │   ├── ConfigError           a key of the configuration: it names key and remedy; it quotes
     │   │                         the value, unless that may hold a secret
@@ -9,7 +9,7 @@
     │   ├── AnotherServer         another gateway serves this namespace
     │   ├── PolicyError           a policy that cannot be used: it names policy, key and remedy
     │   ├── InUse                 another process of this gateway has the data directory
-    │   └── BucketError           the bucket cannot be used as configured
+    │   └── StoreError           the bucket cannot be used as configured
     │       ├── StoreUnavailable  network, 5xx: try again soon
     │       │   ├── StoreBusy     SlowDown, 429: the request was not taken up
     │       │   ├── StoreSlow     it is at work on a request that may take long
@@ -51,11 +51,11 @@ RESTART = "systemctl restart spillway.target (without the package: restart spill
 """What a message tells people to do."""
 
 
-class GatewayError(Exception):
+class SpillwayError(Exception):
     """Base of all errors raised on purpose."""
 
 
-class UserError(GatewayError):
+class UserError(SpillwayError):
     """Shown to a person as one line, without a traceback. The message says what to do."""
 
 
@@ -113,11 +113,11 @@ class InUse(UserError):
         self.pid = pid
 
 
-class BucketError(UserError):
+class StoreError(UserError):
     """The bucket cannot be used as configured."""
 
 
-class StoreUnavailable(BucketError):
+class StoreUnavailable(StoreError):
     """The object store does not answer, or answers that it cannot now. Trying again may help."""
 
 
@@ -136,12 +136,12 @@ class SignAwaited(StoreUnavailable):
     message says for how long."""
 
 
-class Deferred(BucketError):
+class Deferred(StoreError):
     """What was asked of the object store cannot be done yet, and what it waits for has been begun.
     It says nothing of the store."""
 
 
-class StoreRefused(BucketError):
+class StoreRefused(StoreError):
     """The object store refuses every request. A person must act, so tries may be rare."""
 
 
@@ -150,7 +150,7 @@ class OtherOwner(StoreRefused):
     is written there. The message names who has it, and the remedy."""
 
 
-class ObjectRefused(BucketError):
+class ObjectRefused(StoreError):
     """The object store works, but not for this object. The work on other objects continues."""
 
 
@@ -167,11 +167,11 @@ class WrongBytes(ObjectRefused):
     """The bytes that came are not those that were stored: their digest differs."""
 
 
-class DataFileError(GatewayError):
+class DataFileError(SpillwayError):
     """The local bytes of a file are not what its inode says. They must not be uploaded."""
 
 
-class NotPossible(GatewayError):
+class NotPossible(SpillwayError):
     """What a person asked for cannot be done with this path or thing. Others are not concerned. The
     message is one line: why, and what to do."""
 
@@ -184,20 +184,20 @@ class Changed(NotPossible):
     """Something is not any more what the caller saw. Nothing was done to it."""
 
 
-class DoorClosed(GatewayError):
+class DoorClosed(SpillwayError):
     """The NFS server went away during requests: it is not known which of them were done."""
 
 
-class TrashRefused(GatewayError):
+class TrashRefused(SpillwayError):
     """A checkpoint is not what it was when its deletion was decided, or cannot be taken back. It
     stays where it is. The message is one line."""
 
 
-class LeaseLost(GatewayError):
+class LeaseLost(SpillwayError):
     """The drain's lease ran out and was taken over. Its work belongs to another drain now."""
 
 
-class NamespaceError(GatewayError):
+class NamespaceError(SpillwayError):
     """An answer to a client. ``errno`` is what the bridge hands to Ganesha."""
 
     errno: int = errno.EIO

@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway import clock
 from gateway.backoff import DOUBLINGS_MAX, jittered_seconds
-from gateway.errors import BucketError, StoreRefused
+from gateway.errors import StoreError, StoreRefused
 
 log = logging.getLogger("cache")
 
@@ -48,7 +48,7 @@ class Bucket:
         self._tries = 0
         self._enter("reachable", None)
 
-    def failed(self, exc: BucketError) -> None:
+    def failed(self, exc: StoreError) -> None:
         """Note that the bucket did not answer, or refused what it would refuse for any object."""
         refused = isinstance(exc, StoreRefused)
         if clock.monotonic_seconds() >= self._resume_at:

@@ -19,7 +19,7 @@ from typing import Any
 
 from gateway import config
 from gateway.cli import user
-from gateway.errors import GatewayError, UserError
+from gateway.errors import SpillwayError, UserError
 from gateway.text import shown
 
 CHANGING: dict[str, frozenset[str] | None] = {
@@ -40,7 +40,7 @@ ONLY_WITH = {"fsck": "repair", "bucket": "apply"}
 HASH = "$argon2"
 """How the hash of a token begins (spillway token add)."""
 TEXT_MAX = 4096
-FAILURES = (GatewayError, sqlite3.Error)
+FAILURES = (SpillwayError, sqlite3.Error)
 DONE, NOT_DONE = 200, 409
 """How a command ended, as the status of HTTP that a call of the admin API would have."""
 

@@ -32,7 +32,7 @@ Named = tuple[str, Entry]
 
 @contextmanager
 def evicting(settings: Settings) -> Iterator[Evicting]:
-    """Open what evicts. Raises UserError, BucketError."""
+    """Open what evicts. Raises UserError, StoreError."""
     identity.require_surroundings(settings)
     database = Database(settings.database_url)
     try:

@@ -28,7 +28,7 @@ from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.statements import VOLUME as VOLUME_ROW
 from gateway.drain.metadata import INO, VOLUME
-from gateway.errors import BucketError, GatewayError, ObjectRefused
+from gateway.errors import ObjectRefused, SpillwayError, StoreError
 from gateway.failpoints import MANIFEST
 from gateway.manifests import statements as own
 from gateway.manifests.kept import Kept, Shelf
@@ -82,7 +82,7 @@ class Manifests:
             self._each(self._shelf.doubtful(), self._look, lambda kept: kept.ino)
             self._each(self._shelf.untrue(), self._remove, lambda kept: kept.ino)
             changed = self._each(self._shelf.missing(), self._write, lambda ino: ino)
-        except BucketError as exc:
+        except StoreError as exc:
             self._tries += 1
             pause_seconds = jittered_seconds(self._tries, PAUSE_MAX_SECONDS)
             self._resume_at = clock.monotonic_seconds() + pause_seconds
@@ -105,7 +105,7 @@ class Manifests:
 
     def _each(self, work: Iterable[T], do: Callable[[T], bool], ino_of: Callable[[T], int]) -> bool:
         """Do work until stop is set. Returns whether some of it is to be done again soon. Raises
-        BucketError when the bucket cannot be used."""
+        StoreError when the bucket cannot be used."""
         is_left = False
         for one in work:
             if self._stop.is_set():
@@ -130,7 +130,7 @@ class Manifests:
 
     def _write(self, ino: int) -> bool:
         """Put the manifest of a checkpoint, if it is durable now. Returns whether it changed
-        meanwhile. Raises BucketError."""
+        meanwhile. Raises StoreError."""
         from gateway.objectstore.body import Section
         from gateway.ownership import foreign
 
@@ -150,7 +150,7 @@ class Manifests:
             metadata = {VOLUME: self._volume_id(), INO: str(ino)}
             try:
                 stored = foreign.put(self._store, key, body, metadata, self._is_of_us, REMEDY)
-            except GatewayError:
+            except SpillwayError:
                 self._shelf.know(kept, is_doubtful=True)
                 raise
         kept = kept._replace(etag=stored.head.etag)
@@ -178,7 +178,7 @@ class Manifests:
             return now, found[1]
 
     def _remove(self, kept: Kept) -> bool:
-        """Delete a manifest. Raises BucketError."""
+        """Delete a manifest. Raises StoreError."""
         head = self._store.head(kept.key)
         if head is not None and not self._is_ours(kept, head.etag, head.metadata):
             log.warning("kept %s: another program has written it", kept.key)
@@ -189,7 +189,7 @@ class Manifests:
                 error = self._store.delete_many([kept.key])[kept.key]
                 if error is not None:
                     raise error
-            except GatewayError:
+            except SpillwayError:
                 self._shelf.know(kept, is_doubtful=True)
                 raise
             _hit("deleted")
@@ -207,7 +207,7 @@ class Manifests:
         return (metadata.get(VOLUME), metadata.get(INO)) == (self._volume_id(), str(kept.ino))
 
     def _look(self, kept: Kept) -> bool:
-        """Look at a key after a request that was given up. Raises BucketError."""
+        """Look at a key after a request that was given up. Raises StoreError."""
         head = self._store.head(kept.key)
         is_there = head is not None and head.etag == kept.etag
         self._shelf.know(kept._replace(etag=kept.etag if is_there else None, look_ns=None))
