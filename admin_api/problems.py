@@ -205,7 +205,8 @@ def install(app: FastAPI, require_sender: Callable[[Request], Awaitable[None]]) 
         detail = "a database of the gateway cannot be used now: the log has the reason: try again"
         return answer(request, Problem(503, detail, {"Retry-After": "5"}))
 
-    for kind in (Problem, UserError, TrashRefused, NotPossible, NamespaceError, DoorClosed):
+    raised = (UserError, StoreError, TrashRefused, NotPossible, NamespaceError, DoorClosed)
+    for kind in (Problem, *raised):
         app.add_exception_handler(kind, ours)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, http)

@@ -8,19 +8,25 @@
     │   ├── IdentityError         database, data files and bucket do not belong together
     │   ├── AnotherServer         another gateway serves this namespace
     │   ├── PolicyError           a policy that cannot be used: it names policy, key and remedy
+    │   ├── ExportRefused         an export cannot be as it is wanted
+    │   ├── ExportChanged         an export is not the version that its change was meant for
     │   ├── InUse                 another process of this gateway has the data directory
-    │   └── StoreError           the bucket cannot be used as configured
-    │       ├── StoreUnavailable  network, 5xx: try again soon
-    │       │   ├── StoreBusy     SlowDown, 429: the request was not taken up
-    │       │   ├── StoreSlow     it is at work on a request that may take long
-    │       │   └── SignAwaited   a copy of this gateway may still run: it would give a sign
-    │       ├── Deferred          it works by itself later: an object is in an archive
-    │       ├── StoreRefused      credentials, bucket name, permission: try again slowly
-    │       │   └── OtherOwner    the bucket and prefix are not known to be this gateway's
-    │       └── ObjectRefused     this one object: missing, not what was recorded, key not taken
-    │           ├── Occupied      something is at the key already
-    │           ├── TooLarge      the store takes nothing of this size
-    │           └── WrongBytes    the bytes that came are not those that were stored
+    │   └── Unreachable           a gateway on another machine (gateway.cli.remote.client)
+    ├── StoreError                a request to the bucket failed; the message is one line
+    │   │                         is_retryable: it may succeed later, and no person has to act
+    │   ├── StoreUnavailable      network, 5xx: try again soon
+    │   │   ├── StoreBusy         SlowDown, 429: the request was not taken up
+    │   │   ├── StoreSlow         it is at work on a request that may take long
+    │   │   └── SignAwaited       a copy of this gateway may still run: it would give a sign
+    │   ├── Deferred              it works by itself later: an object is in an archive
+    │   │                         not is_retryable: a person must act, and the message says how
+    │   ├── StoreRefused          credentials, bucket name, permission: try again slowly
+    │   │   └── OtherOwner        the bucket and prefix are not known to be this gateway's
+    │   └── ObjectRefused         this one object: missing, not what was recorded, key not taken
+    │       ├── Occupied          something is at the key already
+    │       │   └── ForeignObject another program wrote it (gateway.ownership.foreign)
+    │       ├── TooLarge          the store takes nothing of this size
+    │       └── WrongBytes        the bytes that came are not those that were stored
     ├── NotPossible               what a person asked for cannot be done with this path or thing
     │   ├── NotThere              there is no such path or thing
     │   └── Changed               it is not any more what the caller saw
@@ -30,8 +36,9 @@
     ├── DataFileError             a local data file is missing or not as long as its inode says
     └── NamespaceError            an answer to a client, carries its errno
         ├── NotFound, Exists, NotADirectory, IsADirectory, NotEmpty, AccessDenied, NotPermitted,
-        │   InvalidArgument, NameTooLong, TooManyLinks, NoSpace, NoAttribute, TooBig,
-        │   CrossesItself
+        │   NameTooLong, TooManyLinks, NoSpace, NoAttribute, TooBig
+        ├── InvalidArgument
+        │   └── CrossesItself         a directory would be moved into its own subtree
         ├── ReadOnly              it is reserved: only the gateway changes it
         ├── Busy                  the file is open, or not clean: it cannot be evicted now
         ├── Stale                 the inode is gone: it kills Ganesha's cache entry, no other use
@@ -45,6 +52,7 @@ anything else would reach the client as SERVERFAULT.
 from __future__ import annotations
 
 import errno
+from typing import ClassVar
 
 START = "systemctl start spillway.target (without the package: spillway up)"
 RESTART = "systemctl restart spillway.target (without the package: restart spillway up)"
@@ -113,12 +121,17 @@ class InUse(UserError):
         self.pid = pid
 
 
-class StoreError(UserError):
-    """The bucket cannot be used as configured."""
+class StoreError(SpillwayError):
+    """A request to the bucket failed. The message is one line that a person can be shown."""
+
+    is_retryable: ClassVar[bool] = False
+    """Whether the same request may succeed later by itself. If not, a person must act first."""
 
 
 class StoreUnavailable(StoreError):
     """The object store does not answer, or answers that it cannot now. Trying again may help."""
+
+    is_retryable = True
 
 
 class StoreBusy(StoreUnavailable):
@@ -139,6 +152,8 @@ class SignAwaited(StoreUnavailable):
 class Deferred(StoreError):
     """What was asked of the object store cannot be done yet, and what it waits for has been begun.
     It says nothing of the store."""
+
+    is_retryable = True
 
 
 class StoreRefused(StoreError):

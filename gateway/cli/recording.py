@@ -19,7 +19,7 @@ from typing import Any
 
 from gateway import config
 from gateway.cli import user
-from gateway.errors import SpillwayError, UserError
+from gateway.errors import SpillwayError, StoreError, UserError
 from gateway.text import shown
 
 CHANGING: dict[str, frozenset[str] | None] = {
@@ -76,7 +76,7 @@ def recorded(args: argparse.Namespace, words: Sequence[str]) -> Iterator[Record]
     with _log(args, words) as complete:
         try:
             yield record
-        except UserError as exc:
+        except (UserError, StoreError) as exc:
             complete(NOT_DONE, shown(str(exc)), record)
             raise
         complete(NOT_DONE if record.status_code else DONE, None, record)

@@ -17,7 +17,6 @@ from gateway.drain.job import Job, Outcome, Work, run_jobs
 from gateway.drain.status import Counters, SentBytes
 from gateway.errors import (
     DataFileError,
-    Deferred,
     LeaseLost,
     NamespaceError,
     OtherOwner,
@@ -101,7 +100,9 @@ class Runner:
         elif self._claims.is_lost(lease):
             return self._note_doubts(job)
         if isinstance(exc, (StoreError, DataFileError, NamespaceError)):
-            passing = isinstance(exc, (StoreUnavailable, Deferred, NamespaceError))
+            passing = isinstance(exc, NamespaceError) or (
+                isinstance(exc, StoreError) and exc.is_retryable
+            )
             error = error_of(exc)
             log.log(logging.WARNING if passing else logging.ERROR, "%s: %s", job.id, error)
         else:

@@ -99,7 +99,7 @@ class Promoter:
                 seconds = min(seconds, self._step(one))
             except Ended:
                 seconds = 0.0
-            except (UserError, DoorClosed, OSError) as exc:
+            except (UserError, StoreError, DoorClosed, OSError) as exc:
                 if isinstance(exc, StoreRefused):
                     self._work.reload()
                 self._say(one, str(exc))
@@ -167,7 +167,7 @@ class Promoter:
 
     def _describe(self, one: Promotion) -> bool:
         """Put the manifest, if it is not there. Returns False if that is to be done again. Raises
-        UserError, OSError."""
+        UserError, StoreError, OSError."""
         if one.manifest_etag is not None:
             return True
         try:

@@ -261,7 +261,7 @@ class Applier:
 
         try:
             yield end
-        except (UserError, OSError) as exc:
+        except (UserError, StoreError, OSError) as exc:
             end(f"failed: {exc}")
             raise
         self._is_tidy = True
