@@ -29,6 +29,7 @@ from gateway.errors import (
     NotPossible,
     NotThere,
     PolicyError,
+    SpillwayError,
     StoreError,
     StoreUnavailable,
     TrashRefused,
@@ -68,7 +69,7 @@ class ProblemDetails(BaseModel):
     """The id of the request. Lines of the log have it too."""
 
 
-class Problem(Exception):
+class Problem(SpillwayError):
     """An answer that is not a success.
 
     Parameters: status of HTTP; detail, one line that says what happened and what to do; headers;

@@ -45,6 +45,9 @@
         └── TryAgain              becomes NFS4ERR_DELAY: the client retries by itself
             └── StillNamed        a link names the checkpoint: it goes first (gateway.db.named)
 
+Errors that one package raises and catches itself stand there, directly below the root, and below
+OSError or ValueError too where callers catch those (tests/t0_tidy/test_errors.py).
+
 errno values stay within the set that Ganesha's posix2fsal_error knows (FSAL/fsal_convert.c);
 anything else would reach the client as SERVERFAULT.
 """

@@ -118,8 +118,7 @@ def _answer_errors(site: FastAPI) -> None:
         detail = "an error that was not foreseen: the log of the admin API has it under this id"
         return await _page_of(request, Problem(500, detail))
 
-    for kind in (Problem, SpillwayError):
-        site.add_exception_handler(kind, ours)
+    site.add_exception_handler(SpillwayError, ours)
     site.add_exception_handler(Exception, unforeseen)
     site.add_exception_handler(RequestValidationError, invalid)
     site.add_exception_handler(HTTPException, http)

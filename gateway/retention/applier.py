@@ -54,7 +54,7 @@ class Trash(Protocol):
         as expected, SpillwayError."""
 
 
-class Interrupted(Exception):
+class Interrupted(SpillwayError):
     """The plan is not carried out any further: the next turn plans again."""
 
 
