@@ -11,7 +11,7 @@ from fastapi import Depends, Request
 from admin_api.recent import Recent
 from gateway.control import alarms, bucket, cached, retention, status
 from gateway.db.engine import Database
-from gateway.errors import GatewayError, UserError
+from gateway.errors import SpillwayError, UserError
 from gateway.retention.planning import Planned
 from gateway.retention.store import Approval
 from gateway.settings import Settings
@@ -118,7 +118,7 @@ class Figures:
         try:
             with database.reading() as session:
                 return cached.count(session)
-        except GatewayError as exc:
+        except SpillwayError as exc:
             log.warning("files are not counted: %s", exc)
             return {"resident": None, "absent": None}
 

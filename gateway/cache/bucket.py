@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from gateway import clock
-from gateway.errors import BucketError, StoreRefused
+from gateway.errors import StoreError, StoreRefused
 from gateway.objectstore.breaker import CircuitBreaker
 
 log = logging.getLogger("cache")
@@ -47,7 +47,7 @@ class Bucket:
         self._breaker.worked()
         self._enter("reachable", None)
 
-    def failed(self, exc: BucketError) -> None:
+    def failed(self, exc: StoreError) -> None:
         """Note that the bucket did not answer, or refused what it would refuse for any object."""
         refused = isinstance(exc, StoreRefused)
         self._breaker.failed(is_slow=refused)

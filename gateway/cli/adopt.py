@@ -10,7 +10,7 @@ from gateway.cli import checks, result
 from gateway.data.layout import DataFiles
 from gateway.db import schema
 from gateway.db.engine import Database
-from gateway.errors import BucketError, NamespaceError, UserError
+from gateway.errors import NamespaceError, StoreError, UserError
 from gateway.namespace import adopt, identity
 from gateway.settings import Settings
 
@@ -94,7 +94,7 @@ def _bucket(database: Database, settings: Settings, args: argparse.Namespace) ->
     silent, has_ours = None, False
     try:
         found = ownership.survey()
-    except BucketError as exc:
+    except StoreError as exc:
         if is_same or args.adopt:
             raise UserError(f"{where} is not adopted, because it cannot be asked: {exc}") from None
         silent = str(exc)

@@ -11,7 +11,7 @@ from gateway.control.reading import reading
 from gateway.db import schema
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
-from gateway.errors import BucketError, NamespaceError, SchemaError, UserError
+from gateway.errors import NamespaceError, SchemaError, StoreError, UserError
 from gateway.settings import Settings
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def test(settings: Settings, adopts: bool = False) -> dict[str, Any]:
         return facts
     try:
         return {**facts, "error": owner_problem(settings)}
-    except BucketError as exc:
+    except StoreError as exc:
         return {"reachable": False, "error": str(exc)}
 
 
@@ -53,7 +53,7 @@ def probe(settings: Settings) -> dict[str, Any]:
 
 
 def owner_problem(settings: Settings) -> str | None:
-    """Return why the bucket and prefix may be another gateway's, or None. Raises BucketError,
+    """Return why the bucket and prefix may be another gateway's, or None. Raises StoreError,
     UserError."""
     from gateway.ownership.keeper import Ownership, problem_of_new
 
@@ -96,7 +96,7 @@ class Probe:
                     self._store = S3Store(self._settings, attempts=1)
                 self._store.check()
                 return {"reachable": True, "error": None}
-            except BucketError as exc:
+            except StoreError as exc:
                 # A connection that was kept may be what is wrong: the next one is new.
                 self._store, error = None, str(exc)
         return {"reachable": False, "error": error}
@@ -124,7 +124,7 @@ class SetUp(NamedTuple):
 
 
 def set_up(settings: Settings, applies: bool, adopts: bool = False) -> SetUp:
-    """Look at the bucket's own settings. Raises BucketError; UserError if the prefix may be another
+    """Look at the bucket's own settings. Raises StoreError; UserError if the prefix may be another
     gateway's.
 
     Parameters: applies, whether the rule that ends unfinished uploads is added if it is missing;

@@ -32,7 +32,7 @@ Named = tuple[str, Entry]
 
 @contextmanager
 def evicting(settings: Settings) -> Iterator[Evicting]:
-    """Open what evicts. Raises UserError, BucketError."""
+    """Open what evicts. Raises UserError, StoreError."""
     identity.require_surroundings(settings)
     database = Database(settings.database_url)
     try:
@@ -70,7 +70,8 @@ class Evicting:
         """Evict a file, or all files below a directory.
 
         Parameters: on_batch, called now and then with the number of files that are evicted; what
-        it raises ends the eviction. Raises NotPossible, DoorClosed, UserError, NamespaceError.
+        it raises ends the eviction. Raises NotPossible, DoorClosed, UserError, StoreError,
+        NamespaceError.
         """
         place = follow(self._browser, self._settings, path)
         files = files_below(self._browser, place)

@@ -38,7 +38,7 @@ from gateway.drain.send.senders import Senders
 from gateway.drain.status import Counters, Rate, SentBytes
 from gateway.drain.threads import CHORES, Threads
 from gateway.drain.tidy import doubt, garbage
-from gateway.errors import BucketError, LeaseLost, NamespaceError, ObjectRefused, StoreRefused
+from gateway.errors import LeaseLost, NamespaceError, ObjectRefused, StoreError, StoreRefused
 from gateway.objectstore.negotiation import negotiate
 from gateway.objectstore.pace import Pace, Rates
 from gateway.objectstore.s3 import S3Store
@@ -257,13 +257,13 @@ class Drain:
             elif self._ownership.is_due:
                 self._look_at_owner()
             self._look_for_unrecorded()
-        except BucketError as exc:
+        except StoreError as exc:
             health.failed(exc)
             return False
         return True
 
     def _look_at_owner(self) -> None:
-        """Make sure that the bucket and prefix are this gateway's. Raises BucketError."""
+        """Make sure that the bucket and prefix are this gateway's. Raises StoreError."""
         self._context.store.conditions = self._ownership.look()
 
     def _recall_checksum(self) -> bool:
@@ -280,7 +280,7 @@ class Drain:
             return
         try:
             found = negotiate(self._settings, self._pace)
-        except BucketError:
+        except StoreError:
             raise
         except Exception:
             # An answer that no store should give must not end the drain, nor the next one.

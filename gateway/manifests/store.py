@@ -59,7 +59,7 @@ class ManifestStore:
         """Return what is at a key.
 
         Raises:
-            BucketError: the bucket cannot be used.
+            StoreError: the bucket cannot be used.
         """
         return self._bucket.head(key)
 
@@ -82,7 +82,7 @@ class ManifestStore:
 
         Raises:
             ForeignObject: another program's object has the key.
-            BucketError: the bucket cannot be used.
+            StoreError: the bucket cannot be used.
         """
         from gateway.objectstore.body import Section
         from gateway.ownership import foreign
@@ -108,7 +108,7 @@ class ManifestStore:
             Whether something was deleted. Another program's object stays.
 
         Raises:
-            BucketError: the bucket cannot be used.
+            StoreError: the bucket cannot be used.
         """
         head = self.head(key)
         if head is None:

@@ -28,7 +28,7 @@ from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.statements import VOLUME as VOLUME_ROW
 from gateway.drain.metadata import INO, VOLUME
-from gateway.errors import BucketError, GatewayError, ObjectRefused
+from gateway.errors import ObjectRefused, SpillwayError, StoreError
 from gateway.failpoints import MANIFEST
 from gateway.manifests import statements as own
 from gateway.manifests.kept import Kept, Shelf
@@ -81,7 +81,7 @@ class Manifests:
             self._each(self._shelf.doubtful(), self._look, lambda kept: kept.ino)
             self._each(self._shelf.untrue(), self._remove, lambda kept: kept.ino)
             changed = self._each(self._shelf.missing(), self._write, lambda ino: ino)
-        except BucketError as exc:
+        except StoreError as exc:
             self._breaker.failed()
             if self._breaker.failures == 1:
                 log.warning("manifests wait for the bucket: %s", exc)
@@ -91,7 +91,7 @@ class Manifests:
 
     def _each(self, work: Iterable[T], do: Callable[[T], bool], ino_of: Callable[[T], int]) -> bool:
         """Do work until stop is set. Returns whether some of it is to be done again soon. Raises
-        BucketError when the bucket cannot be used."""
+        StoreError when the bucket cannot be used."""
         is_left = False
         for one in work:
             if self._stop.is_set():
@@ -116,7 +116,7 @@ class Manifests:
 
     def _write(self, ino: int) -> bool:
         """Put the manifest of a checkpoint, if it is durable now. Returns whether it changed
-        meanwhile. Raises BucketError."""
+        meanwhile. Raises StoreError."""
         with tempfile.TemporaryFile(dir=self._settings.run_dir) as text:
             made = self._make(ino, text)
             if made is None:
@@ -157,7 +157,7 @@ class Manifests:
             return now, found[1]
 
     def _remove(self, kept: Kept) -> bool:
-        """Delete a manifest. Raises BucketError."""
+        """Delete a manifest. Raises StoreError."""
         if self._store.delete(kept.key, partial(self._is_ours, kept), self._deleting(kept)):
             log.info("%s: its manifest is deleted", printable(kept.path))
         self._shelf.forget(kept)
@@ -176,7 +176,7 @@ class Manifests:
         """Record that the answer to a request is not known, if it fails."""
         try:
             yield
-        except GatewayError:
+        except SpillwayError:
             self._shelf.know(kept, is_doubtful=True)
             raise
 
@@ -191,7 +191,7 @@ class Manifests:
         return made_by == (self._volume_id(), str(kept.ino))
 
     def _look(self, kept: Kept) -> bool:
-        """Look at a key after a request that was given up. Raises BucketError."""
+        """Look at a key after a request that was given up. Raises StoreError."""
         head = self._store.head(kept.key)
         is_there = head is not None and head.etag == kept.etag
         self._shelf.know(kept._replace(etag=kept.etag if is_there else None, look_ns=None))

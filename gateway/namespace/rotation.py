@@ -35,7 +35,7 @@ from gateway.db.compiled import Session, Statement, b
 from gateway.db.models import ROOT_INO, TRASH_INO
 from gateway.db.statements import checkpoint, checkpoint_record, inode, pin, trash
 from gateway.db.writer import Tx
-from gateway.errors import GatewayError
+from gateway.errors import SpillwayError
 from gateway.escapes import bytes_of
 from gateway.namespace import inodes
 from gateway.namespace.lookup import check_name, find, get, way_up
@@ -248,7 +248,7 @@ def _member_name(session: Session, victim: Attr, gone: Gone) -> bytes:
     name = bytes_of(row[0].rpartition("/")[2])
     try:
         check_name(name)
-    except GatewayError:
+    except SpillwayError:
         return gone.name
     return name
 

@@ -28,11 +28,11 @@ from weakref import ReferenceType, WeakValueDictionary, finalize
 from gateway import clock
 from gateway.db.engine import Database
 from gateway.errors import (
-    BucketError,
     NamespaceError,
     Occupied,
     OtherOwner,
     SignAwaited,
+    StoreError,
     StoreRefused,
     StoreUnavailable,
 )
@@ -119,7 +119,7 @@ class Ownership:
         return clock.monotonic_seconds() - self._looked_at >= LOOK_SECONDS
 
     def require(self) -> None:
-        """Raise BucketError if this gateway may not write to the bucket now. Raises
+        """Raise StoreError if this gateway may not write to the bucket now. Raises
         NamespaceError."""
         if clock.monotonic_seconds() >= self._valid_until:
             with self._lock:
@@ -134,7 +134,7 @@ class Ownership:
 
     def problem(self) -> str | None:
         """Return why this gateway may not write to the bucket, or None. Changes nothing. Raises
-        BucketError, NamespaceError."""
+        StoreError, NamespaceError."""
         try:
             seen, me, known = self._store.look(), self._who(), self._claim()
             verdict = claims.judge(known, None if seen is None else seen.owner, me)
@@ -148,7 +148,7 @@ class Ownership:
 
     def survey(self) -> Survey:
         """Return what a person should know before the bucket and prefix are taken. Raises
-        BucketError, NamespaceError."""
+        StoreError, NamespaceError."""
         me, known = self._who(), self._claim()
         found = self._evidence(me)
         try:
@@ -176,7 +176,7 @@ class Ownership:
         users = _users.get(self._settings.run_dir)
         if users is None:
             return
-        with suppress(BucketError, NamespaceError, OSError):
+        with suppress(StoreError, NamespaceError, OSError):
             fcntl.flock(users.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             try:
                 with self._lock, self._alone():
@@ -207,7 +207,7 @@ class Ownership:
         return conditions
 
     def _settle(self) -> Conditions:
-        """Make sure that the object is this gateway's. Raises BucketError."""
+        """Make sure that the object is this gateway's. Raises StoreError."""
         seen, me, known = self._store.look(), self._who(), self._claim()
         verdict = claims.judge(known, None if seen is None else seen.owner, me)
         if verdict in (Verdict.OTHER, Verdict.COPY):
@@ -240,7 +240,7 @@ class Ownership:
         return evidence.gather(self._store, me.namespace, recorded)
 
     def _require_silence(self, seen: Seen, me: Who) -> None:
-        """Raise BucketError until the gateway that wrote the object is known to be gone."""
+        """Raise StoreError until the gateway that wrote the object is known to be gone."""
         late_seconds = self._settings.bucket.late_seconds
         wait_seconds = 2 * LOOK_SECONDS + late_seconds
         now = clock.monotonic_seconds()
@@ -263,7 +263,7 @@ class Ownership:
         )
 
     def _move(self, me: Who, known: Claim, seen: Seen | None, released: bool = False) -> None:
-        """Make the object this gateway's, with a new epoch. Raises BucketError.
+        """Make the object this gateway's, with a new epoch. Raises StoreError.
 
         Parameters: released, whether this process ends now: the next one reads the object back.
         """
@@ -285,7 +285,7 @@ class Ownership:
 
     def _confirm(self, mine: Owner, known: Claim) -> None:
         """End a move. Where the store heeds no conditions the object is read back, when no request
-        of another gateway for it can be under way any more. Raises BucketError."""
+        of another gateway for it can be under way any more. Raises StoreError."""
         assert known.conditions is not None
         if not known.conditions.replaces:
             passed_seconds = (clock.now_ns() - mine.time_ns) / clock.NS
@@ -387,7 +387,7 @@ class Ownership:
 
 def problem_of_new(settings: Settings) -> str | None:
     """Return why a namespace that is not made yet must not have the configured prefix, or None.
-    Raises BucketError."""
+    Raises StoreError."""
     store = OwnerStore(settings)
     bucket = settings.bucket
     where = f"bucket {bucket.name}, prefix {bucket.prefix!r}"

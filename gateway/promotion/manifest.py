@@ -35,7 +35,7 @@ def put(work: Work, of: Promotion, is_resumed: bool) -> str | None:
     earlier try of the request may still reach the store.
 
     Parameters: is_resumed, whether an earlier try may have put it. Raises UserError if the bucket
-    may not have all of the copy, BucketError, TryAgain, OSError.
+    may not have all of the copy, StoreError, TryAgain, OSError.
     """
     # The import is here because awscrt takes time to import.
     from gateway.promotion.copier import label
@@ -60,7 +60,7 @@ def delete(work: Work, of: Promotion, is_doubtful: bool) -> None:
     """Delete the manifest of a copy that is to be removed. It can be repeated.
 
     Parameters: is_doubtful, whether a request for it may still be under way. Raises Ended,
-    BucketError, TryAgain.
+    StoreError, TryAgain.
     """
     key = manifest_key(work.settings.bucket.prefix, of.name)
     with work.writing(of) as view:

@@ -12,7 +12,7 @@ from gateway.db.engine import Database
 from gateway.door.door import Door
 from gateway.door.frames import Request
 from gateway.drain.context import Context, View
-from gateway.errors import GatewayError, UserError
+from gateway.errors import SpillwayError, UserError
 from gateway.manifests.store import ManifestStore
 from gateway.promotion import store
 from gateway.promotion.store import Promotion
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 OpenDoor = Callable[[], AbstractContextManager[Door]]
 
 
-class Ended(GatewayError):
+class Ended(SpillwayError):
     """A person ended the promotion meanwhile."""
 
 

@@ -218,7 +218,7 @@ ALLOWED = {
     **{
         f"gateway.checkpoints.{name}": {
             "gateway.types", "gateway.holds", "gateway.text", "gateway.pathpattern",
-            "gateway.clock", "gateway.naming",
+            "gateway.clock", "gateway.errors", "gateway.naming",
             *(f"gateway.checkpoints.{one}" for one in CHECKPOINTS_PURE),
         }
         for name in (*CHECKPOINTS_PURE, "frameworks", "configured")

@@ -11,7 +11,7 @@ from gateway import clock
 from gateway.checkpoints.catalogue import Catalogue, catalogue_of
 from gateway.checkpoints.follower import Follower
 from gateway.db.engine import Database
-from gateway.errors import BucketError
+from gateway.errors import StoreError
 from gateway.retention import heads as heads_module
 from gateway.retention import policy, store
 from gateway.retention import statements as own
@@ -140,11 +140,11 @@ def test_a_bucket_that_does_not_answer_says_nothing(
 ) -> None:
     heads, one = heads_of(site), newest(site, database)
     site.proxy.inject(lambda request: request.operation == "HEAD", Act.FAIL, times=100)
-    with pytest.raises(BucketError):
+    with pytest.raises(StoreError):
         heads.differs(catalogue, one)
     ended = threading.Event()
     ended.set()
-    with pytest.raises(BucketError):
+    with pytest.raises(StoreError):
         BucketHeads(site.settings, ended).differs(catalogue, one)
 
 
@@ -153,7 +153,7 @@ def test_corrected_credentials_are_used_without_a_restart(
 ) -> None:
     heads, one = heads_of(site), newest(site, database)
     site.set_credentials(credentials(SECRET_KEY[:-1]))
-    with pytest.raises(BucketError):
+    with pytest.raises(StoreError):
         heads.differs(catalogue, one)
     site.set_credentials(credentials())
     assert heads.differs(catalogue, one) is None

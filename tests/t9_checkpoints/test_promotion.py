@@ -363,6 +363,21 @@ def test_a_copy_whose_answer_comes_too_late_is_made_once(site: Promoting) -> Non
 
 
 @pytest.mark.parametrize("server", [MotoServer], indirect=True)
+def test_a_bucket_that_is_away_is_waited_for(site: Promoting) -> None:
+    save(site)
+    site.ask("job/step-5", "best")
+    away = site.proxy.inject(lambda _request: True, Act.FAIL, math.inf)
+    promoter = site.promoter()
+    assert promoter.turn() == duty.RETRY_SECONDS
+    waiting = site.promotion("best")
+    assert waiting is not None
+    assert waiting.state == State.COPYING and "it may recover" in str(waiting.reason)
+    away.times = 0
+    site.settle(promoter)
+    assert {path.partition("/")[0] for path in site.tree()} == {"best"}
+
+
+@pytest.mark.parametrize("server", [MotoServer], indirect=True)
 def test_another_object_at_the_key_stays(site: Promoting) -> None:
     data = save(site)
     key = "team/run/.spillway/promoted/best/.metadata"
