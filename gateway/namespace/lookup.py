@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Generic, TypeVar
 
 from gateway.db import statements as sql
 from gateway.db.compiled import Session
@@ -16,6 +17,8 @@ from gateway.errors import (
     Stale,
 )
 from gateway.types import NAME_MAX_BYTES, Attr, Dirent, Kind
+
+T = TypeVar("T")
 
 
 def check_name(name: bytes) -> None:
@@ -103,6 +106,51 @@ def way_up(session: Session, ino: int) -> Iterator[tuple[int, int, bytes]]:
     while ino != ROOT_INO and (row := session.one(sql.NAMES, ino=ino)) is not None:
         yield ino, row[0], row[1]
         ino = row[0]
+
+
+class DirectoryMemo(Generic[T]):
+    """What each inode gets from the directory above it by its first name, remembered.
+
+    Args:
+        roots: the values of the directories at which each way ends.
+        most: values that are remembered. None is no limit.
+    """
+
+    def __init__(self, roots: Mapping[int, T], most: int | None = None) -> None:
+        self._roots = roots
+        self._most = most
+        self._known: dict[int, T | None] = dict(roots)
+
+    def of(
+        self,
+        ino: int,
+        way: Iterable[tuple[int, int, bytes]],
+        derive: Callable[[T, int, bytes], T | None],
+    ) -> T | None:
+        """Return the value of an inode.
+
+        Args:
+            way: ``way_up`` of the inode. It is read as far as it is not known.
+            derive: the value of an inode, from that of its directory, its number and its name.
+
+        Returns:
+            None if the inode or a directory above it has no value, or no name.
+        """
+        if ino in self._known:
+            return self._known[ino]
+        if self._most is not None and len(self._known) >= self._most:
+            self._known = dict(self._roots)
+        found: T | None = None
+        below: list[tuple[int, bytes]] = []
+        for at, parent, name in way:
+            below.append((at, name))
+            if parent in self._known:
+                found = self._known[parent]
+                break
+        for at, name in reversed(below):
+            found = None if found is None else derive(found, at, name)
+            self._known[at] = found
+        return found
 
 
 def is_trashed(session: Session, ino: int) -> bool:
