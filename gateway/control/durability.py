@@ -25,7 +25,7 @@ from gateway.drain.context import Context, View
 from gateway.drain.paths import file_of
 from gateway.errors import START, NotPossible, NotThere
 from gateway.keymapper import KeyMapper
-from gateway.namespace.lookup import is_trashed, way_up
+from gateway.namespace.lookup import is_below, is_trashed
 from gateway.settings import Settings
 from gateway.text import shown
 from gateway.types import Kind
@@ -164,7 +164,7 @@ def _is_waited_for(session: Session, keys: KeyMapper, top: int, ino: int) -> boo
     """Return whether a file is still at or below an inode, by first names, and not durable."""
     if _is_durable(session, keys, ino):
         return False
-    return ino == top or any(parent == top for _at, parent, _name in way_up(session, ino))
+    return is_below(session, ino, top)
 
 
 def _is_durable(session: Session, keys: KeyMapper, ino: int) -> bool:

@@ -17,7 +17,7 @@ from sqlalchemy import and_, case, func, literal_column, or_, select
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.statements import HERE, IS_DIRECTORY, IS_DIRTY, TREE, inode
-from gateway.namespace.lookup import way_up
+from gateway.namespace.lookup import is_below
 
 
 class Field(NamedTuple):
@@ -121,12 +121,8 @@ def shared(session: Session, top: int, own: tuple[int, bytes]) -> Shared | None:
     """
     for (ino,) in session.all(LINKED, top=top):
         names = [(parent, bytes(name)) for parent, name in session.all(sql.NAMES, ino=ino)]
-        inside = [one for one in names if one == own or _is_below(session, one[0], top)]
+        inside = [one for one in names if one == own or is_below(session, one[0], top)]
         for outside in names:
             if outside not in inside:
                 return Shared(inside[0], outside)
     return None
-
-
-def _is_below(session: Session, directory: int, top: int) -> bool:
-    return any(at == top for at, _parent, _name in way_up(session, directory))

@@ -108,6 +108,28 @@ def way_up(session: Session, ino: int) -> Iterator[tuple[int, int, bytes]]:
         ino = row[0]
 
 
+def way_down(session: Session, names: Iterable[bytes]) -> Iterator[Attr]:
+    """Yield the attributes of what a path leads through, and of what it leads to.
+
+    The way ends early at the first name that is not there.
+
+    Args:
+        names: of the path, below the root.
+    """
+    at = ROOT_INO
+    for name in names:
+        attr = find(session, at, name)
+        if attr is None:
+            return
+        yield attr
+        at = attr.ino
+
+
+def is_below(session: Session, ino: int, top: int) -> bool:
+    """Return whether an inode is another one or below it, by first names."""
+    return ino == top or any(parent == top for _at, parent, _name in way_up(session, ino))
+
+
 class DirectoryMemo(Generic[T]):
     """What each inode gets from the directory above it by its first name, remembered.
 
