@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from gateway import clock
+from gateway.control.paths import names_of
 from gateway.db import schema
 from gateway.db.engine import Database
 from gateway.drain import queue
@@ -36,7 +37,7 @@ def resolve(context: Context, paths: Iterable[str]) -> dict[str, int]:
     """Return the inodes of paths that a person gave. Raises UserError."""
     export = context.settings.nfs.export
     with context.reading() as view:
-        return {path: queue.find(view, export, path) for path in paths}
+        return {path: queue.find(view, names_of(export, path), path, export) for path in paths}
 
 
 def path_of(

@@ -38,7 +38,7 @@ from gateway.db.writer import Tx
 from gateway.errors import SpillwayError
 from gateway.escapes import bytes_of
 from gateway.namespace import inodes
-from gateway.namespace.lookup import check_name, find, get, way_up
+from gateway.namespace.lookup import check_name, find, get, way_down, way_up
 from gateway.trusted_clock import ElapsedTime
 from gateway.types import Attr, Extent, Kind, Removed
 
@@ -347,12 +347,11 @@ def _run_of(session: Session, path: Sequence[bytes], run: bytes) -> int:
     """Return the directory of a run: the last one on the way to the checkpoint that the run's name
     begins with."""
     at = ROOT_INO
-    for depth, name in enumerate(path[:-1], 1):
+    for depth, attr in enumerate(way_down(session, path[:-1]), 1):
         above = b"/".join(path[:depth])
-        row = session.one(sql.ENTRY, parent=at, name=name)
-        if row is None or (run != above and not run.startswith(above + b"/")):
+        if run != above and not run.startswith(above + b"/"):
             break
-        at = row[0]
+        at = attr.ino
     return at
 
 

@@ -34,6 +34,7 @@ from gateway.db.statements import (
     pin,
     promotion,
     trash,
+    with_below,
 )
 from gateway.namespace.lookup import way_up
 from gateway.trusted_clock import ElapsedTime
@@ -142,18 +143,13 @@ WANTED = Statement(
 )
 """Selects what people pinned, and what is being copied for them."""
 
-_TOP = (
-    select(trash.c.id, trash.c.ino)
-    .where(
+_TREE = with_below(
+    select(trash.c.id, trash.c.ino).where(
         trash.c.since_ns.between(b("first_ns"), b("last_ns")),
         exists().where(
             dirent.c.parent == literal_column(f"{TRASH_INO}"), dirent.c.ino == trash.c.ino
         ),
     )
-    .cte("below", recursive=True)
-)
-_TREE = _TOP.union(
-    select(_TOP.c.id, dirent.c.ino).select_from(_TOP.join(dirent, dirent.c.parent == _TOP.c.ino))
 )
 _is_waiting = and_(*IS_DIRTY, inode.c.write_open == 0)
 TOTALS = Statement(

@@ -34,7 +34,7 @@ LIBRARIES = {
     "gateway.holds",
     "gateway.naming",
     "gateway.storageclasses",
-    "gateway.released",
+    "gateway.keymapper",
     "gateway.ownership",
 }
 """The packages that every room of the drain, and the hydrator, may use."""
@@ -133,7 +133,7 @@ ALLOWED = {
     "gateway.holds": set[str](),
     "gateway.naming": set[str](),
     "gateway.storageclasses": set[str](),
-    "gateway.released": {"gateway.db", "gateway.objectstore"},
+    "gateway.keymapper": {"gateway.db", "gateway.namespace.lookup", "gateway.objectstore"},
     "gateway.ownership": {
         "gateway.clock", "gateway.db", "gateway.drain.metadata", "gateway.errors",
         "gateway.objectstore", "gateway.ownership", "gateway.settings", "gateway.units",
@@ -228,7 +228,7 @@ ALLOWED = {
     "gateway.checkpoints": {
         *LIBRARIES, "gateway.holds", "gateway.state", "gateway.text", "gateway.daemon",
         "gateway.checkpoints",
-        "gateway.cache.homes", "gateway.cache.warming",
+        "gateway.cache.warming",
     },
     # What was promoted, and where: commands and policies ask for it too.
     **{
@@ -248,7 +248,7 @@ ALLOWED = {
         "gateway.types", "gateway.escapes", "gateway.objectstore.keys"
     },
     "gateway.manifests": {
-        *LIBRARIES, "gateway.cache.homes", "gateway.checkpoints", "gateway.text",
+        *LIBRARIES, "gateway.checkpoints", "gateway.text",
         "gateway.drain.metadata", "gateway.manifests",
     },
     "gateway.receipts.wanted": {
@@ -395,7 +395,7 @@ def test_only_some_packages_see_the_object_store() -> None:
             {
                 *("gateway.drain", "gateway.cache", "gateway.cli", "gateway.manifests"),
                 *("gateway.control", "gateway.retention.heads"),
-                *("gateway.promotion", "gateway.objectstore", "gateway.released", "tests"),
+                *("gateway.promotion", "gateway.objectstore", "gateway.keymapper", "tests"),
                 "gateway.ownership",
             },
         )
