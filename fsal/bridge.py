@@ -18,7 +18,7 @@ from gateway.db.named import Link
 from gateway.errors import NamespaceError, errno_of
 from gateway.types import Attr, Cred, Removed, SetAttr
 
-ABI = 14
+ABI = 15
 
 HAS_VERIFIER = 1
 FOR_WRITING = 2
@@ -134,6 +134,10 @@ class ReadStruct(ctypes.Structure):
     _fields_ = (("ino", u64), ("read_ns", i64))
 
 
+class UsedStruct(ctypes.Structure):
+    _fields_ = (("threads", u32), ("descriptors", u32), ("descriptors_most", u64))
+
+
 class SpaceStruct(ctypes.Structure):
     _fields_ = (
         ("headroom_bytes", u64),
@@ -141,6 +145,7 @@ class SpaceStruct(ctypes.Structure):
         ("level", u32),
         ("flows", u32),
         ("refused_opens", u64),
+        ("used", UsedStruct),
     )
 
 

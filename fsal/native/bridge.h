@@ -13,7 +13,9 @@
 
 #include <stdint.h>
 
-#define SPW_ABI 14
+#include "used.h"
+
+#define SPW_ABI 15
 
 /* Kinds of inodes: the numbers of Ganesha's object_file_type_t. */
 enum spw_kind { SPW_REGULAR = 1, SPW_SYMLINK = 4, SPW_DIRECTORY = 7 };
@@ -161,6 +163,7 @@ struct spw_space {
 	uint32_t level;          /* enum spw_level */
 	uint32_t flows;          /* number of flows that wrote lately */
 	uint64_t refused_opens;  /* of data files, for want of descriptors, since the start */
+	struct spw_used used;
 };
 
 /* An inode that lost a name. ino 0 means that none did. */
