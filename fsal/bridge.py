@@ -135,6 +135,10 @@ class ReadStruct(ctypes.Structure):
     _fields_ = (("ino", u64), ("read_ns", i64))
 
 
+class UsedStruct(ctypes.Structure):
+    _fields_ = (("threads", u32), ("descriptors", u32), ("descriptors_most", u64))
+
+
 class SpaceStruct(ctypes.Structure):
     _fields_ = (
         ("headroom_bytes", u64),
@@ -142,6 +146,7 @@ class SpaceStruct(ctypes.Structure):
         ("level", u32),
         ("flows", u32),
         ("refused_opens", u64),
+        ("used", UsedStruct),
     )
 
 

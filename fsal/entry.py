@@ -19,6 +19,7 @@ from gateway.namespace.nameslog import NamesLog
 from gateway.namespace.sharednames import SharedNames
 from gateway.namespace.space import Space
 from gateway.namespace.trouble import DiskTrouble
+from gateway.namespace.used import Used
 
 NO_LIMIT = 2**64 - 1
 PARK_SECONDS = 5.0
@@ -36,6 +37,13 @@ def stop() -> None:
             one.close()
 
 
+def _raise_limit() -> None:
+    """Allow this process all descriptors that it may have: each open file of a client has one. The
+    usual limit is 1,024."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def start(config_path: str, table_address: int) -> bool:
     """Open the namespace and hand its operations to C.
 
@@ -45,9 +53,7 @@ def start(config_path: str, table_address: int) -> bool:
     """
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("spillway").setLevel(logging.INFO)
-    # Each open file of a client has a descriptor. The usual limit is 1,024.
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    _raise_limit()
     table = bridge.TableStruct.from_address(table_address)
     bridge.check_sizes(table)
     try:
@@ -77,6 +83,7 @@ def start(config_path: str, table_address: int) -> bool:
         DiskTrouble(settings),
         SharedNames(settings),
         NamesLog(settings),
+        Used(settings),
     )
     table.notes_opens = int(verbs.notes_opens)
     table.commits = namespace.commits.address

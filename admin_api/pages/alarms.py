@@ -39,7 +39,7 @@ class Alarm(NamedTuple):
 
 def alarms_of(facts: Mapping[str, Any]) -> list[Alarm]:
     """Return the alarms, the worst first. Parameters: facts, of ``gateway.control.status``."""
-    kinds = (_processes, _bucket, _space, _disk, _descriptors, _files, _people)
+    kinds = (_processes, _bucket, _space, _disk, _descriptors, _files, _limits, _people)
     found = [one for kind in kinds for one in kind(facts)]
     return sorted(found, key=lambda one: one.kind != "bad")
 
@@ -189,6 +189,31 @@ def _whole(text: str) -> str:
     return text.replace(" ", "\u00a0")
 
 
+def _limits(facts: Mapping[str, Any]) -> Iterator[Alarm]:
+    if (connections := facts["connections"])["near"]:
+        yield Alarm(
+            "warn",
+            f"{connections['open']:,} of at most {connections['most']:,} connections are in use",
+            "The next clients cannot mount. Raise nfs.max_connections, and restart the NFS server.",
+        )
+    if (threads := facts["threads"])["near"]:
+        yield Alarm(
+            "warn",
+            f"{threads['open']:,} of at most {threads['most']:,} threads of the NFS server are in "
+            "use",
+            "Calls wait for a thread then. Find what the threads wait for, the disk or the "
+            "database, or raise nfs.threads and restart the NFS server.",
+        )
+    if (descriptors := facts["descriptors"])["near"]:
+        yield Alarm(
+            "warn",
+            f"{descriptors['open']:,} of at most {descriptors['most']:,} descriptors of the NFS "
+            "server are in use",
+            "Clients wait for files when none is left. Look for a job that never closes its files, "
+            "or raise LimitNOFILE of the NFS server and restart it.",
+        )
+
+
 def _people(facts: Mapping[str, Any]) -> Iterator[Alarm]:
     asked = facts["retention"]["asked"]
     if asked is not None:
@@ -202,12 +227,6 @@ def _people(facts: Mapping[str, Any]) -> Iterator[Alarm]:
             "warn",
             f"The clock is {duration(ahead_seconds)} ahead of the time that is known",
             "Ages are counted without that. If the clock is right: spillway policy clock --confirm",
-        )
-    if (connections := facts["connections"])["near"]:
-        yield Alarm(
-            "warn",
-            f"{connections['open']:,} of at most {connections['most']:,} connections are in use",
-            "The next clients cannot mount. Raise nfs.max_connections, and restart the NFS server.",
         )
     if failed := facts["promotions"]["failed"]:
         yield Alarm(

@@ -143,11 +143,11 @@ class LostCopies(BaseModel):
     is_recent: bool = Field(description="Whether the last was lost in the last 24 hours.")
 
 
-class Connections(BaseModel):
-    """TCP connections of clients."""
+class Limited(BaseModel):
+    """What the NFS server uses of what it may have. Null: not known, as while it does not run."""
 
-    open: int
-    most: int = Field(description="`nfs.max_connections`: one more is closed at once.")
+    open: int | None
+    most: int | None
     near: bool = Field(description="Whether nine of ten are in use.")
 
 
@@ -194,7 +194,15 @@ class Status(BaseModel):
     retention: dict[str, Any]
     trash: dict[str, Any]
     promotions: dict[str, int] = Field(description="Their number by state.")
-    connections: Connections
+    connections: Limited = Field(
+        description="TCP connections of clients. Above `nfs.max_connections` one is closed at once."
+    )
+    threads: Limited = Field(
+        description="Threads that answer calls, of `nfs.threads`, or did in the last half minute."
+    )
+    descriptors: Limited = Field(
+        description="Of the process of the NFS server. Each file that a client has open has one."
+    )
     shared_names: list[SharedName]
     disk: Disk
     space: dict[str, Any] | None = Field(description="As the NFS server reported it.")

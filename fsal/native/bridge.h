@@ -13,6 +13,8 @@
 
 #include <stdint.h>
 
+#include "used.h"
+
 #define SPW_ABI 15
 
 /* Kinds of inodes: the numbers of Ganesha's object_file_type_t. */
@@ -162,6 +164,7 @@ struct spw_space {
 	uint32_t level;          /* enum spw_level */
 	uint32_t flows;          /* number of flows that wrote lately */
 	uint64_t refused_opens;  /* of data files, for want of descriptors, since the start */
+	struct spw_used used;
 };
 
 /* An inode that lost a name. ino 0 means that none did. */

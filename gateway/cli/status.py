@@ -13,7 +13,7 @@ from typing import Any
 
 from gateway import config
 from gateway.cli import cached, checkpoints, promote, retention, trash
-from gateway.control import sharednames
+from gateway.control import limits, sharednames
 from gateway.control.status import age_seconds, gather, part
 from gateway.text import shown
 from gateway.units import duration, size
@@ -85,8 +85,10 @@ def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield from retention.status_lines(facts["retention"])
     yield from trash.lines(facts["trash"])
     yield from promote.line(facts["promotions"])
-    yield "clients", _clients_text(**facts["connections"])
+    remedy = "raise nfs.max_connections"
+    yield "clients", _limit_text(" connections", remedy, **facts["connections"])
     yield from (("clients", line) for line in sharednames.lines(facts["shared_names"]))
+    yield "threads", _limit_text("", limits.THREADS_REMEDY, **facts["threads"])
     disk = facts["disk"]
     share = 100 * disk["used_bytes"] / disk["total_bytes"] if disk["total_bytes"] else 0.0
     yield (
@@ -96,11 +98,10 @@ def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     )
     if (lost := disk["lost_copies"])["files"]:
         yield "disk", _lost_text(**lost)
+    text = _limit_text("", limits.DESCRIPTORS_REMEDY, **facts["descriptors"])
     if not disk["has_descriptors"]:
-        yield (
-            "descriptors",
-            "USED UP: clients wait for files: raise LimitNOFILE of the NFS server, and restart it",
-        )
+        text = f"USED UP: clients wait for files: {limits.DESCRIPTORS_REMEDY}"
+    yield "descriptors", text
     if (other_bytes := disk["other_bytes"] or 0) > OTHERS_SHARE * disk["total_bytes"]:
         yield "others", _others_text(other_bytes, disk["path"])
     yield from cached.lines(facts["cache"])
@@ -116,9 +117,11 @@ def _others_text(other_bytes: int, path: str) -> str:
     )
 
 
-def _clients_text(open: int, most: int, near: bool) -> str:
-    text = f"{open:,} connections of at most {most:,}"
-    return f"{text}: NEAR THE LIMIT; raise nfs.max_connections" if near else text
+def _limit_text(what: str, remedy: str, open: int | None, most: int | None, near: bool) -> str:
+    if open is None or most is None:
+        return "not known"  # the NFS server does not run, or just started
+    text = f"{open:,}{what} of at most {most:,}"
+    return f"{text}: NEAR THE LIMIT; {remedy}" if near else text
 
 
 def _unsettled_text(objects: int, last_seconds: float) -> str:

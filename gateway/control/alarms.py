@@ -23,6 +23,8 @@ DELETIONS_WAIT = "deletions_wait"
 CLOCK_AHEAD = "clock_ahead"
 PROMOTIONS_FAILED = "promotions_failed"
 CONNECTIONS_NEAR_LIMIT = "connections_near_limit"
+THREADS_NEAR_LIMIT = "threads_near_limit"
+DESCRIPTORS_NEAR_LIMIT = "descriptors_near_limit"
 CLIENTS_SHARE_NAME = "clients_share_name"
 
 
@@ -52,5 +54,7 @@ def of(facts: Mapping[str, Any]) -> dict[str, int]:
         CLOCK_AHEAD: int(facts["retention"]["clock_ahead_seconds"] > 0),
         PROMOTIONS_FAILED: facts["promotions"]["failed"],
         CONNECTIONS_NEAR_LIMIT: int(facts["connections"]["near"]),
+        THREADS_NEAR_LIMIT: int(facts["threads"]["near"]),
+        DESCRIPTORS_NEAR_LIMIT: int(facts["descriptors"]["near"]),
         CLIENTS_SHARE_NAME: len(facts["shared_names"]),
     }

@@ -176,6 +176,7 @@ ALLOWED = {
         "gateway.trusted_clock",
         "gateway.escapes",
         "gateway.holds",
+        "gateway.proc",
         "gateway.db",
         "gateway.data",
         "gateway.namespace",
