@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
-from gateway import config
+from gateway import config, filelock
 from gateway.db import schema
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
@@ -200,13 +198,9 @@ class Exports:
     @contextmanager
     def _alone(self) -> Iterator[bool]:
         """Wait until no other process changes exports. Yields whether a server runs."""
-        fd = os.open(self._settings.run_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            with server.found(self._settings) as is_running:
-                yield is_running
-        finally:
-            os.close(fd)
+        lock = filelock.open_lock(self._settings.run_dir / LOCK)
+        with filelock.held(lock), server.found(self._settings) as is_running:
+            yield is_running
 
     @contextmanager
     def _in_force(self, is_running: bool, exports: Mapping[str, Export]) -> Iterator[None]:

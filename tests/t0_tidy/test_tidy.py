@@ -19,6 +19,7 @@ LIBRARIES = {
     "gateway.acknowledge",
     "gateway.types",
     "gateway.atomic",
+    "gateway.filelock",
     "gateway.clock",
     "gateway.proc",
     "gateway.backoff",
@@ -88,6 +89,7 @@ ALLOWED = {
     "gateway.types": set[str](),
     "gateway.escapes": set[str](),
     "gateway.atomic": set[str](),
+    "gateway.filelock": set[str](),
     "gateway.clock": set[str](),
     "gateway.proc": set[str](),
     "gateway.backoff": set[str](),
@@ -119,16 +121,18 @@ ALLOWED = {
         "gateway.checkpointsettings", "gateway.errors", "gateway.settings", "gateway.sizing",
     },
     "gateway.state": {"gateway.proc", "gateway.settings"},
-    "gateway.datadir": {"gateway.clock", "gateway.errors", "gateway.settings", "gateway.state"},
+    "gateway.datadir": {
+        "gateway.clock", "gateway.errors", "gateway.filelock", "gateway.settings", "gateway.state",
+    },
     "gateway.port": {"gateway.settings"},
     "gateway.notify": {"gateway.clock"},
     "gateway.services": {
-        "gateway.atomic", "gateway.clock", "gateway.datadir", "gateway.errors", "gateway.proc",
-        "gateway.settings", "gateway.state",
+        "gateway.atomic", "gateway.clock", "gateway.datadir", "gateway.errors", "gateway.filelock",
+        "gateway.proc", "gateway.settings", "gateway.state",
     },
     "gateway.daemon": {
-        "gateway.clock", "gateway.config", "gateway.errors", "gateway.logs", "gateway.notify",
-        "gateway.services", "gateway.settings", "gateway.namespace",
+        "gateway.clock", "gateway.config", "gateway.errors", "gateway.filelock", "gateway.logs",
+        "gateway.notify", "gateway.services", "gateway.settings", "gateway.namespace",
     },
     "gateway.holds": set[str](),
     "gateway.naming": set[str](),
@@ -136,7 +140,8 @@ ALLOWED = {
     "gateway.released": {"gateway.db", "gateway.objectstore"},
     "gateway.ownership": {
         "gateway.clock", "gateway.db", "gateway.drain.metadata", "gateway.errors",
-        "gateway.objectstore", "gateway.ownership", "gateway.settings", "gateway.units",
+        "gateway.filelock", "gateway.objectstore", "gateway.ownership", "gateway.settings",
+        "gateway.units",
     },
     "gateway.interrupt": set[str](),
     "gateway.text": set[str](),
@@ -160,6 +165,7 @@ ALLOWED = {
         "gateway.errors",
         "gateway.clock",
         "gateway.failpoints",
+        "gateway.filelock",
         "gateway.proc",
         "gateway.db",
     },
@@ -272,8 +278,8 @@ ALLOWED = {
     },
     "gateway.exports": {
         "gateway.atomic", "gateway.clients", "gateway.clock", "gateway.config", "gateway.datadir",
-        "gateway.db", "gateway.door", "gateway.errors", "gateway.exports", "gateway.namespace",
-        "gateway.settings", "gateway.state", "gateway.text", "gateway.types",
+        "gateway.db", "gateway.door", "gateway.errors", "gateway.exports", "gateway.filelock",
+        "gateway.namespace", "gateway.settings", "gateway.state", "gateway.text", "gateway.types",
     },
     # What it knows of tables it leaves to the commands that it runs.
     "gateway.firstboot": {
@@ -398,6 +404,15 @@ def test_only_some_packages_see_the_object_store() -> None:
             },
         )
     } == set()
+
+
+def test_one_module_locks_files() -> None:
+    """Turns to write to a database have descriptors of their own, which they keep."""
+    users = {
+        module_of(path) for path in sources() if path.suffix == ".py" and "fcntl" in imports(path)
+    }
+    ours = {name for name in users if below(name, {"gateway", "fsal", "admin_api"})}
+    assert ours == {"gateway.filelock", "gateway.db.lock"}
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
