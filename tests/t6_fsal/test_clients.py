@@ -17,8 +17,8 @@ from admin_api.app import create_app
 from admin_api.pages.alarms import alarms_of
 from gateway.cli.main import main
 from gateway.control import alarms, sharednames
-from gateway.control.reading import opened
 from gateway.control.status import gather_quickly
+from gateway.db.opening import opened
 from gateway.door import clients
 from gateway.door.clients import Counts, Opened
 from tests.conformance.server import LEASE_SECONDS, Server
@@ -168,7 +168,7 @@ def test_two_machines_with_one_name_are_told(
     [found] = sharednames.gather(server.settings)
     assert (found["name"], found["addresses"]) == (r"twin\n", [ONE, TWO])
     assert "SHARED NAME: 127.0.0.2 and 127.0.0.3 share the name twin" in said(server, capsys)
-    with opened(server.settings) as database:
+    with opened(server.settings.database_url) as database:
         facts = gather_quickly(server.settings, database)
     assert alarms.of(facts)[alarms.CLIENTS_SHARE_NAME] == 1 and not facts["healthy"]
     [told] = [one for one in alarms_of(facts) if "share the name" in one.text]
