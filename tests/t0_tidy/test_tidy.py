@@ -96,11 +96,13 @@ ALLOWED = {
     "gateway.report": {"gateway.atomic", "gateway.clock", "gateway.proc"},
     "gateway.failpoints": set[str](),
     "gateway.errors": set[str](),
-    "gateway.schedule": set[str](),
+    "gateway.schedule": {"gateway.units"},
     "gateway.clients": set[str](),
     "gateway.loopback": set[str](),
     "gateway.early": set[str](),
-    "gateway.checks": {"gateway.clients", "gateway.loopback", "gateway.schedule"},
+    "gateway.checks": {
+        "gateway.clients", "gateway.loopback", "gateway.schedule", "gateway.units",
+    },
     "gateway.declare": {"gateway.checks"},
     "gateway.pathpattern": set[str](),
     "gateway.acknowledge": {
@@ -119,6 +121,7 @@ ALLOWED = {
     },
     "gateway.sizing": {
         "gateway.checkpointsettings", "gateway.errors", "gateway.settings", "gateway.sizing",
+        "gateway.units",
     },
     "gateway.state": {"gateway.proc", "gateway.settings"},
     "gateway.datadir": {
@@ -268,6 +271,7 @@ ALLOWED = {
         f"gateway.retention.{name}": {
             "gateway.checks", "gateway.errors", "gateway.holds", "gateway.text",
             "gateway.checkpoints.facts", "gateway.storageclasses", "gateway.types",
+            "gateway.units",
             *(f"gateway.retention.{one}" for one in RETENTION_PURE),
         }
         for name in RETENTION_PURE
