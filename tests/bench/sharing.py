@@ -20,9 +20,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.conformance.server import EXPORT, Server
 from tests.support.client import MOUNT, start_program
 from tests.support.guest.share import GRACE_SECONDS, Records, Report
+from tests.support.nfsserver import EXPORT, Server
 from tests.support.vm.build import Image
 from tests.support.vm.client import ClientVm, Command
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.checkout import ROOT
+
 FILE_LINES_MAX = 800
 FUNCTION_LINES_MAX = 60
 
@@ -347,6 +348,17 @@ def test_imports_point_one_way() -> None:
         ours = (i for i in imports(path) if below(i, {"gateway", "fsal", "admin_api", "tests"}))
         # "from gateway import config" names both the package and the module.
         wrong += [f"{name} imports {i}" for i in ours if i not in PACKAGES and not below(i, rule)]
+    assert not wrong
+
+
+def test_suites_share_only_helpers() -> None:
+    """A suite that imports another cannot be changed, or run, without it."""
+    wrong = []
+    for path in sources():
+        if path.suffix == ".py" and path.is_relative_to(ROOT / "tests"):
+            own = ".".join(path.relative_to(ROOT).parts[:2])
+            others = (i for i in imports(path) if re.match(r"tests\.t[0-9]", i))
+            wrong += [f"{module_of(path)} imports {i}" for i in others if not below(i, {own})]
     assert not wrong
 
 

@@ -14,9 +14,9 @@ from gateway.drain import queue
 from gateway.drain.context import View
 from gateway.drain.paths import file_of
 from gateway.drain.rows import File
+from tests.support.drainsite import PREFIX, Site
 from tests.support.s3proxy import Act, Request
 from tests.support.waiting import until
-from tests.t4_drain.site import PREFIX, Site
 
 RANKS = range(3)
 

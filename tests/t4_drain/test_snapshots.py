@@ -21,9 +21,9 @@ from gateway.namespace import fsck
 from gateway.objectstore.objects import Head
 from gateway.objectstore.s3 import S3Store
 from gateway.types import ROOT_CRED, Attr, SetAttr
+from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act
 from tests.support.waiting import until
-from tests.t4_drain.site import MIB, PREFIX, Site
 
 AGE_SECONDS = 0.3
 BLOCK_BYTES = 64 * 1024

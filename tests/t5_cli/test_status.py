@@ -23,11 +23,11 @@ from gateway.errors import UserError
 from gateway.proc import start_ticks
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, Attr, Sealed, SetAttr
+from tests.support.clisite import Site, spillway
 from tests.support.disks import small_disk
 from tests.support.namespace import Namespace
 from tests.support.s3server import ACCESS_KEY, RcloneServer
 from tests.support.volumes import status_of
-from tests.t5_cli.site import Site, spillway
 
 MODE = SetAttr(mode=0o644)
 CHILDREN = ("ganesha", "drain", "cache", "checkpoints")

@@ -21,11 +21,11 @@ from gateway.control.status import gather_quickly
 from gateway.db.opening import opened
 from gateway.door import clients
 from gateway.door.clients import Counts, Opened
-from tests.conformance.server import LEASE_SECONDS, Server
 from tests.support import nfs4
+from tests.support.adminsite import ADMIN, serving
+from tests.support.nfsserver import LEASE_SECONDS, Server
 from tests.support.waiting import until
 from tests.t6_fsal.serving import await_door
-from tests.t10_admin.site import ADMIN, serving
 
 KIB = 1024
 ONE, TWO = "127.0.0.2", "127.0.0.3"

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 from gateway.db import statements as sql
 from gateway.types import SetAttr
+from tests.support.checkpoints.trashing import put, trash_of
+from tests.support.checkpoints.world import World
 from tests.support.volumes import query
-from tests.t9_checkpoints.trashing import put, trash_of
-from tests.t9_checkpoints.world import World
 
 # `make slow` takes a million.
 FILES = int(os.environ.get("SPILLWAY_TRASHED_FILES", "3000"))
