@@ -29,20 +29,23 @@ def reading(database: Database) -> Iterator[Session]:
     """Open a read transaction: all its reads see one moment.
 
     Raises:
-        UserError: the database cannot be used now.
+        UserError: the database cannot be used now, or its driver fails.
     """
-    with explained(database), database.reading() as session:
+    with explained(database, *database.backend.errors), database.reading() as session:
         yield session
 
 
 @contextmanager
-def explained(database: Database) -> Iterator[None]:
+def explained(database: Database, *further: type[Exception]) -> Iterator[None]:
     """Turn what the database raises in the body into an error for people.
+
+    Args:
+        further: classes of errors beside NamespaceError.
 
     Raises:
         UserError: the database cannot be used now.
     """
-    failures: tuple[type[Exception], ...] = (NamespaceError, *database.backend.errors)
+    failures: tuple[type[Exception], ...] = (NamespaceError, *further)
     try:
         yield
     except failures as exc:
