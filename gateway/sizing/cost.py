@@ -9,7 +9,6 @@ from gateway.errors import UserError
 from gateway.sizing import stock
 from gateway.sizing.figure import MONTH_DAYS, Figure, Inputs, Unit, product
 from gateway.sizing.stock import Stock
-from gateway.units import days
 
 TB = 10**12
 
@@ -88,7 +87,7 @@ def _storage(inputs: Inputs) -> Iterator[Figure]:
     first_usd, tier_usd = storage_usd(inputs, stock.through_gateway(inputs))
     what = "in the bucket"
     if inputs.tier_after_days is not None:
-        what = f"what did not reach {days(inputs.tier_after_days)} before it was deleted"
+        what = f"what did not reach {inputs.tier_after_days:g} days before it was deleted"
     yield Figure(
         "storage_usd_per_month",
         "storage a month",
@@ -148,7 +147,7 @@ def _puts(inputs: Inputs) -> int | None:
 def _policy_text(inputs: Inputs) -> str:
     rules = []
     if inputs.keep_days is not None:
-        rules.append(f"those of the last {days(inputs.keep_days)}")
+        rules.append(f"those of the last {inputs.keep_days:g} days")
     if inputs.keep_newest is not None:
         rules.append(f"the newest {inputs.keep_newest}")
     if inputs.keep_every is not None:
@@ -156,11 +155,11 @@ def _policy_text(inputs: Inputs) -> str:
     text = " and ".join(rules) or "all"
     if inputs.job_keeps is not None:
         text += f", as far as the job itself keeps them, its newest {inputs.job_keeps}"
-    return f"{text}, at the end of a run of {days(inputs.run_days)}"
+    return f"{text}, at the end of a run of {inputs.run_days:g} days"
 
 
 def _trash_text(inputs: Inputs) -> str:
-    text = f"what the policy deleted in the last {days(inputs.trash_days)} (--trash-days)"
+    text = f"what the policy deleted in the last {inputs.trash_days:g} days (--trash-days)"
     if inputs.trash_max_bytes is not None:
         text += ", at most --trash-max x gateways; what was deleted in the last hour stays"
     return text
@@ -179,6 +178,6 @@ def _versions_text(inputs: Inputs) -> str:
     if inputs.noncurrent_days is None:
         return "nothing: the bucket is not versioned (--noncurrent-days)"
     return (
-        f"what was deleted from the bucket in the last {days(inputs.noncurrent_days)}, which a "
+        f"what was deleted from the bucket in the last {inputs.noncurrent_days:g} days, which a "
         "versioned bucket keeps"
     )

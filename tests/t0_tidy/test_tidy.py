@@ -122,7 +122,6 @@ ALLOWED = {
     },
     "gateway.sizing": {
         "gateway.checkpointsettings", "gateway.errors", "gateway.settings", "gateway.sizing",
-        "gateway.units",
     },
     "gateway.state": {"gateway.proc", "gateway.settings"},
     "gateway.datadir": {
