@@ -22,8 +22,8 @@ from gateway.checkpoints.unrecognised import unrecognised
 from gateway.cli import risk, table
 from gateway.control import checkpoints, trash
 from gateway.control.checkpoints import Sort, Wanted
-from gateway.control.reading import opened, reading
 from gateway.control.runs import facts_of
+from gateway.db.opening import opened, reading
 from gateway.settings import Settings
 from gateway.text import printable, shown
 from gateway.units import duration, size
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         rule=args.rule,
         text=os.fsencode(args.text) if args.text else None,
     )
-    with opened(settings) as database, reading(database) as session:
+    with opened(settings.database_url) as database, reading(database) as session:
         listed = checkpoints.every(session, settings, wanted, Sort(args.sort), args.reverse)
         facts: dict[str, Any] = {
             "is_made": checkpoints.is_made(session),
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _show_unrecognised(settings: Settings, args: argparse.Namespace) -> int:
     """Print the directories that no rule knows. Raises UserError."""
-    with opened(settings) as database:
+    with opened(settings.database_url) as database:
         found = unrecognised(catalogue_of(settings, database))
     export = settings.nfs.export
     facts = [

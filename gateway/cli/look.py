@@ -14,7 +14,7 @@ from gateway import config
 from gateway.cli import retention, table
 from gateway.control import files
 from gateway.control.paths import FORMATS, REMOVED, Place, browsing, facts, names_of, resolve
-from gateway.control.reading import opened, reading
+from gateway.db.opening import opened, reading
 from gateway.errors import NotPossible
 from gateway.namespace.browse import Entry
 from gateway.text import printable
@@ -135,7 +135,7 @@ def stat(args: argparse.Namespace) -> int:
     """Show the facts about paths. Returns exit status 1 if a path does not exist. Raises
     UserError."""
     settings = config.load(args.config)
-    with browsing(settings) as browser, opened(settings) as database:
+    with browsing(settings) as browser, opened(settings.database_url) as database:
 
         def found(path: str) -> dict[str, Any]:
             place = resolve(browser, settings, path)

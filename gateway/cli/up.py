@@ -31,7 +31,7 @@ from gateway.cli.child import Child, Command, Phase, Say
 from gateway.cli.init import make_directories, make_files_directory
 from gateway.clients import Client, Squash, parse
 from gateway.db.engine import Database
-from gateway.errors import NamespaceError, UserError
+from gateway.db.opening import explained
 from gateway.exports import server
 from gateway.exports.keeper import at_start
 from gateway.namespace import identity
@@ -93,10 +93,8 @@ def check(settings: Settings) -> None:
 
     The caller holds the lock of the data directory. Raises UserError.
     """
-    try:
+    with explained(Database(settings.database_url)):
         identity.require_surroundings(settings)
-    except NamespaceError as exc:
-        raise UserError(f"cannot read the namespace database: {exc}") from None
     make_files_directory(settings)
     checks.require_programs(settings)
     checks.require_kerberos(settings)

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.control.masking import without_userinfo
-from gateway.control.reading import reading
 from gateway.db import schema
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
+from gateway.db.opening import explained, reading
 from gateway.errors import NamespaceError, SchemaError, StoreError, UserError
 from gateway.settings import Settings
 
@@ -63,10 +63,8 @@ def owner_problem(settings: Settings) -> str | None:
         except SchemaError:
             return problem_of_new(settings)
         schema.require_current(database)
-        try:
+        with explained(database):
             return Ownership(settings, database).problem()
-        except NamespaceError as exc:
-            raise UserError(f"cannot read {database.url}: {exc}") from None
 
 
 class Probe:

@@ -21,9 +21,9 @@ from gateway.control import (
     sharednames,
     trash,
 )
-from gateway.control.reading import opened, reading
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
+from gateway.db.opening import opened, reading
 from gateway.errors import UserError
 from gateway.namespace import space as space_report
 from gateway.namespace import trouble
@@ -46,7 +46,7 @@ def gather(settings: Settings) -> dict[str, Any]:
 
     The names of the keys have the units. Raises SchemaError, UserError.
     """
-    with opened(settings) as database:
+    with opened(settings.database_url) as database:
         facts = gather_quickly(settings, database)
         facts["bucket"] |= bucket.probe(settings) | {
             "checksum": bucket.checksum(settings, database)

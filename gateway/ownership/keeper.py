@@ -12,20 +12,18 @@ copies the one that runs continues, and the other one writes nothing.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import secrets
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, NoReturn, TypeVar
 from weakref import ReferenceType, WeakValueDictionary, finalize
 
-from gateway import clock
+from gateway import clock, filelock
 from gateway.db.engine import Database
 from gateway.errors import (
     NamespaceError,
@@ -177,7 +175,8 @@ class Ownership:
         if users is None:
             return
         with suppress(StoreError, NamespaceError, OSError):
-            fcntl.flock(users.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not filelock.try_lock(users.fd):
+                return
             try:
                 with self._lock, self._alone():
                     self._valid_until = 0.0
@@ -186,7 +185,7 @@ class Ownership:
                         self._write(seen.owner._replace(released=True), known, seen.etag)
             finally:
                 # A process of this gateway that starts meanwhile waits for it.
-                fcntl.flock(users.fd, fcntl.LOCK_SH)
+                filelock.lock(users.fd, shared=True)
 
     def _look(self) -> Conditions:
         self._looked_at = began = clock.monotonic_seconds()
@@ -361,23 +360,17 @@ class Ownership:
     def _use(self) -> None:
         if self._users is None:
             users = _Users(self._opened(USERS))
-            fcntl.flock(users.fd, fcntl.LOCK_SH)
+            filelock.lock(users.fd, shared=True)
             self._users = _users.setdefault(self._settings.run_dir, users)
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _alone(self) -> AbstractContextManager[None]:
         """Keep other processes of this gateway from the owner object meanwhile."""
-        fd = self._opened(LOCK)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(fd)
+        return filelock.held(self._opened(LOCK))
 
     def _opened(self, name: str) -> int:
         path = self._settings.run_dir / name
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = filelock.open_lock(path)
         if os.geteuid() == 0:
             # A command of root must not keep the processes of the gateway out.
             above = path.parent.stat()

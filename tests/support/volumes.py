@@ -13,12 +13,12 @@ from typing import Any
 from sqlalchemy import text
 
 from gateway import config
-from gateway.control.reading import opened
 from gateway.control.status import gather_quickly
 from gateway.data.layout import DataFiles
 from gateway.db import upgrade
 from gateway.db.engine import Database
 from gateway.db.models import CHECKPOINTS_INO, RESERVED_INO
+from gateway.db.opening import opened
 from gateway.db.sqlite import Sqlite
 from gateway.namespace import volume
 from gateway.settings import Settings
@@ -102,5 +102,5 @@ def query(settings: Settings, statement: str, **values: object) -> list[tuple[An
 
 def status_of(settings: Settings) -> dict[str, Any]:
     """Return the state of a gateway, without the bucket and without what must be counted."""
-    with opened(settings) as database:
+    with opened(settings.database_url) as database:
         return gather_quickly(settings, database)

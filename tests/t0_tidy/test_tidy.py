@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.checkout import ROOT
+
 FILE_LINES_MAX = 800
 FUNCTION_LINES_MAX = 60
 
@@ -19,6 +20,7 @@ LIBRARIES = {
     "gateway.acknowledge",
     "gateway.types",
     "gateway.atomic",
+    "gateway.filelock",
     "gateway.clock",
     "gateway.proc",
     "gateway.backoff",
@@ -88,17 +90,20 @@ ALLOWED = {
     "gateway.types": set[str](),
     "gateway.escapes": set[str](),
     "gateway.atomic": set[str](),
+    "gateway.filelock": set[str](),
     "gateway.clock": set[str](),
     "gateway.proc": set[str](),
     "gateway.backoff": set[str](),
     "gateway.report": {"gateway.atomic", "gateway.clock", "gateway.proc"},
     "gateway.failpoints": set[str](),
     "gateway.errors": set[str](),
-    "gateway.schedule": set[str](),
+    "gateway.schedule": {"gateway.units"},
     "gateway.clients": set[str](),
     "gateway.loopback": set[str](),
     "gateway.early": set[str](),
-    "gateway.checks": {"gateway.clients", "gateway.loopback", "gateway.schedule"},
+    "gateway.checks": {
+        "gateway.clients", "gateway.loopback", "gateway.schedule", "gateway.units",
+    },
     "gateway.declare": {"gateway.checks"},
     "gateway.pathpattern": set[str](),
     "gateway.acknowledge": {
@@ -119,16 +124,18 @@ ALLOWED = {
         "gateway.checkpointsettings", "gateway.errors", "gateway.settings", "gateway.sizing",
     },
     "gateway.state": {"gateway.proc", "gateway.settings"},
-    "gateway.datadir": {"gateway.clock", "gateway.errors", "gateway.settings", "gateway.state"},
+    "gateway.datadir": {
+        "gateway.clock", "gateway.errors", "gateway.filelock", "gateway.settings", "gateway.state",
+    },
     "gateway.port": {"gateway.settings"},
     "gateway.notify": {"gateway.clock"},
     "gateway.services": {
-        "gateway.atomic", "gateway.clock", "gateway.datadir", "gateway.errors", "gateway.proc",
-        "gateway.settings", "gateway.state",
+        "gateway.atomic", "gateway.clock", "gateway.datadir", "gateway.errors", "gateway.filelock",
+        "gateway.proc", "gateway.settings", "gateway.state",
     },
     "gateway.daemon": {
-        "gateway.clock", "gateway.config", "gateway.errors", "gateway.logs", "gateway.notify",
-        "gateway.services", "gateway.settings", "gateway.namespace",
+        "gateway.clock", "gateway.config", "gateway.errors", "gateway.filelock", "gateway.logs",
+        "gateway.notify", "gateway.services", "gateway.settings", "gateway.namespace",
     },
     "gateway.holds": set[str](),
     "gateway.naming": set[str](),
@@ -136,7 +143,8 @@ ALLOWED = {
     "gateway.keymapper": {"gateway.db", "gateway.namespace.lookup", "gateway.objectstore"},
     "gateway.ownership": {
         "gateway.clock", "gateway.db", "gateway.drain.metadata", "gateway.errors",
-        "gateway.objectstore", "gateway.ownership", "gateway.settings", "gateway.units",
+        "gateway.filelock", "gateway.objectstore", "gateway.ownership", "gateway.settings",
+        "gateway.units",
     },
     "gateway.interrupt": set[str](),
     "gateway.text": set[str](),
@@ -160,6 +168,7 @@ ALLOWED = {
         "gateway.errors",
         "gateway.clock",
         "gateway.failpoints",
+        "gateway.filelock",
         "gateway.proc",
         "gateway.db",
     },
@@ -264,6 +273,7 @@ ALLOWED = {
         f"gateway.retention.{name}": {
             "gateway.checks", "gateway.errors", "gateway.holds", "gateway.text",
             "gateway.checkpoints.facts", "gateway.storageclasses", "gateway.types",
+            "gateway.units",
             *(f"gateway.retention.{one}" for one in RETENTION_PURE),
         }
         for name in RETENTION_PURE
@@ -275,8 +285,8 @@ ALLOWED = {
     },
     "gateway.exports": {
         "gateway.atomic", "gateway.clients", "gateway.clock", "gateway.config", "gateway.datadir",
-        "gateway.db", "gateway.door", "gateway.errors", "gateway.exports", "gateway.namespace",
-        "gateway.settings", "gateway.state", "gateway.text", "gateway.types",
+        "gateway.db", "gateway.door", "gateway.errors", "gateway.exports", "gateway.filelock",
+        "gateway.namespace", "gateway.settings", "gateway.state", "gateway.text", "gateway.types",
     },
     # What it knows of tables it leaves to the commands that it runs.
     "gateway.firstboot": {
@@ -343,6 +353,17 @@ def test_imports_point_one_way() -> None:
     assert not wrong
 
 
+def test_suites_share_only_helpers() -> None:
+    """A suite that imports another cannot be changed, or run, without it."""
+    wrong = []
+    for path in sources():
+        if path.suffix == ".py" and path.is_relative_to(ROOT / "tests"):
+            own = ".".join(path.relative_to(ROOT).parts[:2])
+            others = (i for i in imports(path) if re.match(r"tests\.t[0-9]", i))
+            wrong += [f"{module_of(path)} imports {i}" for i in others if not below(i, {own})]
+    assert not wrong
+
+
 def require_no_circle(graph: Mapping[str, set[str]]) -> None:
     done: set[str] = set()
 
@@ -401,6 +422,15 @@ def test_only_some_packages_see_the_object_store() -> None:
             },
         )
     } == set()
+
+
+def test_one_module_locks_files() -> None:
+    """Turns to write to a database have descriptors of their own, which they keep."""
+    users = {
+        module_of(path) for path in sources() if path.suffix == ".py" and "fcntl" in imports(path)
+    }
+    ours = {name for name in users if below(name, {"gateway", "fsal", "admin_api"})}
+    assert ours == {"gateway.filelock", "gateway.db.lock"}
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))

@@ -12,11 +12,11 @@ from gateway.data.layout import DataFiles
 from gateway.db.engine import Database
 from gateway.drain.verify import changed
 from gateway.objectstore.crc64 import BLOCK_BYTES
+from tests.support.drainsite import MIB, Site
 from tests.support.volumes import query
 from tests.support.waiting import until
 from tests.t4_drain.conftest import Counted
 from tests.t4_drain.interrupted import killed_after_two_parts
-from tests.t4_drain.site import MIB, Site
 from tests.t4_drain.test_checksum import flip
 from tests.t4_drain.test_snapshots import append, opened
 

@@ -15,10 +15,10 @@ from gateway.objectstore import body, wire
 from gateway.objectstore.checksums import Digests, Kind
 from gateway.objectstore.crc64 import Crc
 from gateway.objectstore.s3 import S3Store
+from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.verifier import Verifier
 from tests.t4_drain.interrupted import killed_after_two_parts, parts_sent
 from tests.t4_drain.negotiated import configured, remembered
-from tests.t4_drain.site import MIB, PREFIX, Site
 from tests.t4_drain.test_block_digests import found, of
 from tests.t4_drain.test_checksum import flip, sealed_site, settle, unsettle
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 
+from tests.support.drainsite import MIB, Site
 from tests.support.postgres import PostgresServer
 from tests.support.s3proxy import Act
 from tests.support.s3server import RcloneServer
 from tests.support.waiting import until
 from tests.t4_drain.conftest import MakeSite
 from tests.t4_drain.negotiated import configured, remembered
-from tests.t4_drain.site import MIB, Site
 from tests.t4_drain.test_block_digests import found, of
 
 

@@ -22,13 +22,13 @@ from gateway.errors import START
 from gateway.namespace import residency
 from gateway.proc import start_ticks
 from gateway.types import ROOT_CRED, Kind, Sealed, SetAttr
+from tests.support.clisite import Site
 from tests.support.drain import Drain
 from tests.support.namespace import Namespace
 from tests.support.owner import own
 from tests.support.s3server import RcloneServer
 from tests.support.volumes import query
 from tests.support.waiting import meanwhile, until
-from tests.t5_cli.site import Site
 from tests.t5_cli.test_names import run
 from tests.t5_cli.test_status import status
 

@@ -12,8 +12,8 @@ import pytest
 from gateway.cli import recording
 from gateway.cli.main import SUBCOMMANDS, command_parsers, main, program_parser
 from gateway.errors import UserError
+from tests.support.clisite import Site
 from tests.support.ports import free_port
-from tests.t5_cli.site import Site
 
 READING: dict[str, frozenset[str]] = {
     "policy": frozenset({"list", "show", "history", "plan", "validate", "log", "approvals"}),

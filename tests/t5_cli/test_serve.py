@@ -17,10 +17,10 @@ import pytest
 from gateway import clock, port
 from gateway.control import status
 from gateway.notify import STALL_SECONDS, Rounds
+from tests.support.clisite import PROGRAM, Running, Site, assert_refused, environ, spillway
 from tests.support.gateway import PLUGINS_DIR
 from tests.support.s3server import RcloneServer
 from tests.support.stopping import stop
-from tests.t5_cli.site import PROGRAM, Running, Site, assert_refused, environ, spillway
 
 
 class Manager:

@@ -16,18 +16,18 @@ import sqlalchemy
 from admin_api.pages.alarms import alarms_of
 from gateway import clock
 from gateway.cli.status import lines as lines_of
-from gateway.control.reading import opened, reading
 from gateway.db.compiled import Statement
 from gateway.db.models import ROOT_INO
+from gateway.db.opening import opened, reading
 from gateway.errors import UserError
 from gateway.proc import start_ticks
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, Attr, Sealed, SetAttr
+from tests.support.clisite import Site, spillway
 from tests.support.disks import small_disk
 from tests.support.namespace import Namespace
 from tests.support.s3server import ACCESS_KEY, RcloneServer
 from tests.support.volumes import status_of
-from tests.t5_cli.site import Site, spillway
 
 MODE = SetAttr(mode=0o644)
 CHILDREN = ("ganesha", "drain", "cache", "checkpoints")
@@ -78,8 +78,8 @@ def test_what_is_dirty_is_told_as_json_on_each_engine(settings: Settings) -> Non
 def test_an_error_of_the_database_is_told_on_each_engine(settings: Settings) -> None:
     wrong = Statement(sqlalchemy.text("SELECT * FROM a_table_that_is_lost"))
     with (
-        opened(settings) as database,
-        pytest.raises(UserError, match=r"cannot read the database.*: check its server"),
+        opened(settings.database_url) as database,
+        pytest.raises(UserError, match=r"cannot use the database.*: check its server"),
         reading(database) as session,
     ):
         session.all(wrong)

@@ -12,8 +12,8 @@ import pytest
 
 from gateway.cli.main import main
 from gateway.namespace.nameslog import FILE, FORMER
-from tests.conformance.server import Server
 from tests.support import nfs4
+from tests.support.nfsserver import Server
 
 ONE = "127.0.0.2"
 LOG_BYTES = 1 << 20

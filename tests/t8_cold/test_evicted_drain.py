@@ -9,8 +9,8 @@ from gateway.db.engine import Database
 from gateway.door.frames import Op, Request
 from gateway.drain import verify
 from gateway.types import Residency
+from tests.support.drainsite import PREFIX
 from tests.support.s3proxy import Act
-from tests.t4_drain.site import PREFIX
 from tests.t8_cold.evicting import Cold, cold, store
 
 __all__ = ["cold", "store"]

@@ -15,10 +15,10 @@ from gateway.retention import policy, store
 from gateway.retention.facts import Plan, Situation
 from gateway.retention.planning import Planned, Planning
 from gateway.retention.policy import DAY_NS, HOUR_NS
+from tests.support.checkpoints.records import record
+from tests.support.checkpoints.world import follow
+from tests.support.drainsite import Site
 from tests.support.volumes import query
-from tests.t4_drain.site import Site
-from tests.t9_checkpoints.records import record
-from tests.t9_checkpoints.world import follow
 
 RULE = {"name": "ours", "path": "{run}/c{step}", "files": ["a", "end"]}
 

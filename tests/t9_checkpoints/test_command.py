@@ -16,10 +16,10 @@ from gateway.cli import checkpoints
 from gateway.cli.main import main
 from gateway.control import checkpoints as control
 from gateway.db.engine import Database
+from tests.support.checkpoints.layouts import tensors
+from tests.support.checkpoints.trashing import put, trash_of
+from tests.support.checkpoints.world import World, follow
 from tests.support.volumes import query, status_of
-from tests.t9_checkpoints.layouts import tensors
-from tests.t9_checkpoints.trashing import put, trash_of
-from tests.t9_checkpoints.world import World, follow
 
 
 def run(configured: World, *words: str) -> int:

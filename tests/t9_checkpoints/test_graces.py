@@ -22,11 +22,11 @@ from gateway.retention.applier import Applier
 from gateway.settings import Settings
 from gateway.trash.trash import Trash
 from gateway.trusted_clock import ElapsedTime
+from tests.support.checkpoints.trashing import Door, put, save, trash_of
+from tests.support.checkpoints.world import World, follow
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
 from tests.t9_checkpoints.test_trash import DAY_NS, expiry_of, with_values
-from tests.t9_checkpoints.trashing import Door, put, save, trash_of
-from tests.t9_checkpoints.world import World, follow
 
 PATH = "run/step-1"
 

@@ -20,13 +20,13 @@ from gateway.retention.facts import Checkpoint
 from gateway.retention.heads import BELIEVED_SECONDS, BucketHeads
 from gateway.retention.planning import checkpoint_of
 from gateway.trash.trash import Trash
+from tests.support.checkpoints.records import record
+from tests.support.checkpoints.world import follow
+from tests.support.drainsite import PREFIX, Site
 from tests.support.namespace import Namespace
 from tests.support.s3proxy import Act
 from tests.support.s3server import SECRET_KEY, credentials
 from tests.support.volumes import query
-from tests.t4_drain.site import PREFIX, Site
-from tests.t9_checkpoints.records import record
-from tests.t9_checkpoints.world import follow
 
 FILES = ("__0_0.distcp", ".metadata", "deep/er/c")
 

@@ -11,11 +11,11 @@ from gateway.retention.policy import DAY_NS
 from gateway.settings import Settings
 from gateway.trusted_clock import Completions, Reading
 from gateway.types import FIRST_NS
+from tests.support.checkpoints.keeping import Bin, applier, catch_up, planned, put, save, shown
+from tests.support.checkpoints.world import World
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
-from tests.t9_checkpoints.keeping import Bin, applier, catch_up, planned, put, save, shown
 from tests.t9_checkpoints.test_retention import made, with_share, world
-from tests.t9_checkpoints.world import World
 
 __all__ = ["made", "world"]
 

@@ -22,10 +22,10 @@ from gateway.retention import planner, policy, store
 from gateway.retention.facts import Checkpoint, Measure, Measuring, Plan, Situation
 from gateway.retention.policy import DAY_NS, HOUR_NS, Best
 from gateway.types import FIRST_NS, Extent
+from tests.support.drainsite import Site
+from tests.support.forking import context
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
-from tests.t3_namespace.test_crash import context
-from tests.t4_drain.site import Site
 from tests.t9_checkpoints.governing import govern, looked, save, wanted_of
 from tests.t9_checkpoints.test_planner import (
     NOW_NS,

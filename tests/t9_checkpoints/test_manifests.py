@@ -17,11 +17,11 @@ from gateway.manifests.writer import Manifests
 from gateway.objectstore.s3 import S3Store
 from gateway.settings import Settings
 from tests.support import restore
+from tests.support.checkpoints.records import record
+from tests.support.checkpoints.world import World, follow, forgotten
 from tests.support.owner import OWNER, own
 from tests.support.s3server import RcloneServer, credentials
 from tests.support.volumes import query
-from tests.t9_checkpoints.records import record
-from tests.t9_checkpoints.world import World, follow, forgotten
 
 BUCKET = "checkpoints"
 PREFIX = "team/run"

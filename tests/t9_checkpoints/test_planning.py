@@ -19,9 +19,7 @@ from gateway.retention.planning import Planning
 from gateway.retention.share import Asked, Consent
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, SetAttr
-from tests.support.namespace import Namespace
-from tests.support.volumes import query
-from tests.t9_checkpoints.keeping import (
+from tests.support.checkpoints.keeping import (
     Bin,
     applier,
     catch_up,
@@ -29,9 +27,11 @@ from tests.t9_checkpoints.keeping import (
     put,
     shown,
 )
+from tests.support.checkpoints.world import World
+from tests.support.namespace import Namespace
+from tests.support.volumes import query
 from tests.t9_checkpoints.test_planner import checkpoint
 from tests.t9_checkpoints.test_retention import made, world
-from tests.t9_checkpoints.world import World
 
 __all__ = ["made", "world"]
 

@@ -12,11 +12,11 @@ import pytest
 from gateway import config, trusted_clock
 from gateway.cli import retention
 from gateway.cli.main import main
+from tests.support.checkpoints.keeping import Bin, applier, catch_up, save
+from tests.support.checkpoints.world import World
 from tests.support.namespace import Namespace
 from tests.support.volumes import make_settings, make_volume, query, status_of
-from tests.t9_checkpoints.keeping import Bin, applier, catch_up, save
 from tests.t9_checkpoints.test_knowntime import read_at
-from tests.t9_checkpoints.world import World
 
 FILE = """
 [[policy]]

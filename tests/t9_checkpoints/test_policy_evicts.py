@@ -12,11 +12,11 @@ from gateway.retention import policy, store
 from gateway.retention.applier import Applier
 from gateway.retention.policy import HOUR_NS
 from gateway.trash.trash import Trash
+from tests.support.checkpoints.keeping import Present
+from tests.support.checkpoints.world import follow
+from tests.support.drainsite import Site
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
-from tests.t4_drain.site import Site
-from tests.t9_checkpoints.keeping import Present
-from tests.t9_checkpoints.world import follow
 
 
 def turn(site: Site) -> list[tuple[str, str, str]]:

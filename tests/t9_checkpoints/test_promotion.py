@@ -17,11 +17,11 @@ from gateway.door.frames import Request as Asked
 from gateway.errors import DoorClosed, UserError
 from gateway.promotion import duty, places
 from gateway.promotion.store import State
+from tests.support.drainsite import Site
 from tests.support.s3proxy import Act, Request, S3Proxy
 from tests.support.s3server import MotoServer, RcloneServer, Server
 from tests.support.volumes import query
 from tests.support.waiting import until
-from tests.t4_drain.site import Site
 from tests.t9_checkpoints.promoting import Promoting, context, save, work
 
 REGULAR, LINK, DIRECTORY = 1, 4, 7

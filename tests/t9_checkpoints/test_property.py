@@ -34,12 +34,12 @@ from gateway.retention.applier import Applier
 from gateway.retention.law import Law
 from gateway.trash.expiry import Expiry
 from gateway.trash.rows import Entry
+from tests.support.checkpoints import keeping
+from tests.support.checkpoints.layouts import deepspeed_states, metadata, tensors
+from tests.support.checkpoints.trashing import opener, trash_of
+from tests.support.checkpoints.world import World, follow
 from tests.support.namespace import Namespace
 from tests.support.volumes import make_settings, make_volume, query
-from tests.t9_checkpoints import keeping
-from tests.t9_checkpoints.layouts import deepspeed_states, metadata, tensors
-from tests.t9_checkpoints.trashing import opener, trash_of
-from tests.t9_checkpoints.world import World, follow
 
 STEPS = int(os.environ.get("SPILLWAY_CHECKPOINT_STEPS", "2000"))
 SEED = os.environ.get("SPILLWAY_CHECKPOINT_SEED")

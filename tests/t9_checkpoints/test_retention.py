@@ -25,10 +25,7 @@ from gateway.settings import Settings
 from gateway.trash.trash import Trash
 from gateway.trusted_clock import Reading
 from gateway.types import ROOT_CRED, SetAttr
-from tests.support.namespace import Namespace
-from tests.support.volumes import make_settings, make_volume, query
-from tests.t3_namespace.test_crash import context
-from tests.t9_checkpoints.keeping import (
+from tests.support.checkpoints.keeping import (
     Bin,
     Present,
     actions,
@@ -40,7 +37,10 @@ from tests.t9_checkpoints.keeping import (
     save,
     shown,
 )
-from tests.t9_checkpoints.world import World
+from tests.support.checkpoints.world import World
+from tests.support.forking import context
+from tests.support.namespace import Namespace
+from tests.support.volumes import make_settings, make_volume, query
 
 SECONDS = 30.0
 
