@@ -38,8 +38,10 @@ def stop() -> None:
 
 
 def _raise_limit() -> None:
-    """Allow this process all descriptors that it may have: each open file of a client has one. The
-    usual limit is 1,024."""
+    """Raise the soft limit of descriptors to the hard one.
+
+    Each open file of a client has a descriptor, and the usual soft limit is 1,024.
+    """
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
