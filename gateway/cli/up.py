@@ -18,7 +18,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from itertools import groupby
 from types import FrameType
@@ -93,7 +93,7 @@ def check(settings: Settings) -> None:
 
     The caller holds the lock of the data directory. Raises UserError.
     """
-    with explained(Database(settings.database_url)):
+    with closing(Database(settings.database_url)) as database, explained(database):
         identity.require_surroundings(settings)
     make_files_directory(settings)
     checks.require_programs(settings)
