@@ -1,8 +1,9 @@
 """Runs what follows from the catalogue, beside the follower: each duty in a thread of its own, so
 that a bucket which does not answer holds up one duty and not the catalogue.
 
-A duty has a turn when it asked for one, and earlier if rows of the catalogue changed. It reads its
-work from the database at each turn, so a turn that is lost in a crash is done by the next one.
+A duty has a turn when it asked for one, and earlier if rows of the catalogue changed, but not within
+a second of a turn that left nothing to do. It reads its work from the database at each turn, so a
+turn that is lost in a crash is done by the next one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ log = logging.getLogger("checkpoints")
 
 RETRY_SECONDS = 2.0
 REST_SECONDS = 30.0
+PAUSE_SECONDS = 1.0
+"""The least time between a turn that left nothing to do and the next one. A turn for each of many
+saves in a row would take processor time from the saves."""
 JOIN_SECONDS = 3.0
 
 
@@ -77,4 +81,5 @@ class Duties:
                 # What is not foreseen must not end the duty: its next turn may succeed.
                 log.exception("%s: unexpected", duty.name)
                 seconds = REST_SECONDS
+            self._stop.wait(min(seconds, PAUSE_SECONDS))
             news.wait(seconds)

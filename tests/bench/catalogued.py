@@ -45,7 +45,7 @@ wait_hours = 0
 """
 FILLED_SECONDS = 1800.0
 CALM_SECONDS = 10.0
-QUIET_SECONDS = 0.5
+QUIET_SECONDS = 2.0
 """What follows from the rows of a save has ended if the catalogue uses no processor for so long."""
 
 
