@@ -38,11 +38,7 @@ class Fact(NamedTuple):
     """Path below the export's root."""
     run: bytes
     step: int | None
-    rule: str
     state: str
-    files: int
-    size: int
-    """Bytes."""
     complete_ns: int | None
     durable_ns: int | None
     storage_class: str | None = None
@@ -100,16 +96,11 @@ def links(run: bytes) -> list[Path]:
 
 
 def document(fact: Fact) -> bytes:
-    """Return the text of a checkpoint's document. Its name is that of the manifest in the bucket,
-    which has the members too."""
+    """Return the text of a checkpoint's document: only what nothing else on a mount tells. Its name
+    is that of the manifest in the bucket, which has everything else."""
     facts = {
         "path": printable(fact.path),
-        "run": printable(fact.run),
-        "step": fact.step,
-        "rule": fact.rule,
         "state": shown_state(fact.state, fact.storage_class),
-        "files": fact.files,
-        "size": fact.size,
         "complete_ns": fact.complete_ns,
         "durable_ns": fact.durable_ns,
     }
