@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from sqlalchemy import bindparam, delete, select, update
+from sqlalchemy import bindparam, case, delete, select, update
 
 from gateway import clock
 from gateway.db.compiled import Statement, b
@@ -89,12 +89,10 @@ KEPT_IN = Statement(
     .values(
         etag=b("new_etag"),
         storage_class=bindparam("new_class", type_=object_.c.storage_class.type),
+        # The manifest of an object with another ETag is written again.
+        stored_ns=case((object_.c.etag == b("new_etag"), object_.c.stored_ns), else_=b("now_ns")),
     )
 )
-SENT_AGAIN = Statement(
-    update(object_).where(object_.c.ino == b("the_ino")).values(stored_ns=b("now_ns"))
-)
-"""Records that an object has another ETag since now: its manifest is written again."""
 
 
 class _Begun(NamedTuple):
@@ -225,7 +223,7 @@ def _is_ours(head: Head, one: _Begun, volume: str) -> bool:
 
 def _end(view: View, one: _Begun, head: Head) -> Outcome | StoreRefused:
     """Record what the store tells of an object after its copy."""
-    ino, stored = one.ordered.ino, one.stored
+    ino, stored, now_ns = one.ordered.ino, one.stored, clock.now_ns()
     found = view.session.run(
         KEPT_IN,
         the_ino=ino,
@@ -234,13 +232,11 @@ def _end(view: View, one: _Begun, head: Head) -> Outcome | StoreRefused:
         the_version=stored.content_version,
         new_etag=head.etag,
         new_class=head.storage_class or None,
+        now_ns=now_ns,
     )
     if not found:
         _drop(view, one.ordered._replace(key=stored.key))
         return Outcome.OUTDATED
-    now_ns = clock.now_ns()
-    if head.etag != stored.etag:
-        view.session.run(SENT_AGAIN, the_ino=ino, now_ns=now_ns)
     wanted = one.ordered.storage_class
     if wanted not in (WITHDRAWN, head.storage_class):
         view.session.run(SET, the_ino=ino, new_key=one.ordered.key, new_until_ns=None)
