@@ -27,7 +27,7 @@ from gateway.drain.context import COPIES, Context
 from gateway.drain.dispatcher import Dispatcher
 from gateway.drain.job import UPLOADS, Lane, Sweep, Work
 from gateway.drain.paths import is_unfinished
-from gateway.drain.plan import sweeps, transitions
+from gateway.drain.plan import sweeps
 from gateway.drain.plan.digests import Digests
 from gateway.drain.plan.renames import Renames
 from gateway.drain.plan.rest import rest_seconds, spent_seconds
@@ -142,7 +142,7 @@ class Drain:
         if self._settings.drain.checksum_at_seal:
             found.insert(0, Sweep(self._digests.plan, Work.CHECKSUM, Lane.DISK))
         # These come last: nothing waits for them.
-        return [*found, Sweep(transitions.plan, Work.TRANSITION, Lane.COPY)]
+        return [*found, Sweep(sweeps.transitions, Work.TRANSITION, Lane.COPY)]
 
     def run(self) -> None:
         """Work until stop is set. Then return soon, with everything safe for a restart."""

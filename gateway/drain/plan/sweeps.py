@@ -12,10 +12,11 @@ from gateway.drain.context import Context, View
 from gateway.drain.job import Batch, Job, JobId, Lane, Page, Work, run_alone
 from gateway.drain.paths import object_at, objects_above, objects_at
 from gateway.drain.rows import Intent
-from gateway.drain.tidy import doubt, garbage, move
+from gateway.drain.tidy import doubt, garbage, move, transition
 from gateway.objectstore.deletions import DELETE_MAX
 
 DELETIONS_PAGE = DELETE_MAX
+TRANSITIONS_PAGE = 512
 
 
 def settlements(context: Context, _after: int | str | None) -> Page:
@@ -73,6 +74,31 @@ def deletions(context: Context, after: int | str | None) -> Page:
         for key in due
     ]
     return Page(jobs, keys[-1] if len(keys) == DELETIONS_PAGE else None)
+
+
+def transitions(context: Context, after: int | str | None) -> Page:
+    """Plan the copies into another storage class that retention ordered, by inode: the files of a
+    checkpoint were made together."""
+    batch = Batch(partial(transition.run_many, context), move.MOVES_AT_ONCE, move.BATCH_BYTES)
+    with context.reading() as view:
+        rows = view.session.all(transition.NEXT, after=after or 0, most=TRANSITIONS_PAGE)
+    jobs = []
+    for *cells, stored_key, size in rows:
+        one = transition.Ordered(*cells)
+        if one.until_ns is not None and not transition.is_over(context, one):
+            continue
+        jobs.append(
+            Job(
+                JobId(Work.TRANSITION, one.ino, one.key or stored_key or ""),
+                Lane.COPY,
+                frozenset({one.ino, one.key, stored_key} - {None}),
+                partial(run_alone, batch, one),
+                batch=batch if (size or 0) <= move.SMALL_BYTES else None,
+                item=one,
+                size=size or 0,
+            )
+        )
+    return Page(jobs, rows[-1][0] if len(rows) == TRANSITIONS_PAGE else None)
 
 
 def make_way(context: Context, view: View, ino: int, key: str) -> Job | None:
