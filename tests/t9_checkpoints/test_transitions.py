@@ -314,7 +314,7 @@ def test_a_store_without_storage_classes_says_so(site: Aged, tmp_path: Any) -> N
     site.turn()
 
     class Forgetful(drains.Drain):
-        """Its store answers as rclone does, which keeps no class."""
+        """Its store takes the copy, and tells no class."""
 
     drain = Forgetful(site.settings)
     honest = drain._context.store.head
