@@ -19,7 +19,6 @@
 #include "handle.h"
 #include "hash.h"
 #include "inode.h"
-#include "memory.h"
 #include "share.h"
 #include "space.h"
 #include "statistics.h"
@@ -130,7 +129,6 @@ static void read2(struct fsal_obj_handle *obj, bool bypass, fsal_async_cb done_c
 	uint64_t began = spw_clock_ns();
 	int rc;
 
-	spw_memory_used();
 	arg->io_amount = 0;
 	arg->end_of_file = false;
 	if (arg->info != NULL) /* READ_PLUS; once refused, a client asks with READ */
@@ -159,7 +157,6 @@ static void write2(struct fsal_obj_handle *obj, bool bypass, fsal_async_cb done_
 	size_t amount = 0, bytes = 0;
 	uint64_t began = spw_clock_ns();
 
-	spw_memory_used();
 	if (arg->state == NULL)
 		status = spw_share_check(inode, FSAL_O_WRITE, bypass);
 	for (int i = 0; i < arg->iov_count; i++)
