@@ -64,7 +64,7 @@ void spw_cold_confirm(struct spw_inode *inode);
 int spw_cold_park(struct spw_parked *parked);
 
 /* Hands a wanted range to the hydrator, each once for a session. Waits for one, at most wait_ms.
- * session: of the hydrator (session.h); another one hands out again what is not present, and the
+ * session: of the hydrator; another one hands out again what is not present, and the
  * last granule of each file of which everything is, so that it arrives. Returns 0, or EBUSY while another call waits. */
 int spw_cold_next(uint64_t session, uint32_t wait_ms, struct spw_wanted *wanted);
 
