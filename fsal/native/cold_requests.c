@@ -1,14 +1,8 @@
 /* Answers requests of the hydrator and the evictor. */
-#include "cold_requests.h"
+#include "cold.h"
 
 #include <errno.h>
 #include <pthread.h>
-
-#include "bridge.h"
-#include "cold.h"
-#include "inode.h"
-#include "namespace.h"
-#include "residency.h"
 
 #define PAST 16u /* a call of a dead hydrator waits in the door while fewer have followed */
 #define WAIT_MAX_MS 1000u /* a worker of the door waits for so long */

@@ -1,12 +1,9 @@
 /* Counts operations, each between Ganesha's cache and the plugin's own one. */
-#include "counted.h"
+#include "handle.h"
 
 #include <stdbool.h>
 
-#include "caller.h"
-#include "clients.h"
-#include "clock.h"
-#include "releases.h"
+#include "util.h"
 
 static struct fsal_obj_ops plain; /* the operations that are counted */
 

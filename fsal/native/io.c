@@ -1,5 +1,5 @@
 /* Reads and writes for Ganesha, without Python. The callback gets the result exactly once. */
-#include "io.h"
+#include "handle.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -7,21 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bridge.h"
 #include "bytes.h"
-#include "caller.h"
-#include "change.h"
-#include "clients.h"
-#include "clock.h"
 #include "cold.h"
-#include "convert.h"
-#include "counted.h"
-#include "handle.h"
-#include "hash.h"
-#include "inode.h"
-#include "share.h"
+#include "names.h"
+#include "openstate.h"
 #include "space.h"
-#include "statistics.h"
+#include "util.h"
 
 #define PARK_TRIES 3 /* the bytes may arrive between the look and the parking */
 
@@ -169,7 +160,7 @@ static void write2(struct fsal_obj_handle *obj, bool bypass, fsal_async_cb done_
 		spw_space_done(bytes);
 	}
 	if (!FSAL_IS_ERROR(status))
-		spw_drop_privileges(spw_handle_of(obj));
+		spw_drop_privileges(inode);
 	arg->io_amount = amount;
 	done_cb(obj, spw_counted(SPW_COUNTED_WRITE, began, status, amount), arg, caller_arg);
 }

@@ -7,25 +7,17 @@
 #include <sys/statvfs.h>
 
 #include "bridge.h"
-#include "call.h"
-#include "change.h"
-#include "clock.h"
+#include "bytes.h"
 #include "closing.h"
 #include "cold.h"
-#include "convert.h"
-#include "damage.h"
 #include "export.h"
-#include "fd.h"
-#include "ganesha.h"
+#include "handle.h"
 #include "inode.h"
-#include "namespace.h"
-#include "ops.h"
-#include "python.h"
-#include "reads.h"
+#include "names.h"
 #include "seal.h"
 #include "space.h"
 #include "statistics.h"
-#include "used.h"
+#include "util.h"
 
 #define SPW_LINK_MAX 32000 /* gateway/types.py LINK_MAX */
 #define USED_ROUNDS 10u /* reports of space, one a second, to a look at what is used */
