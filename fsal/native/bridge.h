@@ -13,8 +13,6 @@
 
 #include <stdint.h>
 
-#include "used.h"
-
 #define SPW_ABI 15
 
 /* Kinds of inodes: the numbers of Ganesha's object_file_type_t. */
@@ -157,6 +155,13 @@ struct spw_read {
 	int64_t read_ns; /* to the minute */
 };
 
+/* What the process uses of what is limited. 0 stands for a number that is not known. */
+struct spw_used {
+	uint32_t threads; /* that answer calls, or did in the last 31 s (ntirpc, src/work_pool.c) */
+	uint32_t descriptors;
+	uint64_t descriptors_most;
+};
+
 /* The room that is left for bytes. The namespace gets it once a second. */
 struct spw_space {
 	uint64_t headroom_bytes; /* bytes that may still be written */
@@ -271,5 +276,34 @@ struct spw_table {
 	const struct spw_commits *commits;
 	spw_batch_fn batch;
 };
+
+/* ---- python.c ---- */
+
+/* The embedded interpreter. It is started once and called from any thread, without Ganesha. */
+
+/* The table that Python filled. */
+extern struct spw_table spw_python;
+
+/* Starts the interpreter of the virtual environment that `executable` belongs to, imports
+ * fsal.entry and lets it fill the table from the configuration file. It must run before other
+ * threads exist and after the last fork of the process. Returns 0, or -1 after a line on stderr
+ * says why. */
+int spw_python_start(const char *executable, const char *config_path);
+
+/* Calls Python in this thread to answer requests. */
+void spw_python_run(const struct spw_item *items, uint32_t count);
+
+/* Has Python close the namespace, if it was started. No call of Python may come after it. */
+void spw_python_stop(void);
+
+/* ---- call.c ---- */
+
+/* Gathered calls of the namespace: one thread at a time is in Python for all calls that wait. */
+
+/* Starts the threads that spw_call needs. Returns 0 or an errno. */
+int spw_calls_start(void);
+
+/* Calls one operation. Returns 0 or the errno that it answered. */
+int spw_call(enum spw_op op, const struct spw_request *request, struct spw_reply *reply);
 
 #endif

@@ -8,14 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "damage.h"
-#include "fd.h"
-#include "lost.h"
-#include "reads.h"
-#include "residency.h"
+#include "cold.h"
+#include "seal.h"
 #include "space.h"
-#include "sync.h"
-#include "writer.h"
 
 int spw_commit(struct spw_inode *inode)
 {

@@ -8,7 +8,7 @@
  * caller for each round would cost more than the round. Changes and reads queue apart: a read must
  * not wait for an fsync.
  */
-#include "call.h"
+#include "bridge.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -20,8 +20,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "python.h"
-#include "thread.h"
+#include "util.h"
 
 #define TOGETHER 64u
 /* Calls that wait for a lane, beside those that are in Python: nfs.threads

@@ -1,16 +1,12 @@
 /* Changes the namespace, and keeps the attributes and names that the answers tell. */
-#include "change.h"
+#include "names.h"
 
 #include <errno.h>
 #include <stdatomic.h>
 #include <string.h>
 
-#include "call.h"
-#include "convert.h"
-#include "dentry.h"
-#include "fresh.h"
-#include "upcall.h"
-#include "writer.h"
+#include "handle.h"
+#include "seal.h"
 
 static _Atomic(const struct fsal_up_vector *) listener;
 
@@ -102,12 +98,12 @@ int spw_set_attributes(struct spw_inode *inode, const struct spw_request *reques
 	return rc;
 }
 
-void spw_drop_privileges(struct spw_handle *self)
+void spw_drop_privileges(struct spw_inode *inode)
 {
-	struct spw_request request = spw_request_for(self->fh.ino, NULL);
+	struct spw_request request = spw_request_for(inode->ino, NULL);
 	struct spw_reply reply;
 
-	if (request.uid == 0 || !spw_may_be_privileged(self->inode))
+	if (request.uid == 0 || !spw_may_be_privileged(inode))
 		return;
 	/* The transaction takes the bits from the mode that it finds: another client's chmod stays. */
 	request.flags = SPW_WITHOUT_PRIVILEGES;

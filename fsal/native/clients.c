@@ -1,11 +1,11 @@
 /* Keeps the entries of clients in the order of their arrival, and finds them by a table of slots. */
-#include "clients.h"
+#include "statistics.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
-#include "hash.h"
+#include "util.h"
 
 #define SLOTS (2u * SPW_CLIENTS_MAX) /* half of them are never used, so that each search ends */
 #define RATE_MS 5000u

@@ -6,9 +6,8 @@
 #include <string.h>
 
 #include "bridge.h"
-#include "clock.h"
-#include "namespace.h"
-#include "writer.h"
+#include "seal.h"
+#include "util.h"
 
 #define CHAINS 1024u
 /* A client asks ten times a second. Between two questions to the namespace it gets the last answer:

@@ -1,9 +1,4 @@
-/* CLOSEs that are answered only when the bucket has the file.
- *
- * Ganesha answers CLOSE with "OK" whatever close2 returns, and after close2 the open state is gone.
- * So the CLOSE is held back earlier: the PUTFH before it, in the same compound, gets NFS4ERR_DELAY
- * (compound.h). No thread waits; the client sends the compound again. From its first try on, the
- * open counts as closed for the seal, or the drain could never upload the file. */
+/* CLOSEs that wait, and the compounds that they come in. */
 #ifndef SPILLWAY_CLOSING_H
 #define SPILLWAY_CLOSING_H
 
@@ -12,6 +7,17 @@
 #include <stdint.h>
 
 #include "inode.h"
+
+struct gsh_buffdesc;
+
+/* ---- closing.c ---- */
+
+/* CLOSEs that are answered only when the bucket has the file.
+ *
+ * Ganesha answers CLOSE with "OK" whatever close2 returns, and after close2 the open state is gone.
+ * So the CLOSE is held back earlier: the PUTFH before it, in the same compound, gets NFS4ERR_DELAY
+ * (compound.c). No thread waits; the client sends the compound again. From its first try on, the
+ * open counts as closed for the seal, or the drain could never upload the file. */
 
 #define SPW_STATEID_BYTES 12u
 
@@ -58,5 +64,24 @@ bool spw_closing_end(struct spw_closing *closing);
  * waited for too long or the file is damaged, ENOTSUP if the same compound changes the file or does
  * not name the open. told: whether this is the first EIO of this open. */
 int spw_closing_try(uint64_t ino, const struct spw_close *close, bool *told);
+
+/* ---- compound.c ---- */
+
+/* What else a client asks for in the compound that Ganesha works on. */
+
+/* A place in a compound. All zero: its beginning. */
+struct spw_compound_place {
+	unsigned int next;  /* operation */
+	bool is_ours;       /* the current file is that of the handle */
+	bool is_changed;    /* an operation before it may change the file */
+	bool is_opened;     /* an operation before it has a file open for writing */
+};
+
+/* Finds the next CLOSE, or OPEN_DOWNGRADE to reading, of the file that PUTFH names, and moves the
+ * place behind it. Returns whether there is one. Call it only below an export's wire_to_host for
+ * NFSv4: only PUTFH calls that (Protocols/NFS/nfs4_op_putfh.c, nfs4_mds_putfh). handle: what
+ * wire_to_host was given. */
+bool spw_compound_next_close(const struct gsh_buffdesc *handle, struct spw_compound_place *place,
+			     struct spw_close *close);
 
 #endif

@@ -8,9 +8,7 @@
 #include <string.h>
 #include <sys/queue.h>
 
-#include "clock.h"
-#include "granule.h"
-#include "thread.h"
+#include "util.h"
 
 #ifndef SPW_COLD_RETRY_MS
 #define SPW_COLD_RETRY_MS 10000u /* for so long READs fail after the hydrator failed */

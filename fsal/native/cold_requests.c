@@ -1,16 +1,79 @@
 /* Answers requests of the hydrator and the evictor. */
-#include "cold_requests.h"
+#include "cold.h"
 
 #include <errno.h>
+#include <pthread.h>
 
-#include "bridge.h"
-#include "cold.h"
-#include "inode.h"
-#include "namespace.h"
-#include "residency.h"
-#include "session.h"
-
+#define PAST 16u /* a call of a dead hydrator waits in the door while fewer have followed */
 #define WAIT_MAX_MS 1000u /* a worker of the door waits for so long */
+
+/* ---- the hydrator's present session ---- */
+
+/* A door job continues after its peer was killed: an ARRIVED of a dead hydrator must not commit while
+ * its successor writes to the same data file, because clients may write to a file that has arrived.
+ * A session is a number of the hydrator's choice, and never comes back. */
+static struct {
+	pthread_mutex_t lock;
+	uint64_t numbers[PAST]; /* of the present session, at turn % PAST, and of those before it */
+	uint64_t turn;          /* number of sessions so far; 0: there was none */
+	unsigned int running;   /* calls of the present session */
+	unsigned int older;     /* calls of earlier ones */
+} sessions = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+static int find_locked(uint64_t session)
+{
+	for (uint64_t back = 0; back < PAST && back < sessions.turn; back++)
+		if (sessions.numbers[(sessions.turn - back) % PAST] == session)
+			return back == 0 ? 0 : ESTALE;
+	return ENOENT;
+}
+
+/* Makes a session the present one. Returns 0, EBUSY while calls of an earlier session run, or ESTALE
+ * if another session has followed this one. After EBUSY it is the present one too. */
+static int session_take(uint64_t session)
+{
+	int rc;
+
+	pthread_mutex_lock(&sessions.lock);
+	rc = find_locked(session);
+	if (rc == ENOENT) {
+		sessions.numbers[++sessions.turn % PAST] = session;
+		sessions.older += sessions.running;
+		sessions.running = 0;
+		rc = 0;
+	}
+	if (rc == 0 && sessions.older > 0)
+		rc = EBUSY;
+	pthread_mutex_unlock(&sessions.lock);
+	return rc;
+}
+
+/* Begins a call that only the present session may make. *turn: for session_end. Returns 0, or
+ * ESTALE if the session is not the present one. */
+static int session_begin(uint64_t session, uint64_t *turn)
+{
+	int rc;
+
+	pthread_mutex_lock(&sessions.lock);
+	rc = find_locked(session);
+	*turn = sessions.turn;
+	if (rc == 0)
+		sessions.running++;
+	pthread_mutex_unlock(&sessions.lock);
+	return rc == 0 ? 0 : ESTALE;
+}
+
+static void session_end(uint64_t turn)
+{
+	pthread_mutex_lock(&sessions.lock);
+	if (turn == sessions.turn)
+		sessions.running--;
+	else
+		sessions.older--;
+	pthread_mutex_unlock(&sessions.lock);
+}
+
+/* ---- requests ---- */
 
 /* Finds the object of an inode, or makes it, and takes one more handle on it. Returns 0 or an
  * errno. */
@@ -35,7 +98,7 @@ static int wanted(const struct spw_request *request, struct spw_door_reply *repl
 {
 	uint32_t wait_ms = request->ino2 < WAIT_MAX_MS ? (uint32_t)request->ino2 : WAIT_MAX_MS;
 	struct spw_wanted range = { 0 };
-	int rc = spw_session_take(request->ino);
+	int rc = session_take(request->ino);
 
 	if (rc == 0)
 		rc = spw_cold_next(request->ino, wait_ms, &range);
@@ -49,12 +112,12 @@ static int arrived(struct spw_inode *inode, const struct spw_door_request *asked
 		   struct spw_attr *attr)
 {
 	uint64_t turn;
-	int rc = spw_session_begin(asked->offset, &turn);
+	int rc = session_begin(asked->offset, &turn);
 
 	if (rc != 0)
 		return rc;
 	rc = spw_arrived(inode, asked->request.ino2, asked->request.cookie, attr);
-	spw_session_end(turn);
+	session_end(turn);
 	return rc;
 }
 

@@ -2,9 +2,11 @@
  *
  * Ganesha 4.3 runs a request with op_ctx inside its nfs_request_t, and the decoded arguments follow
  * it there (include/nfs_proto_data.h; MainNFSD/nfs_worker_thread.c, nfs_rpc_process_request). */
-#include "compound.h"
+#include "closing.h"
 
 #include <string.h>
+
+#include "ganesha.h"
 
 #include "nfs_fh.h"
 #include "nfs_proto_data.h"

@@ -1,13 +1,11 @@
 /* Converts between Ganesha's types and the bridge's. */
-#include "convert.h"
+#include "handle.h"
 
 #include <errno.h>
 #include <string.h>
 #include <time.h>
 
-#include "caller.h"
-#include "clock.h"
-#include "python.h"
+#include "util.h"
 
 _Static_assert(sizeof(gid_t) == sizeof(uint32_t), "groups are passed through as they are");
 _Static_assert((int)REGULAR_FILE == SPW_REGULAR && (int)DIRECTORY == SPW_DIRECTORY &&

@@ -1,12 +1,9 @@
 /* Counts operations, each between Ganesha's cache and the plugin's own one. */
-#include "counted.h"
+#include "handle.h"
 
 #include <stdbool.h>
 
-#include "caller.h"
-#include "clients.h"
-#include "clock.h"
-#include "releases.h"
+#include "util.h"
 
 static struct fsal_obj_ops plain; /* the operations that are counted */
 
@@ -55,48 +52,87 @@ fsal_status_t spw_counted(enum spw_counted kind, uint64_t began_ns, fsal_status_
 	return status;
 }
 
-static fsal_status_t lookup(struct fsal_obj_handle *dir, const char *name,
-			    struct fsal_obj_handle **obj, struct fsal_attrlist *out)
-{
-	uint64_t began = spw_clock_ns();
+/* Defines counted_<op>, which calls the plugin's own operation and counts it. parameters and
+ * arguments are those of the operation, in parentheses. */
+#define COUNTED(op, kind, parameters, arguments)                              \
+	static fsal_status_t counted_##op parameters                          \
+	{                                                                     \
+		uint64_t began = spw_clock_ns();                              \
+									      \
+		return spw_counted(kind, began, plain.op arguments, 0);       \
+	}
 
-	return spw_counted(SPW_COUNTED_LOOKUP, began, plain.lookup(dir, name, obj, out), 0);
-}
+COUNTED(lookup, SPW_COUNTED_LOOKUP,
+	(struct fsal_obj_handle *dir, const char *name, struct fsal_obj_handle **obj,
+	 struct fsal_attrlist *out),
+	(dir, name, obj, out))
+COUNTED(getattrs, SPW_COUNTED_GETATTR, (struct fsal_obj_handle *obj, struct fsal_attrlist *out),
+	(obj, out))
+COUNTED(setattr2, SPW_COUNTED_SETATTR,
+	(struct fsal_obj_handle *obj, bool bypass, struct state_t *state,
+	 struct fsal_attrlist *attrs),
+	(obj, bypass, state, attrs))
+COUNTED(readdir, SPW_COUNTED_READDIR,
+	(struct fsal_obj_handle *dir, fsal_cookie_t *whence, void *dir_state, fsal_readdir_cb cb,
+	 attrmask_t attrmask, bool *eof),
+	(dir, whence, dir_state, cb, attrmask, eof))
+COUNTED(reopen2, SPW_COUNTED_OPEN,
+	(struct fsal_obj_handle *obj, struct state_t *state, fsal_openflags_t openflags),
+	(obj, state, openflags))
+COUNTED(commit2, SPW_COUNTED_COMMIT, (struct fsal_obj_handle *obj, off_t offset, size_t length),
+	(obj, offset, length))
+COUNTED(seek2, SPW_COUNTED_SEEK,
+	(struct fsal_obj_handle *obj, struct state_t *state, struct io_info *info),
+	(obj, state, info))
+COUNTED(fallocate, SPW_COUNTED_ALLOCATE,
+	(struct fsal_obj_handle *obj, struct state_t *state, uint64_t offset, uint64_t length,
+	 bool allocate),
+	(obj, state, offset, length, allocate))
+COUNTED(mkdir, SPW_COUNTED_MKDIR,
+	(struct fsal_obj_handle *dir, const char *name, struct fsal_attrlist *attrs,
+	 struct fsal_obj_handle **obj, struct fsal_attrlist *out SPW_DIR_PARAMETERS(dir)),
+	(dir, name, attrs, obj, out SPW_DIR_ARGUMENTS(dir)))
+COUNTED(mknode, SPW_COUNTED_MKNOD,
+	(struct fsal_obj_handle *dir, const char *name, object_file_type_t type,
+	 struct fsal_attrlist *attrs, struct fsal_obj_handle **obj,
+	 struct fsal_attrlist *out SPW_DIR_PARAMETERS(dir)),
+	(dir, name, type, attrs, obj, out SPW_DIR_ARGUMENTS(dir)))
+COUNTED(symlink, SPW_COUNTED_SYMLINK,
+	(struct fsal_obj_handle *dir, const char *name, const char *target,
+	 struct fsal_attrlist *attrs, struct fsal_obj_handle **obj,
+	 struct fsal_attrlist *out SPW_DIR_PARAMETERS(dir)),
+	(dir, name, target, attrs, obj, out SPW_DIR_ARGUMENTS(dir)))
+COUNTED(readlink, SPW_COUNTED_READLINK,
+	(struct fsal_obj_handle *obj, struct gsh_buffdesc *content, bool refresh),
+	(obj, content, refresh))
+COUNTED(link, SPW_COUNTED_LINK,
+	(struct fsal_obj_handle *obj, struct fsal_obj_handle *dir,
+	 const char *name SPW_DIR_PARAMETERS(dir)),
+	(obj, dir, name SPW_DIR_ARGUMENTS(dir)))
+COUNTED(rename, SPW_COUNTED_RENAME,
+	(struct fsal_obj_handle *obj, struct fsal_obj_handle *old_dir, const char *old_name,
+	 struct fsal_obj_handle *new_dir,
+	 const char *new_name SPW_DIR_PARAMETERS(old) SPW_DIR_PARAMETERS(new)),
+	(obj, old_dir, old_name, new_dir,
+	 new_name SPW_DIR_ARGUMENTS(old) SPW_DIR_ARGUMENTS(new)))
+COUNTED(unlink, SPW_COUNTED_REMOVE,
+	(struct fsal_obj_handle *dir, struct fsal_obj_handle *obj,
+	 const char *name SPW_DIR_PARAMETERS(dir)),
+	(dir, obj, name SPW_DIR_ARGUMENTS(dir)))
+COUNTED(getxattrs, SPW_COUNTED_GETXATTR,
+	(struct fsal_obj_handle *obj, xattrkey4 *key, xattrvalue4 *value), (obj, key, value))
+COUNTED(setxattrs, SPW_COUNTED_SETXATTR,
+	(struct fsal_obj_handle *obj, setxattr_option4 option, xattrkey4 *key,
+	 xattrvalue4 *value),
+	(obj, option, key, value))
+COUNTED(removexattrs, SPW_COUNTED_SETXATTR, (struct fsal_obj_handle *obj, xattrkey4 *key),
+	(obj, key))
+COUNTED(listxattrs, SPW_COUNTED_LISTXATTR,
+	(struct fsal_obj_handle *obj, count4 most, nfs_cookie4 *cookie, bool_t *eof,
+	 xattrlist4 *names),
+	(obj, most, cookie, eof, names))
 
-static fsal_status_t getattrs(struct fsal_obj_handle *obj, struct fsal_attrlist *out)
-{
-	uint64_t began = spw_clock_ns();
-
-	return spw_counted(SPW_COUNTED_GETATTR, began, plain.getattrs(obj, out), 0);
-}
-
-static fsal_status_t setattr2(struct fsal_obj_handle *obj, bool bypass, struct state_t *state,
-			      struct fsal_attrlist *attrs)
-{
-	uint64_t began = spw_clock_ns();
-
-	return spw_counted(SPW_COUNTED_SETATTR, began,
-			   plain.setattr2(obj, bypass, state, attrs), 0);
-}
-
-static fsal_status_t readdir_(struct fsal_obj_handle *dir, fsal_cookie_t *whence, void *dir_state,
-			      fsal_readdir_cb cb, attrmask_t attrmask, bool *eof)
-{
-	uint64_t began = spw_clock_ns();
-
-	return spw_counted(SPW_COUNTED_READDIR, began,
-			   plain.readdir(dir, whence, dir_state, cb, attrmask, eof), 0);
-}
-
-static fsal_status_t reopen2(struct fsal_obj_handle *obj, struct state_t *state,
-			     fsal_openflags_t openflags)
-{
-	uint64_t began = spw_clock_ns();
-
-	return spw_counted(SPW_COUNTED_OPEN, began, plain.reopen2(obj, state, openflags), 0);
-}
-
-static fsal_status_t close2(struct fsal_obj_handle *obj, struct state_t *state)
+static fsal_status_t counted_close2(struct fsal_obj_handle *obj, struct state_t *state)
 {
 	uint64_t began = spw_clock_ns();
 
@@ -105,139 +141,13 @@ static fsal_status_t close2(struct fsal_obj_handle *obj, struct state_t *state)
 	return spw_counted(SPW_COUNTED_CLOSE, began, plain.close2(obj, state), 0);
 }
 
-static fsal_status_t commit2(struct fsal_obj_handle *obj, off_t offset, size_t length)
-{
-	uint64_t began = spw_clock_ns();
-
-	return spw_counted(SPW_COUNTED_COMMIT, began, plain.commit2(obj, offset, length), 0);
-}
-
-static fsal_status_t seek2(struct fsal_obj_handle *obj, struct state_t *state,
-			   struct io_info *info)
-{
-	uint64_t began = spw_clock_ns();
-
-	return spw_counted(SPW_COUNTED_SEEK, began, plain.seek2(obj, state, info), 0);
-}
-
-static fsal_status_t fallocate_(struct fsal_obj_handle *obj, struct state_t *state,
-				uint64_t offset, uint64_t length, bool allocate)
-{
-	uint64_t began = spw_clock_ns();
-
-	return spw_counted(SPW_COUNTED_ALLOCATE, began,
-			   plain.fallocate(obj, state, offset, length, allocate), 0);
-}
-
-static fsal_status_t mkdir_(struct fsal_obj_handle *dir, const char *name,
-			    struct fsal_attrlist *attrs, struct fsal_obj_handle **obj,
-			    struct fsal_attrlist *out SPW_DIR_PARAMETERS(dir))
-{
-	uint64_t began = spw_clock_ns();
-
-	return spw_counted(SPW_COUNTED_MKDIR, began,
-			   plain.mkdir(dir, name, attrs, obj, out SPW_DIR_ARGUMENTS(dir)), 0);
-}
-
-static fsal_status_t mknode(struct fsal_obj_handle *dir, const char *name,
-			    object_file_type_t type, struct fsal_attrlist *attrs,
-			    struct fsal_obj_handle **obj,
-			    struct fsal_attrlist *out SPW_DIR_PARAMETERS(dir))
-{
-	uint64_t began = spw_clock_ns();
-
-	return spw_counted(SPW_COUNTED_MKNOD, began,
-			   plain.mknode(dir, name, type, attrs, obj, out SPW_DIR_ARGUMENTS(dir)), 0);
-}
-
-static fsal_status_t symlink_(struct fsal_obj_handle *dir, const char *name, const char *target,
-			      struct fsal_attrlist *attrs, struct fsal_obj_handle **obj,
-			      struct fsal_attrlist *out SPW_DIR_PARAMETERS(dir))
-{
-	uint64_t began = spw_clock_ns();
-
-	return spw_counted(
-		SPW_COUNTED_SYMLINK, began,
-		plain.symlink(dir, name, target, attrs, obj, out SPW_DIR_ARGUMENTS(dir)), 0);
-}
-
-static fsal_status_t readlink_(struct fsal_obj_handle *obj, struct gsh_buffdesc *content,
-			       bool refresh)
-{
-	uint64_t began = spw_clock_ns();
-
-	return spw_counted(SPW_COUNTED_READLINK, began, plain.readlink(obj, content, refresh), 0);
-}
-
-static fsal_status_t link_(struct fsal_obj_handle *obj, struct fsal_obj_handle *dir,
-			   const char *name SPW_DIR_PARAMETERS(dir))
-{
-	uint64_t began = spw_clock_ns();
-
-	return spw_counted(SPW_COUNTED_LINK, began,
-			   plain.link(obj, dir, name SPW_DIR_ARGUMENTS(dir)), 0);
-}
-
-static fsal_status_t rename_(struct fsal_obj_handle *obj, struct fsal_obj_handle *old_dir,
-			     const char *old_name, struct fsal_obj_handle *new_dir,
-			     const char *new_name SPW_DIR_PARAMETERS(old)
-				     SPW_DIR_PARAMETERS(new))
-{
-	uint64_t began = spw_clock_ns();
-
-	return spw_counted(SPW_COUNTED_RENAME, began,
-			   plain.rename(obj, old_dir, old_name, new_dir,
-					new_name SPW_DIR_ARGUMENTS(old) SPW_DIR_ARGUMENTS(new)),
-			   0);
-}
-
-static fsal_status_t unlink_(struct fsal_obj_handle *dir, struct fsal_obj_handle *obj,
-			     const char *name SPW_DIR_PARAMETERS(dir))
-{
-	uint64_t began = spw_clock_ns();
-
-	return spw_counted(SPW_COUNTED_REMOVE, began,
-			   plain.unlink(dir, obj, name SPW_DIR_ARGUMENTS(dir)), 0);
-}
-
-static fsal_status_t getxattrs(struct fsal_obj_handle *obj, xattrkey4 *key, xattrvalue4 *value)
-{
-	uint64_t began = spw_clock_ns();
-
-	return spw_counted(SPW_COUNTED_GETXATTR, began, plain.getxattrs(obj, key, value), 0);
-}
-
-static fsal_status_t setxattrs(struct fsal_obj_handle *obj, setxattr_option4 option,
-			       xattrkey4 *key, xattrvalue4 *value)
-{
-	uint64_t began = spw_clock_ns();
-
-	return spw_counted(SPW_COUNTED_SETXATTR, began,
-			   plain.setxattrs(obj, option, key, value), 0);
-}
-
-static fsal_status_t removexattrs(struct fsal_obj_handle *obj, xattrkey4 *key)
-{
-	uint64_t began = spw_clock_ns();
-
-	return spw_counted(SPW_COUNTED_SETXATTR, began, plain.removexattrs(obj, key), 0);
-}
-
-static fsal_status_t listxattrs(struct fsal_obj_handle *obj, count4 most, nfs_cookie4 *cookie,
-				bool_t *eof, xattrlist4 *names)
-{
-	uint64_t began = spw_clock_ns();
-
-	return spw_counted(SPW_COUNTED_LISTXATTR, began,
-			   plain.listxattrs(obj, most, cookie, eof, names), 0);
-}
-
 /* Counts an OPEN. Ganesha asks for a creation by name only after the name was not found. */
-static fsal_status_t open2(struct fsal_obj_handle *obj, struct state_t *state,
-			   fsal_openflags_t openflags, enum fsal_create_mode createmode,
-			   const char *name, struct fsal_attrlist *attrs, fsal_verifier_t verifier,
-			   struct fsal_obj_handle **made, struct fsal_attrlist *out,
-			   bool *caller_perm_check SPW_DIR_PARAMETERS(parent))
+static fsal_status_t counted_open2(struct fsal_obj_handle *obj, struct state_t *state,
+				   fsal_openflags_t openflags,
+				   enum fsal_create_mode createmode, const char *name,
+				   struct fsal_attrlist *attrs, fsal_verifier_t verifier,
+				   struct fsal_obj_handle **made, struct fsal_attrlist *out,
+				   bool *caller_perm_check SPW_DIR_PARAMETERS(parent))
 {
 	bool creates = name != NULL && createmode != FSAL_NO_CREATE;
 	uint64_t began = spw_clock_ns();
@@ -251,25 +161,25 @@ static fsal_status_t open2(struct fsal_obj_handle *obj, struct state_t *state,
 void spw_counted_ops(struct fsal_obj_ops *ops)
 {
 	plain = *ops;
-	ops->open2 = open2;
-	ops->lookup = lookup;
-	ops->getattrs = getattrs;
-	ops->setattr2 = setattr2;
-	ops->readdir = readdir_;
-	ops->reopen2 = reopen2;
-	ops->close2 = close2;
-	ops->commit2 = commit2;
-	ops->seek2 = seek2;
-	ops->fallocate = fallocate_;
-	ops->mkdir = mkdir_;
-	ops->mknode = mknode;
-	ops->symlink = symlink_;
-	ops->readlink = readlink_;
-	ops->link = link_;
-	ops->rename = rename_;
-	ops->unlink = unlink_;
-	ops->getxattrs = getxattrs;
-	ops->setxattrs = setxattrs;
-	ops->removexattrs = removexattrs;
-	ops->listxattrs = listxattrs;
+	ops->open2 = counted_open2;
+	ops->lookup = counted_lookup;
+	ops->getattrs = counted_getattrs;
+	ops->setattr2 = counted_setattr2;
+	ops->readdir = counted_readdir;
+	ops->reopen2 = counted_reopen2;
+	ops->close2 = counted_close2;
+	ops->commit2 = counted_commit2;
+	ops->seek2 = counted_seek2;
+	ops->fallocate = counted_fallocate;
+	ops->mkdir = counted_mkdir;
+	ops->mknode = counted_mknode;
+	ops->symlink = counted_symlink;
+	ops->readlink = counted_readlink;
+	ops->link = counted_link;
+	ops->rename = counted_rename;
+	ops->unlink = counted_unlink;
+	ops->getxattrs = counted_getxattrs;
+	ops->setxattrs = counted_setxattrs;
+	ops->removexattrs = counted_removexattrs;
+	ops->listxattrs = counted_listxattrs;
 }

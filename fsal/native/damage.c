@@ -1,7 +1,7 @@
 /* Remembers the files whose bytes are known to be lost. The namespace has a row for each, so that a
  * restart does not take such a file for whole. This list has those rows of the start and the losses
  * since: an inode object may be freed and made again before the file is emptied. */
-#include "damage.h"
+#include "bytes.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -10,8 +10,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "namespace.h"
 
 struct loss {
 	uint64_t ino;

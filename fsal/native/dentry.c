@@ -1,12 +1,12 @@
 /* Keeps names that the namespace told lately. Each name has one slot, and replaces the name in
  * it. */
-#include "dentry.h"
+#include "names.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
-#include "hash.h"
+#include "util.h"
 
 #define SLOTS 65536u
 #define LOCKS 256u

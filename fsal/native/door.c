@@ -19,8 +19,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "door_peer.h"
+#include "util.h"
 
 #define PEERS 32u
 #define WORKERS 13u /* one of them waits for what the hydrator should bring */

@@ -1,5 +1,5 @@
 /* Finds frames of the door in a stream, reads them and writes them. */
-#include "door_frame.h"
+#include "door.h"
 
 #include <errno.h>
 #include <string.h>

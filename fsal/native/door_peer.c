@@ -1,13 +1,13 @@
 /* A peer: bounded buffers, and the time after which a peer that stalls is dropped. */
 #define _GNU_SOURCE
-#include "door_peer.h"
+#include "door.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "clock.h"
+#include "util.h"
 
 #ifndef SPW_DOOR_STALL_MS
 #define SPW_DOOR_STALL_MS 10000u /* half a frame, or an answer that is not read */

@@ -6,7 +6,7 @@
  * plugin is left to root.
  */
 #define _GNU_SOURCE
-#include "doorway.h"
+#include "door.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -17,28 +17,16 @@
 #include <string.h>
 #include <time.h>
 
+#include "ganesha.h"
+
 #include "nfs_init.h"
 
-#include "bridge.h"
-#include "call.h"
-#include "change.h"
-#include "clients.h"
-#include "clock.h"
 #include "cold.h"
-#include "cold_requests.h"
-#include "door.h"
-#include "door_frame.h"
-#include "exported.h"
+#include "export.h"
 #include "inode.h"
-#include "leases.h"
-#include "named.h"
 #include "names.h"
-#include "opened.h"
-#include "python.h"
-#include "release.h"
-#include "shared.h"
 #include "statistics.h"
-#include "upcall.h"
+#include "util.h"
 
 #define READY_SECONDS 1
 #define SHARED_TOLD 8u /* names in a second */

@@ -14,24 +14,16 @@
 #include "nfs_init.h"
 
 #include "bridge.h"
-#include "call.h"
-#include "clock.h"
+#include "bytes.h"
 #include "closing.h"
-#include "compound.h"
-#include "convert.h"
-#include "counted.h"
-#include "doorway.h"
-#include "exported.h"
-#include "fd.h"
+#include "door.h"
 #include "handle.h"
 #include "inode.h"
 #include "openstate.h"
-#include "python.h"
-#include "queue.h"
-#include "releases.h"
+#include "seal.h"
 #include "space.h"
 #include "statistics.h"
-#include "sync.h"
+#include "util.h"
 
 #define SEAL_SECONDS 5u
 

@@ -1,8 +1,7 @@
 /* Lists the exports: what the plugin read of each, and whether Ganesha took it. */
-#include "exported.h"
+#include "export.h"
 
 #include "export_mgr.h"
-#include "releases.h"
 
 static struct fsal_module *own;
 

@@ -1,6 +1,6 @@
 /* Finds data files, and keeps the one descriptor of each. */
 #define _GNU_SOURCE
-#include "fd.h"
+#include "bytes.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,11 +1,11 @@
 /* Keeps a counting Bloom filter for each directory that was made since the start. */
-#include "fresh.h"
+#include "names.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
-#include "hash.h"
+#include "util.h"
 
 #define SLOTS 1024u
 #define COUNTS 16384u /* two for each name: with 2,000 names, 1 in 20 absent names is asked for */

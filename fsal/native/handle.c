@@ -1,10 +1,6 @@
 /* Makes object handles for inodes whose attributes the namespace answered. */
 #include "handle.h"
 
-#include "convert.h"
-#include "python.h"
-#include "releases.h"
-
 struct fsal_obj_ops spw_obj_ops;
 
 struct fsal_obj_handle *spw_handle_new(const struct spw_attr *attr, uint64_t asked)

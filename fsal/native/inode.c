@@ -6,13 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "clock.h"
+#include "bytes.h"
 #include "cold.h"
-#include "damage.h"
-#include "fd.h"
-#include "namespace.h"
-#include "queue.h"
+#include "seal.h"
 #include "space.h"
+#include "util.h"
 
 /* Ganesha keeps 100,000 handles (Entries_HWMark in gateway/cli/ganesha_conf.py): with 4,096 buckets
  * a search among so many inodes took 5 µs, with these it takes 1 µs. They take 3.5 MiB. */

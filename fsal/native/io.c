@@ -1,5 +1,5 @@
 /* Reads and writes for Ganesha, without Python. The callback gets the result exactly once. */
-#include "io.h"
+#include "handle.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -7,22 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bridge.h"
 #include "bytes.h"
-#include "caller.h"
-#include "change.h"
-#include "clients.h"
-#include "clock.h"
 #include "cold.h"
-#include "convert.h"
-#include "counted.h"
-#include "handle.h"
-#include "hash.h"
-#include "inode.h"
-#include "memory.h"
-#include "share.h"
+#include "names.h"
+#include "openstate.h"
 #include "space.h"
-#include "statistics.h"
+#include "util.h"
 
 #define PARK_TRIES 3 /* the bytes may arrive between the look and the parking */
 
@@ -130,7 +120,6 @@ static void read2(struct fsal_obj_handle *obj, bool bypass, fsal_async_cb done_c
 	uint64_t began = spw_clock_ns();
 	int rc;
 
-	spw_memory_used();
 	arg->io_amount = 0;
 	arg->end_of_file = false;
 	if (arg->info != NULL) /* READ_PLUS; once refused, a client asks with READ */
@@ -159,7 +148,6 @@ static void write2(struct fsal_obj_handle *obj, bool bypass, fsal_async_cb done_
 	size_t amount = 0, bytes = 0;
 	uint64_t began = spw_clock_ns();
 
-	spw_memory_used();
 	if (arg->state == NULL)
 		status = spw_share_check(inode, FSAL_O_WRITE, bypass);
 	for (int i = 0; i < arg->iov_count; i++)
@@ -172,7 +160,7 @@ static void write2(struct fsal_obj_handle *obj, bool bypass, fsal_async_cb done_
 		spw_space_done(bytes);
 	}
 	if (!FSAL_IS_ERROR(status))
-		spw_drop_privileges(spw_handle_of(obj));
+		spw_drop_privileges(inode);
 	arg->io_amount = amount;
 	done_cb(obj, spw_counted(SPW_COUNTED_WRITE, began, status, amount), arg, caller_arg);
 }

@@ -4,7 +4,7 @@
  * client that made it until it is freed (nfs4_clientid.c, free_client_id). So all three are there
  * while the partition of the table is locked.
  */
-#include "leases.h"
+#include "statistics.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -13,8 +13,8 @@
 
 #include "hashtable.h"
 
-#include "caller.h"
-#include "hash.h"
+#include "handle.h"
+#include "util.h"
 
 struct walk {
 	void (*look)(const struct spw_lease *lease, void *argument);

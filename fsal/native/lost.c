@@ -1,5 +1,5 @@
 /* Judges data files that lack bytes, or that cannot be read. */
-#include "lost.h"
+#include "bytes.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -10,11 +10,8 @@
 #include <sys/stat.h>
 
 #include "bridge.h"
-#include "clock.h"
-#include "damage.h"
-#include "fd.h"
-#include "namespace.h"
-#include "residency.h"
+#include "cold.h"
+#include "util.h"
 
 #ifndef SPW_LOST_AGAIN_MS
 #define SPW_LOST_AGAIN_MS 60000u /* a failing disk must not fetch a file again and again */

@@ -1,33 +1,26 @@
 /* Registers the module when Ganesha loads it, and starts it when its configuration is read. */
 #include <errno.h>
+#include <malloc.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/statvfs.h>
 
 #include "bridge.h"
-#include "call.h"
-#include "change.h"
-#include "clock.h"
+#include "bytes.h"
 #include "closing.h"
 #include "cold.h"
-#include "convert.h"
-#include "damage.h"
 #include "export.h"
-#include "fd.h"
-#include "ganesha.h"
+#include "handle.h"
 #include "inode.h"
-#include "memory.h"
-#include "namespace.h"
-#include "ops.h"
-#include "python.h"
-#include "reads.h"
+#include "names.h"
 #include "seal.h"
 #include "space.h"
 #include "statistics.h"
-#include "used.h"
+#include "util.h"
 
 #define SPW_LINK_MAX 32000 /* gateway/types.py LINK_MAX */
-#define USED_ROUNDS 10u /* reports of space, one a second, to a count of what is used */
+#define USED_ROUNDS 10u /* reports of space, one a second, to a look at what is used */
 
 static struct spw_module {
 	struct fsal_module module;
@@ -215,6 +208,27 @@ static int disk(uint64_t *total_bytes, uint64_t *free_bytes)
 	return 0;
 }
 
+/* Gives the memory of buffers back that the C library keeps (gateway/cli/nfsserver.py), once no READ
+ * or WRITE was answered since the last call. */
+static void give_memory_back(void)
+{
+	static struct spw_counts reads, writes;
+	static bool is_kept;
+	struct spw_counts reads_now, writes_now;
+
+	spw_counts(SPW_COUNTED_READ, &reads_now);
+	spw_counts(SPW_COUNTED_WRITE, &writes_now);
+	if (memcmp(&reads, &reads_now, sizeof(reads)) != 0 ||
+	    memcmp(&writes, &writes_now, sizeof(writes)) != 0) {
+		reads = reads_now;
+		writes = writes_now;
+		is_kept = true;
+	} else if (is_kept) {
+		(void)malloc_trim(0);
+		is_kept = false;
+	}
+}
+
 /* The start calls it once, and then one thread. */
 static void ns_space(const struct spw_space *space, uint64_t *dirty_bytes)
 {
@@ -224,8 +238,10 @@ static void ns_space(const struct spw_space *space, uint64_t *dirty_bytes)
 	struct spw_reply reply;
 
 	/* The list of 100,000 descriptors takes a tenth of a second. At the start no thread answers. */
-	if (rounds++ % USED_ROUNDS == 1)
+	if (rounds++ % USED_ROUNDS == 1) {
 		spw_used(&used);
+		give_memory_back();
+	}
 	request.space.used = used;
 	request.space.refused_opens = spw_files_refused();
 	if (spw_call(SPW_SPACE, &request, &reply) == 0)
@@ -300,7 +316,6 @@ static fsal_status_t init_config(struct fsal_module *module, config_file_t confi
 	start_or_die(spw_sealer_start(), "the sealer");
 	start_or_die(spw_cold_start(spw_python.park_ms), "the answers to parked reads");
 	start_or_die(spw_reads_start(), "the notes of reads");
-	start_or_die(spw_memory_start(), "the return of memory");
 	spw_space_start(&limits, &space_ops);
 	start_or_die(spw_space_thread(), "the watch over the space");
 	return fsalstat(ERR_FSAL_NO_ERROR, 0);
@@ -310,7 +325,6 @@ MODULE_INIT void spw_init(void)
 {
 	struct fsal_module *module = &python_fsal.module;
 
-	spw_memory_keep();
 	if (register_fsal(module, "PYTHON", FSAL_MAJOR_VERSION, FSAL_MINOR_VERSION,
 			  FSAL_ID_NO_PNFS) != 0) {
 		LogCrit(COMPONENT_FSAL, "FSAL_PYTHON did not register");

@@ -1,13 +1,12 @@
 /* Has Ganesha forget names that another client changed before they were in its cache. */
-#include "named.h"
+#include "names.h"
 
 #include <limits.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
 
-#include "dentry.h"
-#include "upcall.h"
+#include "ganesha.h"
 
 struct directory {
 	struct directory *next;

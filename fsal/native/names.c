@@ -7,15 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "call.h"
-#include "change.h"
-#include "convert.h"
-#include "dentry.h"
-#include "fresh.h"
 #include "handle.h"
-#include "inode.h"
-#include "named.h"
-#include "releases.h"
 
 #define READDIR_ENTRIES 128u /* as many as MDCACHE keeps in a chunk (Dir_Chunk) */
 #define READDIR_BYTES (READDIR_ENTRIES * 256u)

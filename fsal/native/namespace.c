@@ -1,5 +1,5 @@
 /* Keeps the functions of the namespace that bytes need. main.c gives them once at the start. */
-#include "namespace.h"
+#include "inode.h"
 
 static struct spw_inode_ops ops;
 

@@ -1,5 +1,5 @@
 /* Opens files: creation, shares, upgrades, truncation, closing. The descriptor is the inode's. */
-#include "open.h"
+#include "openstate.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -11,20 +11,10 @@
 
 #include "bridge.h"
 #include "bytes.h"
-#include "call.h"
-#include "change.h"
-#include "clock.h"
-#include "convert.h"
-#include "fd.h"
 #include "handle.h"
-#include "inode.h"
-#include "named.h"
 #include "names.h"
-#include "openstate.h"
-#include "python.h"
-#include "releases.h"
-#include "share.h"
-#include "writer.h"
+#include "seal.h"
+#include "util.h"
 
 #define REFUSED_MS 2000u /* how long opens of a file without a name get "wait" */
 

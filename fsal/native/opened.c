@@ -1,5 +1,5 @@
 /* Keeps the open states in chains, the newest first, so that a list continues where it ended. */
-#include "opened.h"
+#include "statistics.h"
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -4,10 +4,9 @@
 #include <pthread.h>
 
 #include "abstract_atomic.h"
-#include "caller.h"
-#include "fd.h"
-#include "share.h"
-#include "writer.h"
+#include "bytes.h"
+#include "handle.h"
+#include "seal.h"
 
 struct state_t *spw_alloc_state(struct fsal_export *export, enum state_type type,
 				struct state_t *related)
@@ -47,7 +46,7 @@ void spw_state_ops(struct export_ops *ops)
 #endif
 }
 
-/* Returns what an open may do, in the flags of opened.h. */
+/* Returns what an open may do, in the flags of opened.c. */
 static uint32_t access_of(fsal_openflags_t openflags)
 {
 	return (openflags & FSAL_O_READ ? SPW_OPENED_READS : 0) |

@@ -1,11 +1,17 @@
-/* Open states: what Ganesha's state of an open has of ours, from alloc_state to free_state. */
+/* Opens: what we keep of Ganesha's states, shares, and the operations that open and close a file. */
 #ifndef SPILLWAY_OPENSTATE_H
 #define SPILLWAY_OPENSTATE_H
+
+#include <stdbool.h>
 
 #include "closing.h"
 #include "ganesha.h"
 #include "inode.h"
-#include "opened.h"
+#include "statistics.h"
+
+/* ---- openstate.c ---- */
+
+/* Open states: what Ganesha's state of an open has of ours, from alloc_state to free_state. */
 
 struct spw_state {
 	struct state_t state;
@@ -46,5 +52,22 @@ void spw_state_closed(struct state_t *state);
 
 /* Holds a state, if Ganesha is about to delete it, until no request has it any more. */
 void spw_state_deleted(struct state_t *state);
+
+/* ---- share.c ---- */
+
+/* Share reservations (RFC 8881 section 9.7): which opens and accesses exclude each other. */
+
+/* Checks whether the shares of others allow an access without an open of its own. */
+fsal_status_t spw_share_check(struct spw_inode *inode, fsal_openflags_t access, bool bypass);
+
+/* Checks and changes the reservation of an open in one step. */
+fsal_status_t spw_share_change(struct spw_inode *inode, fsal_openflags_t from, fsal_openflags_t to);
+
+/* ---- open.c ---- */
+
+/* The operations that Ganesha calls to create, open, reopen and close a file. */
+
+/* Fills the operations on opens. */
+void spw_open_ops(struct fsal_obj_ops *ops);
 
 #endif

@@ -1,26 +1,13 @@
 /* Fills the table of operations on an object, and has the operations of every kind of object. */
-#include "ops.h"
+#include "handle.h"
 
 #include <errno.h>
 #include <stdbool.h>
 #include <string.h>
 
-#include "bridge.h"
 #include "bytes.h"
-#include "change.h"
-#include "convert.h"
-#include "counted.h"
-#include "ganesha.h"
-#include "handle.h"
-#include "inode.h"
-#include "io.h"
-#include "named.h"
 #include "names.h"
-#include "open.h"
-#include "releases.h"
-#include "share.h"
-#include "upcall.h"
-#include "xattr.h"
+#include "openstate.h"
 
 static void release(struct fsal_obj_handle *obj)
 {
@@ -97,7 +84,7 @@ static fsal_status_t setattr2(struct fsal_obj_handle *obj, bool bypass, struct s
 		}
 		rc = spw_truncate(self->inode, attrs->filesize);
 		if (rc == 0)
-			spw_drop_privileges(self);
+			spw_drop_privileges(self->inode);
 	}
 	if (rc == 0 && request.set.mask != 0)
 		rc = spw_set_attributes(self->inode, &request, &reply);

@@ -7,7 +7,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
-#include "python.h"
+#include "bridge.h"
 
 struct spw_table spw_python;
 

@@ -1,5 +1,5 @@
 /* Queues work for the sealer: files whose last writer closed, and orphans. */
-#include "queue.h"
+#include "seal.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -8,8 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "thread.h"
+#include "util.h"
 
 #define GATHER_US 2000
 /* After the first failed seal of a file, or reclaim; each next pause is twice as long. */

@@ -1,5 +1,5 @@
 /* Keeps a bounded list of the files that were read, and tells the namespace. */
-#include "reads.h"
+#include "bytes.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -7,8 +7,7 @@
 #include <time.h>
 
 #include "bridge.h"
-#include "namespace.h"
-#include "thread.h"
+#include "util.h"
 
 #define FLUSH_SECONDS 10
 #define KEPT 8192u

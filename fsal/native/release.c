@@ -1,11 +1,10 @@
 /* Makes Ganesha let go of files that lost their last name through the door. */
-#include "release.h"
+#include "names.h"
 
 #include <pthread.h>
 #include <stdbool.h>
 
-#include "inode.h"
-#include "upcall.h"
+#include "ganesha.h"
 
 #define MOST_TURNS 16u /* between two tries for a file that stays in use */
 

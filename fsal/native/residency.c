@@ -1,5 +1,5 @@
 /* Evicts files, and takes in what the hydrator says of their bytes. */
-#include "residency.h"
+#include "cold.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -7,9 +7,7 @@
 #include <stdbool.h>
 #include <sys/stat.h>
 
-#include "cold.h"
-#include "fd.h"
-#include "namespace.h"
+#include "bytes.h"
 
 void spw_settle_locked(struct spw_inode *inode)
 {

@@ -10,16 +10,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "bridge.h"
 #include "bytes.h"
-#include "clock.h"
-#include "damage.h"
-#include "fd.h"
-#include "inode.h"
-#include "namespace.h"
-#include "queue.h"
 #include "space.h"
-#include "thread.h"
+#include "util.h"
 
 #define SYNCERS 8
 

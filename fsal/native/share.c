@@ -1,5 +1,5 @@
 /* Share reservations (RFC 8881 section 9.7), counted in the inode object. */
-#include "share.h"
+#include "openstate.h"
 
 _Static_assert(sizeof(struct fsal_share) <= sizeof(struct spw_shares), "room for the shares");
 

@@ -1,6 +1,6 @@
 /* Remembers the last two addresses of each name, in sets of places: of each set, the name that had no
  * lease for the longest time is forgotten first. */
-#include "shared.h"
+#include "statistics.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -8,9 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "clock.h"
-#include "hash.h"
-#include "thread.h"
+#include "util.h"
 
 #define TICK_MS 100u
 #ifndef SPW_WAIT_MS /* tests do not wait */

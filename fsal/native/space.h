@@ -17,6 +17,8 @@
 
 #include "bridge.h"
 
+/* ---- space.c ---- */
+
 struct spw_limits {
 	uint64_t reserve_bytes;
 	uint64_t dirty_limit_bytes; /* UINT64_MAX: no limit */

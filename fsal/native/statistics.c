@@ -4,7 +4,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
-#include "clock.h"
+#include "util.h"
 
 #define STRIPES 16u
 #define WORDS (sizeof(struct spw_counts) / sizeof(uint64_t))

@@ -1,5 +1,5 @@
 /* Syncs data files: threads that wait share one fdatasync, and a failure is final. */
-#include "sync.h"
+#include "bytes.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -7,9 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "damage.h"
-#include "fd.h"
 
 static atomic_uint lost;
 

@@ -1,9 +1,7 @@
 /* Tells Ganesha's cache what it must not believe any more. */
-#include "upcall.h"
+#include "names.h"
 
 #include "handle.h"
-#include "inode.h"
-#include "python.h"
 
 static struct spw_fh handle_of(uint64_t ino, uint64_t generation)
 {

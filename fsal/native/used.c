@@ -1,7 +1,7 @@
 /* Counts threads and descriptors. ntirpc keeps its count of threads to itself, so each thread is
  * counted when ntirpc has it named, and when it ends.
  */
-#include "used.h"
+#include "statistics.h"
 
 #include <dirent.h>
 #include <pthread.h>

@@ -1,18 +1,14 @@
 /* Counts writers: the first one moves the version, the last one leaves the file to the sealer. */
-#include "writer.h"
+#include "seal.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
 
-#include "clock.h"
-#include "fd.h"
-#include "lost.h"
-#include "namespace.h"
-#include "queue.h"
-#include "residency.h"
-#include "sync.h"
+#include "bytes.h"
+#include "cold.h"
+#include "util.h"
 
 /* Gives the data file, if there is one, an mtime. After a crash and at a seal only the file tells
  * the mtime: it must be the one that clients saw. */

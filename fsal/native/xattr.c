@@ -1,15 +1,10 @@
 /* Operations on extended attributes (RFC 8276). Only NFSv4.2 clients can ask for them. */
-#include "xattr.h"
+#include "handle.h"
 
 #include <errno.h>
 #include <stdbool.h>
 
-#include "bridge.h"
-#include "call.h"
-#include "change.h"
-#include "convert.h"
-#include "handle.h"
-#include "upcall.h"
+#include "names.h"
 
 #define XATTR_MAX_BYTES 65536u /* gateway/namespace/xattr.py VALUE_MAX_BYTES, NAMES_MAX_BYTES */
 

@@ -25,7 +25,7 @@ from types import FrameType
 from typing import Any
 
 from gateway import atomic, clock, config, datadir, logs, port, state
-from gateway.cli import checks, ganesha_conf
+from gateway.cli import checks, ganesha_conf, nfsserver
 from gateway.cli.admin import MODULE, argv
 from gateway.cli.child import Child, Command, Phase, Say
 from gateway.cli.init import make_directories, make_files_directory
@@ -125,8 +125,7 @@ def ganesha(settings: Settings, log: str | None = None) -> Command:
             *(str(nfs.ganesha), "-F", "-f", str(settings.ganesha_conf)),
             *("-L", log or str(file), "-p", str(settings.run_dir / "ganesha.pid"), "-N", "EVENT"),
         ),
-        # The NFS server never talks to the bucket, so it gets no credentials.
-        environ={k: v for k, v in os.environ.items() if not k.startswith("AWS_")},
+        environ=nfsserver.environ(),
         stop_seconds=GANESHA_STOP_SECONDS,
         advice=f"read {file}; was {plugin} built for this nfs-ganesha and this Python "
         f"({sys.executable})?",

@@ -1,4 +1,4 @@
-"""Encodes and decodes frames of the door (fsal/native/door_frame.h), in the byte order of the
+"""Encodes and decodes frames of the door (fsal/native/door.h), in the byte order of the
 machine."""
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Op(IntEnum):
 
 
 class Request(NamedTuple):
-    """An operation and the user in whose name it runs. door_frame.h says which fields each one
+    """An operation and the user in whose name it runs. door.h says which fields each one
     reads."""
 
     op: Op

@@ -3,7 +3,7 @@
 Ganesha reads its configuration again on SIGHUP, and does not tell what became of it. If it refuses
 one block, it takes the others and drops the refused export. What would do worse is refused before
 (blocks.py). Afterwards the door is asked which exports there are: each has the revision of the text
-that the plugin read, and the last reading that Ganesha took (fsal/native/exported.h). Only if all
+that the plugin read, and the last reading that Ganesha took (fsal/native/export.h). Only if all
 have both, and there are no others, the text is in force.
 """
 

@@ -1,6 +1,6 @@
 """Reports to people which clients share a name, so that the NFS server takes each for the other.
 
-The server finds them (fsal/native/shared.h). The report outlives a restart of it.
+The server finds them (fsal/native/shared.c). The report outlives a restart of it.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from gateway import config
-from gateway.cli import ganesha_conf
+from gateway.cli import ganesha_conf, nfsserver
 from gateway.settings import Settings
 from tests.support.gateway import PLUGINS_DIR, Values, resident_mib
 from tests.support.ports import free_port
@@ -49,16 +49,17 @@ class Server:
         self.log = log
         self._stderr = log.with_suffix(".stderr")
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_ours = kind == "spillway"
         self.settings = settings = _settings(directory, self.port, values or {})
         self._program = settings.nfs.ganesha
         self._conf = settings.ganesha_conf
         self._pid_file = settings.run_dir / "ganesha.pid"
         text = ganesha_conf.render(settings)
-        if kind == "vfs":
+        if self._is_ours:
+            make_volume(settings)
+        else:
             (directory / "files").mkdir()
             text = _on_vfs(text, directory / "files")
-        else:
-            make_volume(settings)
         for made in (settings.recovery_dir, settings.run_dir):
             made.mkdir(parents=True, exist_ok=True)
         self._conf.write_text(text)
@@ -141,7 +142,8 @@ class Server:
 
     def start(self) -> None:
         """Start the server. Returns when it accepts connections; it may be in grace then."""
-        environ = {k: v for k, v in os.environ.items() if not k.startswith("SPILLWAY_")}
+        ours = nfsserver.environ() if self._is_ours else os.environ
+        environ = {k: v for k, v in ours.items() if not k.startswith("SPILLWAY_")}
         with self._stderr.open("ab") as stderr:
             self._process = subprocess.Popen(
                 [

@@ -1,4 +1,4 @@
-"""Tests the rules of the plugin's C: each file has a header, includes are exact, no circle."""
+"""Tests the rules of the plugin's C: each file has its room, includes are exact, no circle."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from tests.t0_tidy.test_tidy import require_no_circle
 
 NATIVE = Path(__file__).parents[2] / "fsal" / "native"
 NOTHING_TO_DECLARE = {"main.c"}
-"""Files without a header: only the loader calls their functions, the plugin's start and end."""
+"""Files without a section: only the loader calls their functions, the plugin's start and end."""
 SOURCES = {path.name: path.read_text() for path in sorted(NATIVE.glob("*.c"))}
 HEADERS = {path.name: path.read_text() for path in sorted(NATIVE.glob("*.h"))}
+MAP = NATIVE / "README.md"
 NAME = r"\b(?:struct |enum )?spw_\w+|\bSPW_\w+"
+SECTION = re.compile(r"^/\* ---- (\w+\.c) ---- \*/$", re.MULTILINE)
+"""The line in a header before what a C file declares."""
+GANESHA = {"ganesha.h"}
+"""A header that is included for names without spw_ too. Without it nothing of theirs compiles."""
 
 
 def code(text: str) -> str:
@@ -32,6 +37,18 @@ def declared(header: str) -> set[str]:
     }
 
 
+def sections(header: str) -> dict[str, str]:
+    """Return the sections of a header by the C file that they are of."""
+    parts = SECTION.split(header)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+SECTIONS = [
+    (source, header, text)
+    for header, whole in HEADERS.items()
+    for source, text in sections(whole).items()
+]
+HEADER_OF = {source: header for source, header, _ in SECTIONS}
 DECLARED_BY = {name: header for header, text in HEADERS.items() for name in declared(text)}
 
 
@@ -50,18 +67,24 @@ def used(text: str) -> set[str]:
     return {DECLARED_BY[name] for name in re.findall(NAME, code(text)) if name in DECLARED_BY}
 
 
-def test_each_file_has_a_header_that_declares_its_functions() -> None:
+def test_each_file_has_one_section_that_declares_its_functions() -> None:
+    placed = sorted(source for source, _, _ in SECTIONS)
+    assert placed == sorted(SOURCES.keys() - NOTHING_TO_DECLARE)
     wrong = []
-    for source in SOURCES.keys() - NOTHING_TO_DECLARE:
-        header = source.replace(".c", ".h")
-        assert header in HEADERS, f"{source} has no {header}"
+    for source, header, text in SECTIONS:
         assert header in included(SOURCES[source]), f"{source} does not include {header}"
         wrong += [
-            f"{function} of {source} is not in {header}"
-            for function in defined(SOURCES[source])
-            if DECLARED_BY.get(function) != header
+            f"{function} of {source} is not in its section of {header}"
+            for function in defined(SOURCES[source]) - declared(text)
         ]
     assert not wrong
+
+
+def test_the_map_names_each_header_with_its_files() -> None:
+    rows = re.findall(r"^\| `(\w+\.h)` \|.*\|(.*)\|$", MAP.read_text(), re.MULTILINE)
+    assert {header: re.findall(r"`(\w+\.c)`", files) for header, files in rows} == {
+        header: list(sections(text)) for header, text in HEADERS.items()
+    }
 
 
 def test_each_name_is_declared_once() -> None:
@@ -70,13 +93,13 @@ def test_each_name_is_declared_once() -> None:
 
 
 def test_each_file_includes_what_it_uses_and_no_more() -> None:
-    """A C file may use what its own header includes. ganesha.h declares no name with spw_."""
+    """A C file may use what the header of its room includes."""
     wrong = []
     for name, text in (SOURCES | HEADERS).items():
-        own = name.replace(".c", ".h")
+        own = HEADER_OF.get(name, name)
         theirs = included(HEADERS.get(own, "")) if name in SOURCES else set()
-        needed = used(text) - theirs - {own}
-        has = included(text) - {own, "ganesha.h"}
+        needed = used(text) - theirs - {own} - GANESHA
+        has = included(text) - {own} - GANESHA
         wrong += [f"{name} uses {header} and does not include it" for header in needed - has]
         wrong += [f"{name} includes {header} for nothing" for header in has - needed]
     assert not wrong

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway import config
-from gateway.cli import ganesha_conf, up
+from gateway.cli import ganesha_conf, nfsserver, up
 from gateway.errors import ConfigError
 from gateway.exports import blocks, server
 from gateway.exports.export import Export
@@ -142,6 +142,16 @@ def test_what_depends_on_the_server(
     # Ganesha 4.3 does not know these options.
     assert (("NFS_CORE_PARAM", "allow_set_io_flusher_fail") in found) == is_release_6
     assert found.get(("NFSV4", "Expired_Client_Threshold")) == ("0" if is_release_6 else None)
+
+
+def test_the_server_keeps_its_buffers_and_gets_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.trim_threshold=1")
+    found = nfsserver.environ()
+    assert "AWS_SECRET_ACCESS_KEY" not in found and found["PATH"]
+    tunables = found["GLIBC_TUNABLES"].split(":")
+    assert "glibc.malloc.mmap_threshold=4194304" in tunables
+    assert tunables[-1] == "glibc.malloc.trim_threshold=1"  # the last one counts
 
 
 def test_the_plugin_is_told_where_python_and_the_configuration_are() -> None:

@@ -122,8 +122,8 @@ def run_suite(
 
 INODE_SOURCES = (
     "bytes.c", "closing.c", "cold.c", "cold_requests.c", "damage.c", "fd.c", "inode.c", "lost.c",
-    "namespace.c", "queue.c", "reads.c", "residency.c", "seal.c", "session.c", "space.c",
-    "sync.c", "writer.c",
+    "namespace.c", "queue.c", "reads.c", "residency.c", "seal.c", "space.c", "sync.c",
+    "writer.c",
 )  # fmt: skip
 INODE_FLAGS = (
     "-Wl,--wrap=fdatasync,--wrap=fsync",

@@ -11,7 +11,6 @@
 #include <sys/un.h>
 
 #include "door.h"
-#include "door_frame.h"
 
 #undef NDEBUG
 

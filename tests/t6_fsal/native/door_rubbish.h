@@ -3,7 +3,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "door_frame.h"
+#include "door.h"
 
 #define RANDOM_BYTES 10000000u
 

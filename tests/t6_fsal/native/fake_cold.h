@@ -2,9 +2,6 @@
 #include "fake_namespace.h"
 
 #include "cold.h"
-#include "cold_requests.h"
-#include "granule.h"
-#include "residency.h"
 
 enum { G = SPW_GRANULE_BYTES };
 

@@ -21,13 +21,8 @@
 
 #include "bridge.h"
 #include "bytes.h"
-#include "damage.h"
-#include "fd.h"
 #include "inode.h"
-#include "namespace.h"
-#include "queue.h"
 #include "seal.h"
-#include "writer.h"
 
 #undef NDEBUG
 

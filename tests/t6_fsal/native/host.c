@@ -7,8 +7,6 @@
 #include <string.h>
 
 #include "bridge.h"
-#include "call.h"
-#include "python.h"
 
 #undef NDEBUG
 

@@ -9,8 +9,6 @@
 #include <unistd.h>
 
 #include "bridge.h"
-#include "call.h"
-#include "python.h"
 
 #undef NDEBUG
 

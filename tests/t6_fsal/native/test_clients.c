@@ -5,8 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "clients.h"
-#include "opened.h"
+#include "statistics.h"
 
 #undef NDEBUG
 

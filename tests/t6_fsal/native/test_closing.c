@@ -1,7 +1,7 @@
 /* Tests of CLOSEs that wait for the bucket, without Ganesha and without Python. */
 #include "fake_namespace.h"
 
-#include "clock.h"
+#include "util.h"
 #include "closing.h"
 
 #define LIMIT_MS 1000u /* more than a busy machine holds a thread up */

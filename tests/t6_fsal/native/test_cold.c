@@ -1,7 +1,7 @@
 /* Tests of the granules of absent files, of what the hydrator is handed, and of parked READs. */
 #include "fake_cold.h"
 
-#include "clock.h"
+#include "util.h"
 
 enum { PARK_MS = 3000 };
 

@@ -1,7 +1,7 @@
 /* Tests of when a data file is made, kept and synced. Lost bytes never become an empty file. */
 #include "fake_namespace.h"
 
-#include "clock.h"
+#include "util.h"
 
 static void remove_data(uint64_t ino)
 {

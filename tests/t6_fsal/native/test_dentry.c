@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "bridge.h"
-#include "dentry.h"
+#include "names.h"
 
 #undef NDEBUG
 

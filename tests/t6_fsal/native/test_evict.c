@@ -2,7 +2,6 @@
 #include "fake_namespace.h"
 
 #include "cold.h"
-#include "residency.h"
 
 static struct spw_attr answer;
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "bridge.h"
-#include "fresh.h"
+#include "names.h"
 
 #undef NDEBUG
 

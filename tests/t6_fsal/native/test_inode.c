@@ -1,7 +1,7 @@
 /* Tests of bytes, stable storage and attributes, without Ganesha and without Python. */
 #include "fake_namespace.h"
 
-#include "sync.h"
+#include "bytes.h"
 
 static void bytes_come_back_and_eof_is_exact(void)
 {

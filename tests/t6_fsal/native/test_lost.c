@@ -2,8 +2,7 @@
 #include "fake_namespace.h"
 
 #include "cold.h"
-#include "lost.h"
-#include "residency.h"
+#include "bytes.h"
 
 static atomic_uint_fast64_t bad_from = UINT64_MAX; /* from here on a data file cannot be read */
 static atomic_bool disk_gone;                      /* nor can any other file */

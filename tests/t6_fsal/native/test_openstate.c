@@ -4,7 +4,6 @@
 #include <sanitizer/asan_interface.h>
 
 #include "openstate.h"
-#include "share.h"
 
 __thread struct req_op_context *op_ctx;
 static int shares;

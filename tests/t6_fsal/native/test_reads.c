@@ -1,7 +1,7 @@
 /* Tests of the notes of reads: few, bounded, and never twice for an inode. */
 #include "fake_namespace.h"
 
-#include "reads.h"
+#include "bytes.h"
 
 static void a_read_is_noted_once_a_minute(void)
 {

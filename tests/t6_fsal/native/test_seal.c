@@ -3,8 +3,8 @@
 
 #include <sys/resource.h>
 
-#include "clock.h"
-#include "sync.h"
+#include "util.h"
+#include "bytes.h"
 
 static void the_first_writer_opens_and_the_last_one_seals(void)
 {

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "shared.h"
+#include "statistics.h"
 
 #undef NDEBUG
 

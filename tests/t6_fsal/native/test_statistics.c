@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "clock.h"
+#include "util.h"
 #include "statistics.h"
 
 #undef NDEBUG
