@@ -1,9 +1,9 @@
 """Runs what follows from the catalogue, beside the follower: each duty in a thread of its own, so
 that a bucket which does not answer holds up one duty and not the catalogue.
 
-A duty has a turn when it asked for one, and earlier if rows of the catalogue changed, but not within
-a second of a turn that left nothing to do. It reads its work from the database at each turn, so a
-turn that is lost in a crash is done by the next one.
+A duty has a turn when it asked for one, and earlier if rows of the catalogue changed, but not
+within a second of a turn that left nothing to do. It reads its work from the database at each turn,
+so a turn that is lost in a crash is done by the next one.
 """
 
 from __future__ import annotations
