@@ -16,7 +16,7 @@ UP = "spillway up"
 SERVICES = "unit of spillway.target"
 """A service, which holds the data directory together with others."""
 COMMAND = "spillway command"
-"""A command that changes names in place of the NFS server."""
+"""A command that keeps the gateway from starting meanwhile."""
 LEFTOVERS_SECONDS = 5.0
 POLL_SECONDS = 0.05
 
@@ -45,10 +45,10 @@ def require_ours(settings: Settings) -> None:
 
 @contextmanager
 def locked(settings: Settings, who: str, wait_seconds: float = 0) -> Iterator[None]:
-    """Hold the data directory: one ``up``, migration or change without a server runs at a time.
+    """Hold the data directory: one ``up``, migration or change of a stopped gateway at a time.
 
     Parameters: who, the name of this process for another process that wants the lock; wait_seconds,
-    the time to wait for a command that changes names. Raises: InUse when another process has it.
+    the time to wait for a ``COMMAND``. Raises: InUse when another process has it.
     The lock ends with the process, however the process ends.
     """
     fd = filelock.open_lock(settings.run_dir / LOCK)
@@ -57,6 +57,22 @@ def locked(settings: Settings, who: str, wait_seconds: float = 0) -> Iterator[No
         yield
     finally:
         os.close(fd)
+
+
+def in_use(settings: Settings) -> InUse | None:
+    """Return which process holds the data directory, or None if none does.
+
+    Raises:
+        OSError: the lock file cannot be opened.
+    """
+    # Root must not make the file: the server, which may run as another user, could not open it.
+    if not (settings.run_dir / LOCK).exists():
+        return None
+    try:
+        with locked(settings, COMMAND):
+            return None
+    except InUse as exc:
+        return exc
 
 
 def share(settings: Settings, wait_seconds: float) -> None:
@@ -80,16 +96,13 @@ def _hold(
     filelock.sign(fd, who)
 
 
-def await_leftovers(settings: Settings) -> bool:
+def await_leftovers(settings: Settings) -> None:
     """Wait a moment until the children of a killed ``up`` have died, so that a supervisor of the
-    gateway (systemd, say) can start it again at once. Returns whether they are gone."""
+    gateway (systemd, say) can start it again at once."""
     up = state.read(settings, state.UP)
     if state.is_of_services(up):
-        return True  # each of them holds the lock as long as it runs
+        return  # each of them holds the lock as long as it runs
     until = clock.monotonic_seconds() + LEFTOVERS_SECONDS
     children = state.children(up).values()
-    while left := any(map(state.alive, children)):
-        if clock.monotonic_seconds() >= until:
-            break
+    while any(map(state.alive, children)) and clock.monotonic_seconds() < until:
         time.sleep(POLL_SECONDS)
-    return not left

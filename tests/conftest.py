@@ -13,6 +13,7 @@ import hypothesis
 import pytest
 
 from gateway.settings import Settings
+from tests.support.direct import answering
 from tests.support.namespace import Namespace
 from tests.support.postgres import PostgresServer
 from tests.support.volumes import make_settings, make_volume
@@ -36,6 +37,13 @@ def one_loader() -> Iterator[None]:
     client, and reading the models is more than half of the time that this takes."""
     with pytest.MonkeyPatch.context() as context:
         context.setattr(botocore.session, "create_loader", cache(botocore.session.create_loader))
+        yield
+
+
+@pytest.fixture
+def door_of_namespace() -> Iterator[None]:
+    """Let the namespace answer at the door of a gateway whose NFS server does not run."""
+    with answering():
         yield
 
 

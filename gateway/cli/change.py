@@ -1,5 +1,4 @@
-"""`spillway mkdir`, `chown`, `chmod`, `mv` and `rm`: change names and who may use them, through the
-NFS server or in its place."""
+"""`spillway mkdir`, `chown`, `chmod`, `mv` and `rm`: change names and who may use them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes names, through the NFS server or in its place: makes, renames, removes.
+"""Changes names through the NFS server: makes, renames, removes.
 
 Everything runs in the name of root. What was done stays done, so it can be asked for again after a
 failure.

@@ -1,24 +1,19 @@
-"""Opens the door: through the NFS server while it runs, and in its place while it does not.
+"""Opens the door of the NFS server, which alone changes names.
 
-Both hold the data directory's lock while they change names (the server through ``spillway up``), so
-there are never two. If the lock is held and no process answers, the server is starting or stopping.
+While it starts or stops, a process holds the data directory's lock: then it is waited for.
 """
 
 from __future__ import annotations
 
-import errno
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from typing import Protocol
 
-from gateway import clock, datadir, port
-from gateway.db.engine import Database
-from gateway.db.opening import explained
-from gateway.door.direct import Direct
+from gateway import clock, datadir
 from gateway.door.frames import Answer, Request
 from gateway.door.remote import Remote
-from gateway.errors import RESTART, InUse, UserError
+from gateway.errors import RESTART, START, InUse, UserError
 from gateway.settings import Settings
 
 WAIT_SECONDS = 30.0
@@ -48,16 +43,18 @@ class Door(Protocol):
 def opened(settings: Settings, wait_seconds: float = WAIT_SECONDS) -> Iterator[Door]:
     """Open the door of a gateway.
 
-    Parameters: wait_seconds, the time to wait for a server that starts or stops. Raises UserError
-    when it does not answer, or when the namespace cannot be opened in its place; OSError.
+    Args:
+        settings: of the gateway.
+        wait_seconds: the time to wait for a server that starts or stops.
+
+    Raises:
+        UserError: the server does not run, or does not answer.
     """
-    with ExitStack() as stack:
-        door = _reach(settings, stack, clock.monotonic_seconds() + wait_seconds)
-        with closing(door):
-            yield door
+    with closing(_reach(settings, clock.monotonic_seconds() + wait_seconds)) as door:
+        yield door
 
 
-def _reach(settings: Settings, stack: ExitStack, until: float) -> Door:
+def _reach(settings: Settings, until: float) -> Door:
     not_before = 0.0
     while True:
         try:
@@ -69,19 +66,16 @@ def _reach(settings: Settings, stack: ExitStack, until: float) -> Door:
                 f"cannot reach the NFS server in {settings.run_dir}: {exc.strerror or exc}: run as "
                 f"root or as the user that owns it; if it does not answer: {RESTART}"
             ) from None
-        # The server, which runs as the owner, could not use the files that another user leaves.
-        datadir.require_ours(settings)
         now = clock.monotonic_seconds()
         if now >= min(not_before, until):
-            try:
-                stack.enter_context(datadir.locked(settings, datadir.COMMAND))
-                return _direct(settings)
-            except InUse as exc:
-                if now >= until:
-                    raise UserError(_advice(exc)) from None
-                if exc.holder in (datadir.UP, datadir.SERVICES):
-                    # The next up must find the lock free.
-                    not_before = now + RESTART_SECONDS
+            held = datadir.in_use(settings)
+            if held is None:
+                raise UserError(f"the NFS server does not run: start it: {START}")
+            if now >= until:
+                raise UserError(_advice(held))
+            if held.holder in (datadir.UP, datadir.SERVICES):
+                # Between the end of an up and the next one, no process holds the lock.
+                not_before = now + RESTART_SECONDS
         time.sleep(POLL_SECONDS)
 
 
@@ -92,20 +86,3 @@ def _advice(exc: InUse) -> str:
             "stopping, or does not come up: look at spillway status, and try again"
         )
     return f"another {exc.holder} (pid {exc.pid}) runs: try again when it has ended"
-
-
-def _direct(settings: Settings) -> Door:
-    if not datadir.await_leftovers(settings):
-        raise UserError(
-            "processes of a spillway up that was killed still run: try again, or kill them: "
-            "spillway status shows their pids"
-        )
-    refused = port.bind_error(settings)
-    if refused is not None and refused.errno == errno.EADDRINUSE:
-        number = settings.nfs.port
-        raise UserError(
-            f"a server listens on port {number}, and may be an NFS server that up.json does not "
-            f"name: stop it (ss -ltnp 'sport = :{number}')"
-        )
-    with explained(Database(settings.database_url)):
-        return Direct(settings)

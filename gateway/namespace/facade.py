@@ -161,10 +161,6 @@ class Namespace:
         """Give a name to a prepared file: see ``reserved.Install``. It is durable on return."""
         return self._install.run(cred, parent, name, prepared, wanted)
 
-    def reclaim_all(self) -> None:
-        """Delete the bytes of files without a name; nothing may have them open."""
-        volume.reclaim(self._writer, self.files)
-
     def dirty_bytes(self) -> int:
         """Return the allocated bytes of sealed files that the bucket does not have."""
         with self._database.reader() as connection:

@@ -22,12 +22,13 @@ from admin_api.gateway import Gateway
 from gateway import config
 from gateway.cli.main import main
 from gateway.settings import Settings
+from tests.support.direct import answering
 
 ADMIN = Principal("tests", Role.ADMIN, "t1")
 
 
 class AdminSite(NamedTuple):
-    """A gateway that was set up and does not run, with its admin API on a loopback port."""
+    """A gateway whose processes do not run, with its admin API on a loopback port."""
 
     settings: Settings
     app: FastAPI
@@ -47,7 +48,7 @@ class AdminSite(NamedTuple):
 
 @contextmanager
 def admin_site(directory: Path, principal: Principal | None = ADMIN) -> Iterator[AdminSite]:
-    """Set a gateway up and serve its admin API.
+    """Set a gateway up and serve its admin API. The namespace itself answers at the door.
 
     Parameters: directory, empty, for everything that the gateway keeps; principal, who sends every
     request, or None to have each request say it.
@@ -63,7 +64,11 @@ def admin_site(directory: Path, principal: Principal | None = ADMIN) -> Iterator
     app = create_app(settings)
     if principal is not None:
         app.dependency_overrides[authenticate] = lambda: principal
-    with serving(app) as url, httpx.Client(base_url=f"{url}/api/v1", timeout=30) as http:
+    with (
+        answering(),
+        serving(app) as url,
+        httpx.Client(base_url=f"{url}/api/v1", timeout=30) as http,
+    ):
         made = AdminSite(settings, app, http)
         if principal is not None:
             # A body that cannot be read is not looked at for who sends no token.

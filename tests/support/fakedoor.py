@@ -141,7 +141,7 @@ class FakeDoor:
                 body = stream.read(length - frames._HEAD.size)
                 ino, ino2, change, offset, size, *_ = frames._BODY.unpack_from(body)
                 told = Told(Op(op), ino, ino2, offset, size, change)
-                connection.sendall(_encoded(op, number, *self._answer(told)))
+                connection.sendall(encoded(op, number, *self._answer(told)))
 
     def _answer(self, told: Told) -> tuple[int, Attr | None, int, int]:
         if told.op is Op.WANTED:
@@ -218,7 +218,8 @@ def _covers(told: Told, wish: tuple[int, int, int]) -> bool:
     return told.offset <= offset and offset + length <= told.offset + told.length
 
 
-def _encoded(op: int, number: int, status: int, attr: Attr | None, start: int, size: int) -> bytes:
+def encoded(op: int, number: int, status: int, attr: Attr | None, start: int, size: int) -> bytes:
+    """Return the frame of an answer. Parameters: start and size of a range."""
     head = frames._HEAD.pack(frames.MAGIC, frames.VERSION, op, frames.ANSWER_BYTES, 0, number)
     packed = bytes(frames._ATTR.size)
     if attr is not None:

@@ -27,6 +27,7 @@ from gateway.types import ROOT_CRED, SetAttr
 from tests.support.checkpoints.keeping import catch_up, put, save
 from tests.support.checkpoints.world import World
 from tests.support.clisite import PROGRAM, Running, Site, environ
+from tests.support.direct import DirectServer
 from tests.support.namespace import Namespace
 from tests.support.ports import free_port
 
@@ -98,6 +99,13 @@ def _fill(world: World) -> None:
     world.namespace.mkdir(ROOT_CRED, above, ODD, SetAttr(mode=0o755))
     put(world, {"name": "newest", "keep_newest": 2}, {"name": "old", "delete_after_days": 30})
     catch_up(world)
+
+
+@pytest.fixture
+def server(remote: Remote) -> Iterator[None]:
+    """Let a server answer at the door."""
+    with DirectServer(remote.settings):
+        yield
 
 
 @pytest.fixture
@@ -174,6 +182,7 @@ def _known(found: Any) -> Any:
     }
 
 
+@pytest.mark.usefixtures("server")
 def test_orders_are_given_from_afar(run: Run, remote: Remote) -> None:
     assert done(run, "mkdir", "-p", "n/x", "n/y") == ""
     assert run("mkdir", "n/x")[::2] == (1, "spillway: n/x: it is there already\n")
@@ -210,6 +219,7 @@ def test_orders_are_given_from_afar(run: Run, remote: Remote) -> None:
     assert "on the disk" in done(run, "warm", "--wait", "d/a")
 
 
+@pytest.mark.usefixtures("server")
 def test_exports_promotions_and_the_trash_are_changed_from_afar(run: Run, remote: Remote) -> None:
     client = ("--client", "10.0.0.0/8 ro")
     assert done(run, "export", "set", "/mine", "--path", "jobs", *client) == "/mine: version 1\n"

@@ -28,6 +28,7 @@ from tests.t10_admin import test_remote as shared
 from tests.t10_admin.test_remote import TIMES, Remote, Run, done
 
 remote = shared.remote
+server = shared.server
 run = shared.run
 
 POLICY = '[[policy]]\nname = "mine"\nrun = "jobs/b"\nkeep_newest = 1\n'
@@ -165,6 +166,7 @@ def test_the_gateway_is_asked_about_its_bucket(run: Run) -> None:
     assert (status, err) == (1, "") and "no credentials" in out
 
 
+@pytest.mark.usefixtures("server")
 def test_a_checkpoint_is_deleted_and_taken_back(run: Run) -> None:
     step = "/checkpoints/jobs/a/step-1"
     newest = "jobs/a/step-4"

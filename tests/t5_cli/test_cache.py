@@ -32,6 +32,7 @@ from tests.support.waiting import meanwhile, until
 from tests.t5_cli.test_names import run
 from tests.t5_cli.test_status import status
 
+pytestmark = pytest.mark.usefixtures("door_of_namespace")
 MODE = SetAttr(mode=0o644)
 SIZE = 100_000
 

@@ -11,6 +11,8 @@ from gateway.cli.main import EXIT_INTERRUPTED, main
 from gateway.namespace.browse import Browser, Entry
 from tests.support.clisite import Site
 
+pytestmark = pytest.mark.usefixtures("door_of_namespace")
+
 
 class Interrupted:
     def __del__(self) -> None:

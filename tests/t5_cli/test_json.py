@@ -18,6 +18,8 @@ from gateway.cli.result import Results
 from gateway.errors import UserError
 from tests.support.clisite import Site
 
+pytestmark = pytest.mark.usefixtures("door_of_namespace")
+
 WITHOUT = {
     "up": "it runs until it is ended, and prints what happens",
     "admin": "it runs until it is ended",

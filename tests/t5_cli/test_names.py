@@ -1,4 +1,4 @@
-"""`spillway ls`, `stat`, `mkdir`, `mv` and `rm` while no server runs."""
+"""`spillway ls`, `stat`, `mkdir`, `mv` and `rm`. The namespace itself answers at the door."""
 
 from __future__ import annotations
 
@@ -6,13 +6,8 @@ import errno
 import io
 import json
 import os
-import signal
-import socket
-import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from typing import Any
 
@@ -26,30 +21,32 @@ from gateway.db.models import ROOT_INO
 from gateway.door.door import opened
 from gateway.door.frames import Op, Request
 from gateway.door.removal import Removal
-from gateway.errors import UserError
-from gateway.namespace import facade
 from gateway.namespace.browse import Browser, Entry
-from gateway.proc import start_ticks
 from gateway.text import printable
 from gateway.types import ROOT_CRED, SetAttr
-from tests.support.clisite import PROGRAM, Site, environ, spillway
+from tests.support.clisite import Site
 from tests.support.namespace import Namespace
-from tests.support.tools import run_as_root
-from tests.support.trees import make_big
 from tests.support.volumes import query
-from tests.support.waiting import until
 
+pytestmark = pytest.mark.usefixtures("door_of_namespace")
 MODE = SetAttr(mode=0o644)
 TREE = int(os.environ.get("SPILLWAY_DOOR_FILES", "10000"))
 
 
 def run(site: Site, command: str, *args: str, status: int = 0) -> str:
     """Run a command to its end, in this process; what it printed, errors after the rest."""
-    out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
-        ended = main([command, "--config", str(site.config), *args])
-    assert ended == status, out.getvalue() + err.getvalue()
-    return out.getvalue() + err.getvalue()
+    output = []
+    with (
+        io.TextIOWrapper(io.BytesIO(), "utf-8") as out,
+        io.TextIOWrapper(io.BytesIO(), "utf-8") as err,
+    ):
+        with redirect_stdout(out), redirect_stderr(err):
+            ended = main([command, "--config", str(site.config), *args])
+        for stream in (out, err):
+            stream.seek(0)
+            output.append(stream.read())
+    assert ended == status, "".join(output)
+    return "".join(output)
 
 
 def facts(site: Site, path: str) -> dict[str, Any]:
@@ -198,41 +195,6 @@ def test_what_is_being_written_has_the_size_of_its_data_file(site: Site) -> None
     assert not facts(site, "f")["open_for_writing"]
 
 
-@pytest.mark.parametrize(
-    ("who", "advice"),
-    [(datadir.UP, "starting or stopping"), (datadir.COMMAND, "when it has ended")],
-)
-def test_who_has_the_data_directory_is_waited_for(site: Site, who: str, advice: str) -> None:
-    with datadir.locked(site.settings, who), pytest.raises(UserError) as refused:  # noqa: SIM117
-        with opened(site.settings, wait_seconds=0.3):
-            raise AssertionError
-    assert advice in str(refused.value)
-    assert f"{who} (pid {os.getpid()})" in str(refused.value)
-    assert "kill" not in str(refused.value)
-    with opened(site.settings) as door:
-        with pytest.raises(UserError, match="another spillway command"):
-            datadir.locked(site.settings, who).__enter__()
-        assert door.run([Request(Op.GETATTR, ROOT_INO)])[0].errno == 0
-
-
-def test_a_command_that_waits_leaves_the_lock_to_the_next_up(site: Site) -> None:
-    asks = threading.Event()
-
-    def ask() -> None:
-        asks.set()
-        with pytest.raises(UserError), opened(site.settings, wait_seconds=6):
-            raise AssertionError
-
-    with ThreadPoolExecutor() as pool:
-        with datadir.locked(site.settings, datadir.UP):
-            waiting = pool.submit(ask)
-            asks.wait()
-            time.sleep(0.5)
-        time.sleep(0.5)
-        with datadir.locked(site.settings, datadir.UP):
-            waiting.result()
-
-
 def test_up_waits_for_a_command(site: Site) -> None:
     held = ExitStack()
     held.enter_context(datadir.locked(site.settings, datadir.COMMAND))
@@ -240,88 +202,6 @@ def test_up_waits_for_a_command(site: Site) -> None:
     timer.start()
     with prepared(site.settings):
         timer.join()
-
-
-def test_processes_that_a_killed_up_left_are_not_run_beside(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(datadir, "LEFTOVERS_SECONDS", 0.2)
-    me = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid())}
-    (site.settings.run_dir / "up.json").write_text(json.dumps({"children": {"ganesha": me}}))
-    assert "still run" in run(site, "mkdir", "d", status=2)
-    assert run(site, "ls") == ""
-
-
-def test_a_server_on_the_port_is_not_run_beside(site: Site) -> None:
-    """Nothing else tells of a server whose up.json is lost."""
-    with socket.create_server(("127.0.0.1", site.port)):
-        assert f"port {site.port}" in run(site, "mkdir", "d", status=2)
-    assert run(site, "ls") == ""
-    run(site, "mkdir", "d")
-
-
-def count(site: Site) -> int:
-    [(found,)] = query(site.settings, "SELECT count(*) FROM dirent")
-    return int(found)
-
-
-def remove_big(site: Site, **how: Any) -> subprocess.Popen[bytes]:
-    command = [str(PROGRAM), "rm", "--config", str(site.config), "-r", "big"]
-    return subprocess.Popen(command, env=environ(), stdout=subprocess.DEVNULL, **how)
-
-
-def test_a_removal_that_is_killed_is_repeated(site: Site) -> None:
-    make_big(site.settings, TREE)
-    before = count(site)
-    assert before > TREE
-    for _ in range(2):
-        running = remove_big(site)
-        until(lambda before=before: count(site) < before, "removed names")  # type: ignore[misc]
-        os.kill(running.pid, signal.SIGKILL)
-        assert running.wait() == -signal.SIGKILL
-        assert 0 < count(site) < before
-        assert run(site, "fsck") == "0 problems found, 0 left\n"
-        before = count(site)
-    data = DataFiles(site.settings.files_dir)
-    assert list(data.walk()) != []
-    assert "names removed" in run(site, "rm", "-r", "big")
-    assert run(site, "ls") == ""
-    assert list(data.walk()) == []
-    assert run(site, "fsck") == "0 problems found, 0 left\n"
-    assert run(site, "rm", "-rf", "big") == ""
-
-
-def test_a_removal_that_is_interrupted_ends_and_is_repeated(site: Site) -> None:
-    make_big(site.settings, TREE)
-    before = count(site)
-    for _ in range(3):
-        running = remove_big(site, stderr=subprocess.PIPE)
-        until(lambda before=before: count(site) < before, "removed names")  # type: ignore[misc]
-        running.send_signal(signal.SIGINT)
-        _out, error = running.communicate()
-        assert (running.returncode, error) == (130, b"")
-        assert 0 < count(site) < before
-        before = count(site)
-    assert run(site, "fsck") == "0 problems found, 0 left\n"
-
-
-@pytest.mark.parametrize("inside", ["__init__", "run_together", "reclaim_all"])
-def test_an_interrupt_waits_for_the_end_of_a_step(
-    site: Site, monkeypatch: pytest.MonkeyPatch, inside: str
-) -> None:
-    step = getattr(facade.Namespace, inside)
-    ended = []
-
-    def interrupted(*args: Any) -> None:
-        signal.raise_signal(signal.SIGINT)
-        step(*args)
-        ended.append(inside)
-
-    with monkeypatch.context() as context:
-        context.setattr(facade.Namespace, inside, interrupted)
-        run(site, "mkdir", "d", status=130)
-    assert ended == [inside]
-    assert run(site, "ls") == ("" if inside == "__init__" else "d\n")
 
 
 @pytest.mark.parametrize("moved", ["top/keep", "top"])
@@ -371,30 +251,10 @@ def test_a_name_that_is_another_inode_by_now_stays(site: Site) -> None:
         assert [door.run([one])[0].errno for one in removals] == [errno.ENOENT, 0]
 
 
-def test_root_does_not_change_the_directory_of_another_user(site: Site) -> None:
-    """The server, which runs as the owner, could not use a lock or a stamp of root."""
-    data_dir = site.settings.data_dir
-    (site.settings.run_dir / "up.lock").unlink(missing_ok=True)
-    data_dir.chmod(0o755)
-    run_as_root("chown", "-R", "65534", data_dir)
-    before = {path: path.stat().st_mtime_ns for path in data_dir.rglob("*")}
-    try:
-        assert "sudo -u '#65534'" in run(site, "mkdir", "d", status=2)
-        assert not {path for path in data_dir.rglob("*") if path.stat().st_uid != 65534}
-        assert {path: path.stat().st_mtime_ns for path in data_dir.rglob("*")} == before
-    finally:
-        run_as_root("chown", "-R", str(os.geteuid()), data_dir)
-    run(site, "mkdir", "d")
-
-
 @pytest.mark.parametrize("name", [b"\xff", b"\x1b[2J\n"])
 def test_a_path_of_any_bytes_is_shown_so_that_a_terminal_can(site: Site, name: bytes) -> None:
     def ask(command: str, *args: str, status: int = 0) -> str:
-        """The command runs as a process, because its stdout must have an encoding."""
-        result = spillway(command, "--config", site.config, *args)
-        assert result.returncode == status, result
-        output = result.stdout + result.stderr
-        assert "Traceback" not in output
+        output = run(site, command, *args, status=status)
         assert all(line.isprintable() for line in output.splitlines())
         return output
 

@@ -337,7 +337,7 @@ EVICT_AND_DIE = """
 import sys
 from pathlib import Path
 from gateway import config, failpoints
-from gateway.door.direct import Direct
+from tests.support.direct import Direct
 from gateway.door.frames import Op, Request
 direct = Direct(config.load(Path(sys.argv[1]), {}))
 failpoints.arm(failpoints.AFTER_COMMIT)

@@ -1,5 +1,4 @@
-"""Tests `spillway rm -r` through the NFS server while one of the two is killed, and two
-gateways."""
+"""Tests `spillway rm -r` through the NFS server while one of the two is killed, and without it."""
 
 from __future__ import annotations
 
@@ -17,9 +16,7 @@ from gateway import config
 from gateway.data.layout import DataFiles
 from gateway.door.remote import UNDER_WAY
 from tests.support import nfs4
-from tests.support.gateway import PROGRAM, Gateway, Values
-from tests.support.ports import free_port
-from tests.support.postgres import PostgresServer
+from tests.support.gateway import PROGRAM, Gateway
 from tests.support.trees import make_big
 from tests.support.volumes import query
 from tests.support.waiting import until
@@ -27,7 +24,7 @@ from tests.support.waiting import until
 FILES = int(os.environ.get("SPILLWAY_DOOR_FILES", "10000"))
 
 
-def make_gateway(directory: Path, values: Values | None = None) -> Gateway:
+def make_gateway(directory: Path) -> Gateway:
     """Return a gateway whose bucket never answers: changes of names do not need it."""
     return Gateway(
         directory,
@@ -35,7 +32,6 @@ def make_gateway(directory: Path, values: Values | None = None) -> Gateway:
         endpoint_url="http://127.0.0.1:9",
         access_key_id="k",
         secret_access_key="s",
-        values=values,
         say=print,
     )
 
@@ -109,35 +105,11 @@ def test_a_removal_survives_kills_of_either_side(tmp_path: Path) -> None:
     assert gateway.spillway("fsck").stdout == "0 problems found, 0 left\n"
 
 
-def test_a_second_gateway_changes_nothing(tmp_path: Path, postgres: PostgresServer) -> None:
-    values = {"namespace": {"url": postgres.create_database()}}
-    gateway = make_gateway(tmp_path / "first", values)
+def test_without_the_server_nothing_is_changed(tmp_path: Path) -> None:
+    gateway = make_gateway(tmp_path / "gateway")
     with gateway:
         gateway.spillway("mkdir", "d")
-        # The second gateway has the same database and the same files, but a lock of its own.
-        settings = config.load(gateway.config, {})
-        other = tmp_path / "other.toml"
-        text = gateway.config.read_text().replace("/first/data", "/second")
-        other.write_text(text.replace(f"port = {gateway.port}", f"port = {free_port()}"))
-        second = tmp_path / "second"
-        second.mkdir()
-        (second / "run").mkdir()
-        (second / "files").symlink_to(settings.files_dir)
-        done = subprocess.run(
-            [PROGRAM, "rm", "--config", other, "-r", "d"], capture_output=True, text=True
-        )
-        assert done.returncode == 2
-        assert "another NFS server has this namespace" in done.stderr
-        assert gateway.spillway("ls").stdout == "d\n"
-    gateway.spillway("rm", "-r", "d")
-    assert gateway.spillway("ls").stdout == ""
-
-
-def test_commands_work_whether_or_not_the_server_runs(tmp_path: Path) -> None:
-    gateway = make_gateway(tmp_path / "gateway")
-    gateway.spillway("mkdir", "down")
-    with gateway:
-        gateway.spillway("mkdir", "up")
-        gateway.spillway("mv", "down", "up")
-        assert gateway.spillway("ls", "/", "up").stdout == "/:\nup\n\nup:\ndown\n"
-    assert gateway.spillway("ls", "up").stdout == "down\n"
+    refused = gateway.spillway("rm", "-r", "d", check=False)
+    assert refused.returncode == 2
+    assert "the NFS server does not run: start it" in refused.stderr
+    assert gateway.spillway("ls").stdout == "d\n"

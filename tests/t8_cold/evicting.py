@@ -13,10 +13,10 @@ import pytest
 from gateway import clock
 from gateway.cache.evictor import Evictor
 from gateway.db.engine import Database
-from gateway.door.direct import Direct
 from gateway.door.frames import Answer, Request
 from gateway.objectstore.s3 import S3Store
 from gateway.types import Residency
+from tests.support.direct import Direct
 from tests.support.drainsite import Site
 from tests.support.namespace import Namespace
 from tests.support.s3proxy import S3Proxy

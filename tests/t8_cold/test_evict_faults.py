@@ -24,12 +24,12 @@ from gateway.data import layout
 from gateway.data.layout import DataFiles
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
-from gateway.door.direct import Direct
 from gateway.door.frames import Answer, Op, Request
 from gateway.errors import DoorClosed, TryAgain
 from gateway.namespace import fsck
 from gateway.objectstore.s3 import S3Store
 from gateway.settings import Settings
+from tests.support.direct import Direct
 from tests.support.s3proxy import Act
 from tests.support.s3server import credentials
 from tests.t8_cold.evicting import FILE_BYTES, Cold, cold, store

@@ -17,7 +17,6 @@ from gateway.data.layout import DataFiles
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.models import PROMOTED_INO, TRASH_INO
-from gateway.door.direct import Direct
 from gateway.door.frames import Answer, Request
 from gateway.errors import NotPossible
 from gateway.manifests import check
@@ -29,6 +28,7 @@ from gateway.promotion.store import Promotion, State
 from gateway.promotion.wishes import NO_WISHES, Wishes
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, SetAttr
+from tests.support.direct import Direct
 from tests.support.drainsite import PREFIX, Site
 from tests.support.namespace import Namespace
 from tests.support.owner import OWNER

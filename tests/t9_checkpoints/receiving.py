@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.door.direct import Direct
 from gateway.receipts.keeper import Receipts
 from tests.support.checkpoints.world import World
+from tests.support.direct import Direct
 
 
 def save(world: World, path: str) -> None:

@@ -21,6 +21,8 @@ from tests.support.namespace import Namespace
 from tests.support.records import record
 from tests.support.volumes import query
 
+pytestmark = pytest.mark.usefixtures("door_of_namespace")
+
 Run = Callable[..., tuple[int, str]]
 
 

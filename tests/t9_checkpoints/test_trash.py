@@ -32,6 +32,8 @@ from tests.support.namespace import Namespace
 from tests.support.ports import free_port
 from tests.support.volumes import make_settings, make_volume, query
 
+pytestmark = pytest.mark.usefixtures("door_of_namespace")
+
 DAY_NS = 86_400 * clock.NS
 RUN, PATH = "run", "run/step-1"
 

@@ -24,6 +24,8 @@ from tests.support.checkpoints.world import World
 from tests.support.volumes import query
 from tests.t9_checkpoints.test_trash import expiry_of, with_values
 
+pytestmark = pytest.mark.usefixtures("door_of_namespace")
+
 
 @pytest.fixture
 def law(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Entry], str | None]]:

@@ -22,6 +22,8 @@ from tests.support.namespace import Namespace
 from tests.support.volumes import make_settings, make_volume, query
 from tests.t9_checkpoints.test_trash import expiry_of, killed, with_values
 
+pytestmark = pytest.mark.usefixtures("door_of_namespace")
+
 PATH = "run/step-1"
 REMOVED = "removed for good"
 FULL: dict[str, dict[str, object]] = {

@@ -11,12 +11,12 @@ import pytest
 
 from gateway.db.engine import Database
 from gateway.db.models import TRASH_INO
-from gateway.door.direct import Direct
 from gateway.door.frames import Answer, Request
 from gateway.errors import ReadOnly, TrashRefused
 from gateway.namespace import marks
 from tests.support.checkpoints.trashing import Door, put, save, trash_of
 from tests.support.checkpoints.world import World, follow
+from tests.support.direct import Direct
 from tests.support.volumes import query
 from tests.t9_checkpoints.test_trash import PATH, RUN, names, reserved
 

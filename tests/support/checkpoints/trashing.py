@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 from gateway.db.engine import Database
-from gateway.door.direct import Direct
 from gateway.door.frames import Answer, Request
 from gateway.trash.trash import Trash
 from tests.support.checkpoints.records import record
 from tests.support.checkpoints.world import World, follow
+from tests.support.direct import Direct, reclaim
 from tests.support.namespace import Namespace
 
 
@@ -33,7 +33,7 @@ class Door(Direct):
 @contextmanager
 def _opened(namespace: Namespace, before: Callable[[], object]) -> Iterator[Door]:
     yield Door(namespace, before)
-    namespace.reclaim_all()
+    reclaim(namespace)
 
 
 def opener(

@@ -1,71 +1,63 @@
-"""Runs requests of the door while no NFS server runs, in a start of the namespace of its own.
+"""Answers requests of the door without an NFS server, in a start of the namespace of its own.
 
-The caller holds the data directory's lock. Files that were open for writing are sealed first, as at
-every start of the server. Their clients then continue as after a restart.
+Files that were open for writing are sealed first, as at every start of the server.
 """
 
 from __future__ import annotations
 
 import errno
-import signal
+import socket
+import struct
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from itertools import islice
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
+import pytest
+
 from gateway.db.writer import Operation
+from gateway.door import door, frames
 from gateway.door.frames import Answer, Op, Request
 from gateway.errors import SpillwayError, Stale, errno_of
-from gateway.namespace import create, remove, rename, residency
+from gateway.namespace import create, remove, rename, residency, volume
 from gateway.namespace.facade import Namespace
 from gateway.namespace.setattr import setattr_
 from gateway.settings import Settings
-from gateway.types import Attr, Found
+from gateway.types import Attr, Cred, Found, SetAttr
+from tests.support.fakedoor import FakeDoor, encoded
 
 TOGETHER = 64
 """The changes in one transaction: as many as the server has."""
 
 
-class Direct:
-    """The namespace, opened as the NFS server opens it.
+def reclaim(namespace: Namespace) -> None:
+    """Delete the bytes of files without a name. Nothing may have them open."""
+    volume.reclaim(namespace._writer, namespace.files)
 
-    Parameters: settings. Raises SchemaError, IdentityError, AnotherServer, TryAgain.
-    """
+
+class Direct:
+    """The namespace, opened as the NFS server opens it."""
 
     def __init__(self, settings: Settings) -> None:
-        namespace = None
-        try:
-            with _uninterrupted():
-                namespace = Namespace(settings)
-        except KeyboardInterrupt:
-            # The interrupt came meanwhile. The caller gets nothing that it could close.
-            if namespace is not None:
-                namespace.close()
-            raise
-        self._namespace = namespace
+        self._namespace = Namespace(settings)
 
     def run(self, requests: Sequence[Request]) -> list[Answer]:
-        """Run requests, many in a transaction. Returns the answers in their order.
-
-        Raises KeyboardInterrupt between two transactions.
-        """
-        remaining = iter(requests)
+        """Run requests, many in a transaction. Returns the answers in their order."""
         answers: list[Answer] = []
-        while batch := list(islice(remaining, TOGETHER)):
-            with _uninterrupted():
-                operations = [self._operation(request) for request in batch]
-                self._namespace.change([one for one in operations if one is not None])
-                answers += map(self._answer, batch, operations)
+        for start in range(0, len(requests), TOGETHER):
+            batch = requests[start : start + TOGETHER]
+            operations = [self._operation(request) for request in batch]
+            self._namespace.change([one for one in operations if one is not None])
+            answers += map(self._answer, batch, operations)
         return answers
 
     def close(self) -> None:
         """Delete the bytes of the files that lost their names, since no file is open, and close the
         namespace."""
-        with _uninterrupted():
-            try:
-                self._namespace.reclaim_all()
-            finally:
-                self._namespace.close()
+        try:
+            reclaim(self._namespace)
+        finally:
+            self._namespace.close()
 
     def _operation(self, request: Request) -> Operation[Any] | None:
         """Return the change that a request asks for, or None if it asks for no change."""
@@ -130,12 +122,47 @@ class Direct:
         return Answer(errno.ENOTSUP, None)
 
 
+class DirectServer(FakeDoor):
+    """A door at which ``Direct`` answers, also what other processes ask. The namespace is open
+    during each request only.
+
+    Args:
+        settings: of a gateway whose NFS server does not run.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(None, settings.run_dir)  # type: ignore[arg-type]
+        self._settings = settings
+        self._one_at_a_time = threading.Lock()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with suppress(OSError), connection, connection.makefile("rb") as stream:
+            while head := stream.read(frames._HEAD.size):
+                _, _, op, length, _, number = frames._HEAD.unpack(head)
+                request = _decoded(op, stream.read(length - frames._HEAD.size))
+                with self._one_at_a_time, closing(Direct(self._settings)) as direct:
+                    [answer] = direct.run([request])
+                if answer.errno == errno.ENOTSUP:
+                    return  # as if it were no server: it has neither exports nor clients
+                connection.sendall(encoded(op, number, *answer[:4]))
+
+
 @contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Hold SIGINT back. Inside the writer it would be the error of a change, which may be done."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    try:
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def answering() -> Iterator[None]:
+    """Let ``Direct`` answer at the doors that this process opens."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(door, "_reach", lambda settings, _until: Direct(settings))
         yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _decoded(op: int, body: bytes) -> Request:
+    ino, ino2, change, offset, length, *rest = frames._BODY.unpack_from(body)
+    atime_ns, mtime_ns, mask, mode, uid, gid, user, group, groups, name, name2, flags = rest
+    given = (mode, uid, gid, atime_ns, mtime_ns)
+    wanted = SetAttr(*(one if mask >> bit & 1 else None for bit, one in enumerate(given)))
+    at = frames._BODY.size
+    cred = Cred(user, group, struct.unpack_from(f"={groups}I", body, at))
+    at += 4 * groups
+    names = body[at : at + name], body[at + name : at + name + name2]
+    cred = cred._replace(is_gateway=bool(flags & frames._FOR_GATEWAY))
+    return Request(Op(op), ino, names[0], ino2, names[1], change, wanted, cred, offset, length)
