@@ -12,7 +12,7 @@ from tests.support.waiting import until
 
 
 def await_door(server: Server) -> None:
-    """Wait for the door: without ``spillway up``, no lock keeps another process from its place."""
+    """Wait for the door: without ``spillway up``, no lock says that the server is starting."""
     until((server.settings.run_dir / "nfs.sock").exists, "the door")
 
 
