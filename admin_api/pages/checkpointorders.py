@@ -39,8 +39,8 @@ def pin(gateway: Governed, call: Recorded, who: Operator, ino: Ino, sent: Sent) 
         one = found_in(gateway, session, ino)
         note = sent.get("note", "")[:1000]
         call.before = pins.of(gateway.settings, session, ino, text_of)
-        pins.pin(session, lookup.get(session, ino), one["path"], note, who.name)
-        call.after = pins.of(gateway.settings, session, ino, text_of)
+        row = pins.pin(session, lookup.get(session, ino), one["path"], note, who.name)
+        call.after = pins.model(gateway.settings, session, row, text_of)
     return after(f"/checkpoints/{ino}", "ok", "It is pinned: no policy deletes or evicts it.")
 
 

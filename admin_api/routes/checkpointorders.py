@@ -64,8 +64,8 @@ def pin_checkpoint(
     with gateway.database.writing() as session:
         found = read_one(gateway, session, ino)
         call.before = pins.of(gateway.settings, session, ino, text_of)
-        pins.pin(session, lookup.get(session, ino), found.path, body.note, operator.name)
-        call.after = pins.of(gateway.settings, session, ino, text_of)
+        row = pins.pin(session, lookup.get(session, ino), found.path, body.note, operator.name)
+        call.after = pins.model(gateway.settings, session, row, text_of)
         return read_one(gateway, session, ino)
 
 

@@ -14,6 +14,8 @@ from gateway.cli.remote.client import Api
 from gateway.cli.remote.paths import encoded, shown_paths
 from gateway.control import outage
 from gateway.control.paths import shown
+from gateway.control.pins import Pin
+from gateway.serialize import from_json
 
 
 def queue(args: argparse.Namespace, api: Api) -> int:
@@ -60,7 +62,7 @@ def pin(args: argparse.Namespace, api: Api) -> int:
         made = api.call("POST", "/pins", {"path": encoded(path), "note": args.note}).json()
         found = api.get("/files", path=encoded(path))
         text = pinning.pinned(shown(path), found.get("bytes") in ("absent", "partial"))
-        results.add(shown_paths(made, "path"), text)
+        results.add(from_json(Pin, shown_paths(made, "path")), text)
 
     with result.Results(args.json) as results:
         return each(args.paths, one)
@@ -80,4 +82,5 @@ def unpin(args: argparse.Namespace, api: Api) -> int:
 
 def list_pins(args: argparse.Namespace, api: Api) -> int:
     """List the pins."""
-    return pinning.show([shown_paths(one, "path") for one in api.every("/pins")], args.json)
+    found = [from_json(Pin, shown_paths(one, "path")) for one in api.every("/pins")]
+    return pinning.show(found, args.json)
