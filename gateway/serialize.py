@@ -12,6 +12,9 @@ from functools import cache
 from types import UnionType
 from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
 
+OMIT_NONE = {"omit_none": True}
+"""Metadata of a field that ``to_json`` leaves out if it is None. The admin API always has it."""
+
 
 class Model:
     """Base of what the service returns."""
@@ -28,12 +31,21 @@ M = TypeVar("M", bound=Model)
 def to_json(value: Any) -> Any:
     """Return a model, or lists and mappings with models in them, as JSON has it."""
     if isinstance(value, Model):
-        return {name: to_json(getattr(value, name)) for name in value.__dataclass_fields__}
+        return {
+            name: to_json(one)
+            for name, field in value.__dataclass_fields__.items()
+            if (one := getattr(value, name)) is not None or "omit_none" not in field.metadata
+        }
     if isinstance(value, Mapping):
         return {name: to_json(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return [to_json(one) for one in value]
     return value
+
+
+def values_of(model: Model) -> dict[str, Any]:
+    """Return the values of a model by the names of its fields, for a model that has more."""
+    return {name: getattr(model, name) for name in model.__dataclass_fields__}
 
 
 def from_json(model: type[M], found: Mapping[str, Any]) -> M:

@@ -21,7 +21,7 @@ from admin_api.problems import Problem, describe
 from admin_api.shapes import Body
 from gateway.clients import parse
 from gateway.control import exports as control
-from gateway.control.exports import Export, Validity
+from gateway.control.exports import Export, ExportValidity
 from gateway.control.paths import names_of
 from gateway.errors import ExportChanged
 from gateway.escapes import text_of
@@ -114,7 +114,7 @@ def create_export(
 
 
 @router.post("/validate", responses=describe(503))
-def validate_export(gateway: Governed, _viewer: Viewer, body: NewExport) -> Validity:
+def validate_export(gateway: Governed, _viewer: Viewer, body: NewExport) -> ExportValidity:
     """Say whether an export could be made or replaced, what that would do to its clients, and what
     NFS-Ganesha would be told. Nothing is stored."""
     return control.validity(_exports(gateway), _wanted(gateway, body.name, body))

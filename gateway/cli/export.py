@@ -10,7 +10,7 @@ from gateway import config
 from gateway.cli import result, table, user, verbs
 from gateway.clients import Squash
 from gateway.control import exports as control
-from gateway.control.exports import Export, Validity
+from gateway.control.exports import Export, ExportValidity
 from gateway.control.paths import names_of
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, NotThere, UserError
@@ -112,7 +112,7 @@ def _validate(settings: Settings, exports: Exports, args: argparse.Namespace) ->
     return show_validity(control.validity(exports, _wanted(settings, exports, args)), args)
 
 
-def show_validity(found: Validity, args: argparse.Namespace) -> int:
+def show_validity(found: ExportValidity, args: argparse.Namespace) -> int:
     """Print whether an export could be stored, and what that would do. Returns the exit status."""
     if args.json:
         result.print_json(found if found.valid else {"valid": False, "error": found.error})
@@ -124,7 +124,7 @@ def show_validity(found: Validity, args: argparse.Namespace) -> int:
     return int(not found.valid)
 
 
-def _validity(found: Validity) -> Iterator[str]:
+def _validity(found: ExportValidity) -> Iterator[str]:
     if found.error is not None:
         yield found.error
         return

@@ -3,9 +3,10 @@ count, and closes the connection that is one too many without a line in its log.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from gateway.serialize import Model
 from gateway.settings import Settings
 
 NEAR = 0.9
@@ -14,11 +15,22 @@ _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _ESTABLISHED = "01"
 
 
-def gather(settings: Settings) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Connections(Model):
+    """TCP connections of clients."""
+
+    open: int
+    most: int
+    """`nfs.max_connections`: one more is closed at once."""
+    near: bool
+    """Whether nine of ten are in use."""
+
+
+def gather(settings: Settings) -> Connections:
     """Return how many connections there are, how many there may be, and whether that is near."""
     found = sum(_count(table, settings.nfs.port) for table in _TABLES)
     most = settings.nfs.max_connections
-    return {"open": found, "most": most, "near": found >= NEAR * most}
+    return Connections(open=found, most=most, near=found >= NEAR * most)
 
 
 def _count(table: Path, port: int) -> int:

@@ -31,7 +31,7 @@ class Export(Model):
 
 
 @dataclass(frozen=True, slots=True)
-class Validity(Model):
+class ExportValidity(Model):
     """Whether an export could be stored, and what that would do. Nothing is changed by asking."""
 
     valid: bool
@@ -81,21 +81,21 @@ def model(settings: Settings, one: Listed, text: Text = printable) -> Export:
     )
 
 
-def validity(exports: Exports, wanted: Wanted) -> Validity:
+def validity(exports: Exports, wanted: Wanted) -> ExportValidity:
     """Return whether an export could be stored as it is wanted, and what that would do. Raises
     TryAgain, UserError."""
     try:
         preview = exports.preview(wanted)
     except ExportRefused as exc:
-        return Validity(valid=False, error=str(exc))
+        return ExportValidity(valid=False, error=str(exc))
     return change(preview)
 
 
-def change(preview: Preview) -> Validity:
+def change(preview: Preview) -> ExportValidity:
     """Return what a change that is valid would do to an export and to its clients."""
     before, after = preview.before, preview.after
     old = () if before is None else before.clients
-    return Validity(
+    return ExportValidity(
         valid=True,
         error=None,
         is_new=before is None,

@@ -300,29 +300,12 @@ ALLOWED = {
 }  # fmt: skip
 
 LOOSE: dict[str, int] = {
-    "backlog": 1,
-    "bucket": 4,
-    "cached": 5,
-    "checkpoints": 3,
-    "clients": 2,
-    "configuration": 1,
-    "connections": 1,
-    "evicting": 1,
-    "files": 1,
-    "nameslog": 1,
-    "paths": 2,
-    "policies": 1,
-    "promotions": 2,
-    "queue": 3,
-    "retention": 6,
-    "runs": 1,
-    "sharednames": 1,
-    "status": 4,
-    "trash": 3,
-    "warming": 1,
+    "cached": 2,
+    "status": 1,
 }
-"""Modules of the service with public functions that return ``dict[str, Any]`` in place of a model
-(gateway.serialize), and how many. It only shrinks."""
+"""Modules of the service with public functions that return a mapping of anything in place of a
+model (gateway.serialize), and how many: parts of reports of the drain and the hydrator. It only
+shrinks."""
 
 
 def sources() -> list[Path]:
@@ -409,7 +392,7 @@ def test_the_service_returns_models() -> None:
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
                     returned = "" if node.returns is None else ast.unparse(node.returns)
-                    found[path.stem] += "dict[str, Any]" in returned
+                    found[path.stem] += bool(re.search(r"(dict|Mapping)\[str, Any\]", returned))
     assert +found == LOOSE
 
 

@@ -17,10 +17,12 @@ from admin_api.pages.alarms import alarms_of
 from gateway import clock
 from gateway.cli.status import lines as lines_of
 from gateway.control.reading import opened, reading
+from gateway.control.status import Status
 from gateway.db.compiled import Statement
 from gateway.db.models import ROOT_INO
 from gateway.errors import UserError
 from gateway.proc import start_ticks
+from gateway.serialize import from_json
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, Attr, Sealed, SetAttr
 from tests.support.disks import small_disk
@@ -181,7 +183,7 @@ def test_a_remedy_names_no_limit_that_is_not_set(site: Site, bucket: RcloneServe
         (site.settings.run_dir / "space.json").write_text(text)
         _code, facts, lines = status(site)
         assert remedy in line(lines, "space")
-        assert any(remedy in alarm.remedy.lower() for alarm in alarms_of(facts))
+        assert any(remedy in alarm.remedy.lower() for alarm in alarms_of(from_json(Status, facts)))
 
 
 def test_a_look_that_is_overdue_waits_for_the_bucket(site: Site, bucket: RcloneServer) -> None:
@@ -289,11 +291,11 @@ def test_a_server_that_does_not_serve_yet(site: Site, bucket: RcloneServer) -> N
     assert code == 1
     assert facts["processes"]["ganesha"]["alive"] is True
     assert line(lines, "ganesha").startswith("starting, pid ")
-    [alarm] = alarms_of(facts)
+    [alarm] = alarms_of(from_json(Status, facts))
     assert alarm.text == "The NFS server runs and does not serve"
     assert alarm.remedy.endswith(f"its log says why: {site.settings.log_dir / 'ganesha.log'}")
     path.write_text(json.dumps({**up, "services": True}))
-    [alarm] = alarms_of(status(site)[1])
+    [alarm] = alarms_of(from_json(Status, status(site)[1]))
     assert alarm.remedy.endswith("its log says why: journalctl -u spillway-nfs")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from gateway.control import alarms
 from tests.support.nfs4 import Client
 from tests.support.site import running
+from tests.support.volumes import alarms_in
 from tests.support.waiting import until
 
 MANY = 1500
@@ -44,7 +45,7 @@ def test_the_limit_is_told_before_it_is_reached(tmp_path: Path) -> None:
             client.handle("checkpoints")
         facts = site.gateway.status()
         assert facts["connections"]["near"] and facts["healthy"]
-        assert alarms.of(facts)[alarms.CONNECTIONS_NEAR_LIMIT] == 1
+        assert alarms_in(facts)[alarms.CONNECTIONS_NEAR_LIMIT] == 1
         assert "NEAR THE LIMIT" in site.gateway.spillway("status").stdout
         stack.close()
         until(lambda: not site.gateway.status()["connections"]["near"], "they are closed")

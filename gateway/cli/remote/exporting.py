@@ -9,7 +9,7 @@ from urllib.parse import quote
 from gateway.cli import export
 from gateway.cli.remote.client import Api
 from gateway.cli.remote.paths import encoded, shown_paths
-from gateway.control.exports import Export, Validity
+from gateway.control.exports import Export, ExportValidity
 from gateway.errors import ExportRefused, NotPossible, NotThere
 from gateway.exports.export import require_clients, require_name
 from gateway.serialize import from_json
@@ -54,9 +54,9 @@ def _validate(args: argparse.Namespace, api: Api) -> int:
         body = {**_rights(args, api, _before(args, api)), "name": args.name}
         require_clients(body["clients"], body["squash"])
     except ExportRefused as exc:
-        return export.show_validity(Validity(valid=False, error=str(exc)), args)
+        return export.show_validity(ExportValidity(valid=False, error=str(exc)), args)
     found = api.call("POST", "/exports/validate", body).json()
-    return export.show_validity(from_json(Validity, found), args)
+    return export.show_validity(from_json(ExportValidity, found), args)
 
 
 def _export(found: dict[str, Any]) -> Export:

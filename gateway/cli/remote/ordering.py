@@ -15,6 +15,7 @@ from gateway.cli.remote.paths import encoded, shown_paths
 from gateway.control import outage
 from gateway.control.paths import shown
 from gateway.control.pins import Pin
+from gateway.control.queue import Said, Waiting
 from gateway.serialize import from_json
 
 
@@ -43,12 +44,10 @@ def _list(args: argparse.Namespace, api: Api) -> int:
     paths: list[str | None] = [encoded(path) for path in args.paths] or [None]
     everything = chain.from_iterable(api.every("/queue", path=path) for path in paths)
     limit = max(0, args.limit)
-    files = [shown_paths(one, "path") for one in islice(everything, limit)]
+    files = [from_json(Waiting, shown_paths(one, "path")) for one in islice(everything, limit)]
     more = sum(1 for _ in everything)
-    orders = [
-        {"path": one["path"], "said": one["order"]}
-        for one in (shown_paths(one, "path") for one in api.get("/queue/orders"))
-    ]
+    given = (shown_paths(one, "path") for one in api.get("/queue/orders"))
+    orders = [Said(one["path"], one["order"]) for one in given]
     queueing.show(files, more, orders, args.json)
     drain = api.get("/status")["drain"] or {}
     queueing.warn(outage.said(drain) if drain.get("alive") else None, files)
