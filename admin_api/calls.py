@@ -33,6 +33,7 @@ from admin_api.gateway import Gateway
 from admin_api.problems import Problem
 from admin_api.store import answers, audit
 from admin_api.store.audit import Origin, Outcome
+from gateway.errors import SpillwayError
 from gateway.text import shown
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
@@ -136,7 +137,7 @@ Recorded = Annotated[Call, Depends(_call)]
 """The parameter of a route that says what it changed."""
 
 
-class Replayed(Exception):
+class Replayed(SpillwayError):
     """The call was made before. Parameters: its answer."""
 
     def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:

@@ -15,7 +15,7 @@ from gateway.control.bucket import Reachability
 from gateway.control.cached import NOT_COUNTED, Counts
 from gateway.control.status import Status
 from gateway.db.engine import Database
-from gateway.errors import GatewayError, UserError
+from gateway.errors import SpillwayError, UserError
 from gateway.retention.planning import Planned
 from gateway.retention.store import Approval
 from gateway.serialize import Model
@@ -142,7 +142,7 @@ class Figures:
         try:
             with database.reading() as session:
                 return cached.count(session)
-        except GatewayError as exc:
+        except SpillwayError as exc:
             log.warning("files are not counted: %s", exc)
             return NOT_COUNTED
 

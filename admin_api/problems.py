@@ -22,7 +22,6 @@ from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 
 from gateway.errors import (
-    BucketError,
     Changed,
     DoorClosed,
     ExportChanged,
@@ -30,6 +29,8 @@ from gateway.errors import (
     NotPossible,
     NotThere,
     PolicyError,
+    SpillwayError,
+    StoreError,
     StoreUnavailable,
     TrashRefused,
     UserError,
@@ -68,7 +69,7 @@ class ProblemDetails(BaseModel):
     """The id of the request. Lines of the log have it too."""
 
 
-class Problem(Exception):
+class Problem(SpillwayError):
     """An answer that is not a success.
 
     Parameters: status of HTTP; detail, one line that says what happened and what to do; headers;
@@ -131,7 +132,7 @@ def of(exc: Exception) -> Problem:
         return Problem(422, detail)
     if isinstance(exc, StoreUnavailable | DoorClosed):
         return Problem(503, detail, {"Retry-After": "5"})
-    if isinstance(exc, BucketError):
+    if isinstance(exc, StoreError):
         return Problem(502, detail)
     if isinstance(exc, Changed | ExportChanged):
         return Problem(412, detail)
@@ -205,7 +206,8 @@ def install(app: FastAPI, require_sender: Callable[[Request], Awaitable[None]]) 
         detail = "a database of the gateway cannot be used now: the log has the reason: try again"
         return answer(request, Problem(503, detail, {"Retry-After": "5"}))
 
-    for kind in (Problem, UserError, TrashRefused, NotPossible, NamespaceError, DoorClosed):
+    raised = (UserError, StoreError, TrashRefused, NotPossible, NamespaceError, DoorClosed)
+    for kind in (Problem, *raised):
         app.add_exception_handler(kind, ours)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, http)

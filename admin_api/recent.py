@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from gateway import clock
-from gateway.errors import GatewayError
+from gateway.errors import SpillwayError
 
 log = logging.getLogger("admin")
 
@@ -72,7 +72,7 @@ class Recent(Generic[T]):
     def _in_background(self) -> None:
         try:
             self._renew()
-        except GatewayError as exc:
+        except SpillwayError as exc:
             log.warning("what is shown is %.0f s late: %s", max(0.0, self._late()), exc)
         finally:
             self._lock.release()

@@ -18,7 +18,7 @@ from gateway.db.named import Link
 from gateway.errors import NamespaceError, errno_of
 from gateway.types import Attr, Cred, Removed, SetAttr
 
-ABI = 14
+ABI = 15
 
 HAS_VERIFIER = 1
 FOR_WRITING = 2
@@ -40,6 +40,7 @@ READS = (
     "listxattr",
     "damages",
     "acknowledged",
+    "note_open",
 )
 CHANGES = (
     "create",
@@ -134,6 +135,10 @@ class ReadStruct(ctypes.Structure):
     _fields_ = (("ino", u64), ("read_ns", i64))
 
 
+class UsedStruct(ctypes.Structure):
+    _fields_ = (("threads", u32), ("descriptors", u32), ("descriptors_most", u64))
+
+
 class SpaceStruct(ctypes.Structure):
     _fields_ = (
         ("headroom_bytes", u64),
@@ -141,6 +146,7 @@ class SpaceStruct(ctypes.Structure):
         ("level", u32),
         ("flows", u32),
         ("refused_opens", u64),
+        ("used", UsedStruct),
     )
 
 
@@ -231,7 +237,7 @@ class TableStruct(ctypes.Structure):
         ("park_ms", u32),
         ("acknowledges", u32),
         ("acknowledge_ms", u32),
-        ("pad", u32),
+        ("notes_opens", u32),
         ("files_dir", ctypes.c_char * 4096),
         ("run_dir", ctypes.c_char * 4096),
         ("commits", ctypes.c_void_p),

@@ -19,6 +19,7 @@ from gateway.namespace.nameslog import NamesLog
 from gateway.namespace.sharednames import SharedNames
 from gateway.namespace.space import Space
 from gateway.namespace.trouble import DiskTrouble
+from gateway.namespace.used import Used
 
 NO_LIMIT = 2**64 - 1
 PARK_SECONDS = 5.0
@@ -36,6 +37,15 @@ def stop() -> None:
             one.close()
 
 
+def _raise_limit() -> None:
+    """Raise the soft limit of descriptors to the hard one.
+
+    Each open file of a client has a descriptor, and the usual soft limit is 1,024.
+    """
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def start(config_path: str, table_address: int) -> bool:
     """Open the namespace and hand its operations to C.
 
@@ -45,9 +55,7 @@ def start(config_path: str, table_address: int) -> bool:
     """
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("spillway").setLevel(logging.INFO)
-    # Each open file of a client has a descriptor. The usual limit is 1,024.
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    _raise_limit()
     table = bridge.TableStruct.from_address(table_address)
     bridge.check_sizes(table)
     try:
@@ -77,7 +85,9 @@ def start(config_path: str, table_address: int) -> bool:
         DiskTrouble(settings),
         SharedNames(settings),
         NamesLog(settings),
+        Used(settings),
     )
+    table.notes_opens = int(verbs.notes_opens)
     table.commits = namespace.commits.address
     table.batch = bridge.guard(verbs.batch)
     _alive.append(table.batch)
@@ -88,11 +98,9 @@ def start(config_path: str, table_address: int) -> bool:
     notify.keep_telling(
         partial(port.answers, settings), partial(services.ready, settings, "ganesha")
     )
-    sealed, reclaimed = namespace.recovered
     logging.getLogger("spillway.fsal").info(
         "namespace open: start %d; after the last stop %d files were sealed, %d orphans reclaimed",
         namespace.boot.boot,
-        sealed,
-        reclaimed,
+        *namespace.recovered,
     )
     return True

@@ -30,6 +30,7 @@ from gateway.namespace.setattr import setattr_
 from gateway.namespace.sharednames import SharedNames
 from gateway.namespace.space import Level, Space
 from gateway.namespace.trouble import DiskTrouble
+from gateway.namespace.used import Used
 from gateway.types import Attr, Found, Residency, Sealed
 
 
@@ -61,13 +62,17 @@ class Verbs:
         trouble: DiskTrouble,
         shared: SharedNames,
         names: NamesLog,
+        used: Used,
     ) -> None:
         self._ns = namespace
         self._names = names
         self._shared = shared
         self._trouble = trouble
+        self._used = used
         self._generation = namespace.boot.generation
         self._space = space
+        self.notes_opens = "open" in names.noted
+        """Whether C tells of each open."""
 
     def lookup(self, request: Any, reply: Any) -> None:
         is_gateway = bool(request.flags & bridge.FOR_GATEWAY)
@@ -364,9 +369,17 @@ class Verbs:
     def acknowledged(self, request: Any, reply: Any) -> None:
         reply.count = self._ns.acknowledged(request.ino)
 
+    def note_open(self, request: Any, _reply: Any) -> None:
+        writes = bool(request.flags & bridge.FOR_WRITING)
+        what = "open to write" if writes else "open to read"
+        path = self._ns.path_of(request.ino)
+        self._names.write(Noted(what, client_of(request), request.uid, (), [path]))
+
     def space(self, request: Any, reply: Any) -> None:
+        space, used = request.space, request.space.used
+        # First: what follows may wait for the database, and then the threads of clients do too.
+        self._used.take(used.threads, used.descriptors, used.descriptors_most)
         self._ns.keep_mark()
-        space = request.space
         self._trouble.refused(space.refused_opens)
         reply.dirty_bytes = self._space.report(
             space.headroom_bytes, space.unsealed_bytes, Level(space.level), space.flows

@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 from gateway.clients import parse as parse_client
 from gateway.loopback import is_loopback
 from gateway.schedule import parse
+from gateway.units import BYTES
 
 Check = Callable[[Any], str | None]
 
 _SIZE = re.compile("([0-9]{1,9})([MGT]iB)")
-_SHIFTS = {"MiB": 20, "GiB": 30, "TiB": 40}
 
 
 def at_least(low: float) -> Check:
@@ -102,7 +102,7 @@ def sizes(value: tuple[str, ...]) -> dict[str, int]:
         match = _SIZE.fullmatch(text)
         if not (name and equals and match):
             raise ValueError(item)
-        found[name] = int(match[1]) << _SHIFTS[match[2]]
+        found[name] = int(match[1]) * BYTES[match[2]]
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
 import logging
 import os
 import signal
@@ -13,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from gateway import clock, config, logs, notify, services
+from gateway import clock, config, filelock, logs, notify, services
 from gateway.errors import InUse
 from gateway.namespace import identity
 from gateway.settings import DEFAULT_CONFIG, Settings
@@ -74,20 +73,13 @@ class Daemon:
 
         Parameters: lock, the name of the file in ``run/``.
         """
-        fd = os.open(settings.run_dir / lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = filelock.open_lock(settings.run_dir / lock)
         until = clock.monotonic_seconds() + LOCK_SECONDS
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if clock.monotonic_seconds() >= until or self.stop.wait(0.1):
-                    holder = os.pread(fd, 64, 0).decode(errors="replace").strip()
-                    what = f"spillway {self._name}"
-                    raise InUse(settings.data_dir, what, holder or "?") from None
-            else:
-                break
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        while not filelock.try_lock(fd):
+            if clock.monotonic_seconds() >= until or self.stop.wait(0.1):
+                what = f"spillway {self._name}"
+                raise InUse(settings.data_dir, what, filelock.holder(fd) or "?")
+        filelock.sign(fd)
 
     def watched(self, settings: Settings, rounds: Callable[[], int]) -> None:
         """Let the service manager, if there is one, watch the loop of this process.

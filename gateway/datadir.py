@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gateway import clock, state
+from gateway import clock, filelock, state
 from gateway.errors import InUse, UserError
 from gateway.settings import Settings
 
@@ -52,9 +51,9 @@ def locked(settings: Settings, who: str, wait_seconds: float = 0) -> Iterator[No
     the time to wait for a command that changes names. Raises: InUse when another process has it.
     The lock ends with the process, however the process ends.
     """
-    fd = os.open(settings.run_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = filelock.open_lock(settings.run_dir / LOCK)
     try:
-        _hold(settings, fd, fcntl.LOCK_EX, who, wait_seconds)
+        _hold(settings, fd, who, wait_seconds)
         yield
     finally:
         os.close(fd)
@@ -63,30 +62,22 @@ def locked(settings: Settings, who: str, wait_seconds: float = 0) -> Iterator[No
 def share(settings: Settings, wait_seconds: float) -> None:
     """Hold the data directory together with other services, for the life of this process and of the
     program that it becomes. Parameters and errors are those of ``locked``."""
-    fd = os.open(settings.run_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    _hold(settings, fd, fcntl.LOCK_SH, SERVICES, wait_seconds)
+    fd = filelock.open_lock(settings.run_dir / LOCK)
+    _hold(settings, fd, SERVICES, wait_seconds, shared=True)
     os.set_inheritable(fd, True)
 
 
-def _hold(settings: Settings, fd: int, how: int, who: str, wait_seconds: float) -> None:
+def _hold(
+    settings: Settings, fd: int, who: str, wait_seconds: float, *, shared: bool = False
+) -> None:
     until = clock.monotonic_seconds() + wait_seconds
-    while (found := _take(fd, how)) is not None:
-        pid, _, name = found.partition(" ")
+    while not filelock.try_lock(fd, shared=shared):
+        pid, _, name = filelock.holder(fd).partition(" ")
         if name != COMMAND or clock.monotonic_seconds() >= until:
             stop = "systemctl stop spillway.target" if name == SERVICES else f"kill {pid}"
             raise InUse(settings.data_dir, name or "spillway", pid or "?", stop)
         time.sleep(POLL_SECONDS)
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"{os.getpid()} {who}\n".encode(), 0)
-
-
-def _take(fd: int, how: int) -> str | None:
-    """Take the lock, alone or shared. Returns None, or what its holder wrote."""
-    try:
-        fcntl.flock(fd, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return os.pread(fd, 64, 0).decode(errors="replace").strip()
-    return None
+    filelock.sign(fd, who)
 
 
 def await_leftovers(settings: Settings) -> bool:

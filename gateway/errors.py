@@ -1,6 +1,6 @@
 """Every error the gateway raises on purpose, and the only map from an exception to an errno.
 
-    GatewayError
+    SpillwayError
     ├── UserError                 a person must act; the message is one line and says how
     │   ├── ConfigError           a key of the configuration: it names key and remedy; it quotes
     │   │                         the value, unless that may hold a secret
@@ -8,19 +8,25 @@
     │   ├── IdentityError         database, data files and bucket do not belong together
     │   ├── AnotherServer         another gateway serves this namespace
     │   ├── PolicyError           a policy that cannot be used: it names policy, key and remedy
+    │   ├── ExportRefused         an export cannot be as it is wanted
+    │   ├── ExportChanged         an export is not the version that its change was meant for
     │   ├── InUse                 another process of this gateway has the data directory
-    │   └── BucketError           the bucket cannot be used as configured
-    │       ├── StoreUnavailable  network, 5xx: try again soon
-    │       │   ├── StoreBusy     SlowDown, 429: the request was not taken up
-    │       │   ├── StoreSlow     it is at work on a request that may take long
-    │       │   └── SignAwaited   a copy of this gateway may still run: it would give a sign
-    │       ├── Deferred          it works by itself later: an object is in an archive
-    │       ├── StoreRefused      credentials, bucket name, permission: try again slowly
-    │       │   └── OtherOwner    the bucket and prefix are not known to be this gateway's
-    │       └── ObjectRefused     this one object: missing, not what was recorded, key not taken
-    │           ├── Occupied      something is at the key already
-    │           ├── TooLarge      the store takes nothing of this size
-    │           └── WrongBytes    the bytes that came are not those that were stored
+    │   └── Unreachable           a gateway on another machine (gateway.cli.remote.client)
+    ├── StoreError                a request to the bucket failed; the message is one line
+    │   │                         is_retryable: it may succeed later, and no person has to act
+    │   ├── StoreUnavailable      network, 5xx: try again soon
+    │   │   ├── StoreBusy         SlowDown, 429: the request was not taken up
+    │   │   ├── StoreSlow         it is at work on a request that may take long
+    │   │   └── SignAwaited       a copy of this gateway may still run: it would give a sign
+    │   ├── Deferred              it works by itself later: an object is in an archive
+    │   │                         not is_retryable: a person must act, and the message says how
+    │   ├── StoreRefused          credentials, bucket name, permission: try again slowly
+    │   │   └── OtherOwner        the bucket and prefix are not known to be this gateway's
+    │   └── ObjectRefused         this one object: missing, not what was recorded, key not taken
+    │       ├── Occupied          something is at the key already
+    │       │   └── ForeignObject another program wrote it (gateway.ownership.foreign)
+    │       ├── TooLarge          the store takes nothing of this size
+    │       └── WrongBytes        the bytes that came are not those that were stored
     ├── NotPossible               what a person asked for cannot be done with this path or thing
     │   ├── NotThere              there is no such path or thing
     │   └── Changed               it is not any more what the caller saw
@@ -30,13 +36,17 @@
     ├── DataFileError             a local data file is missing or not as long as its inode says
     └── NamespaceError            an answer to a client, carries its errno
         ├── NotFound, Exists, NotADirectory, IsADirectory, NotEmpty, AccessDenied, NotPermitted,
-        │   InvalidArgument, NameTooLong, TooManyLinks, NoSpace, NoAttribute, TooBig,
-        │   CrossesItself
+        │   NameTooLong, TooManyLinks, NoSpace, NoAttribute, TooBig
+        ├── InvalidArgument
+        │   └── CrossesItself         a directory would be moved into its own subtree
         ├── ReadOnly              it is reserved: only the gateway changes it
         ├── Busy                  the file is open, or not clean: it cannot be evicted now
         ├── Stale                 the inode is gone: it kills Ganesha's cache entry, no other use
         └── TryAgain              becomes NFS4ERR_DELAY: the client retries by itself
             └── StillNamed        a link names the checkpoint: it goes first (gateway.db.named)
+
+Errors that one package raises and catches itself stand there, directly below the root, and below
+OSError or ValueError too where callers catch those (tests/t0_tidy/test_errors.py).
 
 errno values stay within the set that Ganesha's posix2fsal_error knows (FSAL/fsal_convert.c);
 anything else would reach the client as SERVERFAULT.
@@ -45,17 +55,18 @@ anything else would reach the client as SERVERFAULT.
 from __future__ import annotations
 
 import errno
+from typing import ClassVar
 
 START = "systemctl start spillway.target (without the package: spillway up)"
 RESTART = "systemctl restart spillway.target (without the package: restart spillway up)"
 """What a message tells people to do."""
 
 
-class GatewayError(Exception):
+class SpillwayError(Exception):
     """Base of all errors raised on purpose."""
 
 
-class UserError(GatewayError):
+class UserError(SpillwayError):
     """Shown to a person as one line, without a traceback. The message says what to do."""
 
 
@@ -113,12 +124,17 @@ class InUse(UserError):
         self.pid = pid
 
 
-class BucketError(UserError):
-    """The bucket cannot be used as configured."""
+class StoreError(SpillwayError):
+    """A request to the bucket failed. The message is one line that a person can be shown."""
+
+    is_retryable: ClassVar[bool] = False
+    """Whether the same request may succeed later by itself. If not, a person must act first."""
 
 
-class StoreUnavailable(BucketError):
+class StoreUnavailable(StoreError):
     """The object store does not answer, or answers that it cannot now. Trying again may help."""
+
+    is_retryable = True
 
 
 class StoreBusy(StoreUnavailable):
@@ -136,12 +152,14 @@ class SignAwaited(StoreUnavailable):
     message says for how long."""
 
 
-class Deferred(BucketError):
+class Deferred(StoreError):
     """What was asked of the object store cannot be done yet, and what it waits for has been begun.
     It says nothing of the store."""
 
+    is_retryable = True
 
-class StoreRefused(BucketError):
+
+class StoreRefused(StoreError):
     """The object store refuses every request. A person must act, so tries may be rare."""
 
 
@@ -150,7 +168,7 @@ class OtherOwner(StoreRefused):
     is written there. The message names who has it, and the remedy."""
 
 
-class ObjectRefused(BucketError):
+class ObjectRefused(StoreError):
     """The object store works, but not for this object. The work on other objects continues."""
 
 
@@ -167,11 +185,11 @@ class WrongBytes(ObjectRefused):
     """The bytes that came are not those that were stored: their digest differs."""
 
 
-class DataFileError(GatewayError):
+class DataFileError(SpillwayError):
     """The local bytes of a file are not what its inode says. They must not be uploaded."""
 
 
-class NotPossible(GatewayError):
+class NotPossible(SpillwayError):
     """What a person asked for cannot be done with this path or thing. Others are not concerned. The
     message is one line: why, and what to do."""
 
@@ -184,20 +202,20 @@ class Changed(NotPossible):
     """Something is not any more what the caller saw. Nothing was done to it."""
 
 
-class DoorClosed(GatewayError):
+class DoorClosed(SpillwayError):
     """The NFS server went away during requests: it is not known which of them were done."""
 
 
-class TrashRefused(GatewayError):
+class TrashRefused(SpillwayError):
     """A checkpoint is not what it was when its deletion was decided, or cannot be taken back. It
     stays where it is. The message is one line."""
 
 
-class LeaseLost(GatewayError):
+class LeaseLost(SpillwayError):
     """The drain's lease ran out and was taken over. Its work belongs to another drain now."""
 
 
-class NamespaceError(GatewayError):
+class NamespaceError(SpillwayError):
     """An answer to a client. ``errno`` is what the bridge hands to Ganesha."""
 
     errno: int = errno.EIO

@@ -92,10 +92,11 @@ class NfsSettings:
         was_switch=True,
     )
     names_log: str = _key(
-        "Which changes of names are logged with time, client and user (log/names.jsonl; spillway\n"
-        "audit --names). removals: removals and renames. changes: creations and links too.",
+        "What clients do that is logged with time, client and user (log/names.jsonl; spillway\n"
+        "audit --names). removals: removals and renames. changes: creations and links too.\n"
+        "opens: opens of files that were there too.",
         "off",
-        checks.one_of(("off", "removals", "changes")),
+        checks.one_of(("off", "removals", "changes", "opens")),
     )
     names_log_bytes: int = _key(
         "Size from which on a new log of names begins. The former one is kept beside it.",

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from gateway.units import BYTES
+
 FORM = (
     'must look like "08:00-20:00 200MiB" (local time; bytes per second; KiB, MiB, GiB; 0: no limit)'
 )
@@ -14,7 +16,6 @@ DAY_MINUTES = 24 * 60
 _SPAN = re.compile(
     r"([0-9]{2}):([0-5][0-9])-([0-9]{2}):([0-5][0-9]) +([0-9]+(?:\.[0-9]+)?)([KMG]iB)?(?:/s)?"
 )
-_UNITS = {None: 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 class Span(NamedTuple):
@@ -43,7 +44,7 @@ def parse(text: str) -> Span:
         raise ValueError(f"{text!r} names a time that is not of a day: 00:00 to 24:00")
     if start == end:
         raise ValueError(f"{text!r} is empty: for the whole day write 00:00-24:00")
-    return Span(start, end, float(match[5]) * _UNITS[match[6]])
+    return Span(start, end, float(match[5]) * BYTES[match[6] or "B"])
 
 
 def rate_at(spans: Iterable[Span], minute: int, otherwise: float) -> float:

@@ -7,13 +7,12 @@ them, as it names the children of ``up``.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gateway import atomic, clock, datadir, state
+from gateway import atomic, clock, datadir, filelock, state
 from gateway.errors import UserError
 from gateway.proc import start_ticks
 from gateway.settings import Settings
@@ -78,21 +77,17 @@ def ended(settings: Settings, name: str, result: Mapping[str, str]) -> None:
 
 def _be_the_only_one(settings: Settings, name: str) -> None:
     """Take the lock of a kind of service, for the life of this process. Raises UserError."""
-    fd = os.open(settings.run_dir / f"service-{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    fd = filelock.open_lock(settings.run_dir / f"service-{name}.lock")
     os.set_inheritable(fd, True)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not filelock.try_lock(fd):
         raise UserError(
             f"this service of {settings.data_dir} runs already: systemctl status 'spillway-*'"
-        ) from None
+        )
 
 
 def _change(settings: Settings, note: Callable[[dict[str, Any]], None]) -> None:
     """Change the entries of the services in up.json. Those of an ``up`` that ended are dropped."""
-    fd = os.open(settings.run_dir / "services.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
+    with filelock.held(filelock.open_lock(settings.run_dir / "services.lock")):
         found = state.read(settings, state.UP)
         entries = state.children(found) if state.is_of_services(found) else {}
         note(entries)
@@ -101,5 +96,3 @@ def _change(settings: Settings, note: Callable[[dict[str, Any]], None]) -> None:
         facts = {"services": True, "config": str(settings.source), "children": entries}
         text = json.dumps(facts, indent=2)
         atomic.replace(settings.run_dir / state.UP, text, 0o644, durable=False)
-    finally:
-        os.close(fd)

@@ -8,6 +8,8 @@ from typing import NamedTuple
 NAME_MAX_BYTES = 255
 LINK_MAX = 32_000
 SYMLINK_MAX_BYTES = 4095
+FIRST_NS = 1_577_836_800 * 10**9
+"""The beginning of 2020. An earlier time is that of a clock that was not set."""
 
 
 class Kind(IntEnum):

@@ -1,9 +1,24 @@
-"""Formats sizes and times for people."""
+"""Units of sizes, times and rates, and their forms for people. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from decimal import Decimal
+
+Units = Mapping[str, Decimal | int]
+"""The value of each unit, by the name that people write."""
+
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _DECIMAL_UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
+BYTES: Mapping[str, int] = {
+    **{unit: 1000**power for power, unit in enumerate(_DECIMAL_UNITS[:-1])},
+    **{unit: 1024**power for power, unit in enumerate(_UNITS)},
+}
+SECONDS: Units = {"ms": Decimal("0.001"), "s": 1, "m": 60, "h": 3600, "d": 86_400}
+BYTES_PER_SECOND: Units = {
+    **{f"{prefix}bit/s": Decimal(1000**power) / 8 for power, prefix in enumerate("MGT", 2)},
+    **{f"{unit}/s": size_bytes for unit, size_bytes in BYTES.items()},
+}
 
 
 def size(size_bytes: float) -> str:
@@ -31,3 +46,8 @@ def duration(seconds: float) -> str:
         if seconds >= unit_seconds:
             return f"{seconds / unit_seconds:.1f} {unit}"
     return f"{seconds:.0f} s"
+
+
+def days(number: float) -> str:
+    """Format a number of days that a person chose."""
+    return "1 day" if number == 1 else f"{number:g} days"

@@ -26,7 +26,7 @@ from admin_api.store.tokens import Token
 from gateway import adminsettings, clock
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
-from gateway.errors import NamespaceError, UserError
+from gateway.errors import NamespaceError, SpillwayError, UserError
 
 log = logging.getLogger("admin")
 
@@ -46,11 +46,11 @@ _HASHER = PasswordHasher(time_cost=2, memory_cost=19_456, parallelism=1)
 """The least that OWASP advises for passwords. The secret is random, so it cannot be guessed."""
 
 
-class Refused(Exception):
+class Refused(SpillwayError):
     """A token is not valid. The message is one line, and has nothing of the token."""
 
 
-class MustWait(Exception):
+class MustWait(SpillwayError):
     """Too many tokens from an address were wrong. Parameters: seconds until the next try."""
 
     def __init__(self, seconds: int) -> None:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from starlette.concurrency import run_in_threadpool
 
 from gateway import clock
+from gateway.errors import SpillwayError
 from gateway.serialize import to_json
 
 log = logging.getLogger("admin.events")
@@ -45,7 +46,7 @@ class Event(NamedTuple):
         return f"{head}event: {self.kind}\ndata: {self.data}\n\n"
 
 
-class Crowded(Exception):
+class Crowded(SpillwayError):
     """There are too many listeners."""
 
 

@@ -8,18 +8,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.db.engine import Database
+from gateway.errors import SpillwayError
 from gateway.settings import Settings
 
 
-class Cancelled(Exception):
+class Cancelled(SpillwayError):
     """A person wants the job to end."""
 
 
-class Stopped(Exception):
+class Stopped(SpillwayError):
     """The process ends. The next one decides what becomes of the job."""
 
 
-class Later(Exception):
+class Later(SpillwayError):
     """Other jobs wait for the thread. The job's function is called again, with the same work."""
 
 

@@ -26,7 +26,7 @@ from admin_api.jobs.rows import Row
 from admin_api.problems import Problem
 from gateway import clock, logs
 from gateway.db.engine import Database
-from gateway.errors import BucketError, GatewayError, NamespaceError
+from gateway.errors import NamespaceError, SpillwayError
 from gateway.settings import Settings
 
 log = logging.getLogger("admin.jobs")
@@ -256,7 +256,7 @@ class Runner:
             return rows.CANCELLED, CANCELLED_TEXT, None, None
         except (Stopped, Later):
             raise
-        except (Problem, GatewayError, BucketError) as exc:
+        except SpillwayError as exc:
             problem = exc if isinstance(exc, Problem) else problems.of(exc)
             return rows.FAILED, problem.detail, None, problem
         except Exception:

@@ -40,7 +40,7 @@ class Alarm(NamedTuple):
 
 def alarms_of(status: Status) -> list[Alarm]:
     """Return the alarms, the worst first."""
-    kinds = (_processes, _bucket, _space, _disk, _descriptors, _files, _people)
+    kinds = (_processes, _bucket, _space, _disk, _descriptors, _files, _limits, _people)
     found = [one for kind in kinds for one in kind(status)]
     return sorted(found, key=lambda one: one.kind != "bad")
 
@@ -186,6 +186,30 @@ def _whole(text: str) -> str:
     return text.replace(" ", "\u00a0")
 
 
+def _limits(status: Status) -> Iterator[Alarm]:
+    if (connections := status.connections).near:
+        yield Alarm(
+            "warn",
+            f"{connections.open:,} of at most {connections.most:,} connections are in use",
+            "The next clients cannot mount. Raise nfs.max_connections, and restart the NFS server.",
+        )
+    if (threads := status.threads).near:
+        yield Alarm(
+            "warn",
+            f"{threads.open:,} of at most {threads.most:,} threads of the NFS server are in use",
+            "Calls wait for a thread then. Find what the threads wait for, the disk or the "
+            "database, or raise nfs.threads and restart the NFS server.",
+        )
+    if (descriptors := status.descriptors).near:
+        yield Alarm(
+            "warn",
+            f"{descriptors.open:,} of at most {descriptors.most:,} descriptors of the NFS server "
+            "are in use",
+            "Clients wait for files when none is left. Look for a job that never closes its files, "
+            "or raise LimitNOFILE of the NFS server and restart it.",
+        )
+
+
 def _people(status: Status) -> Iterator[Alarm]:
     asked = status.retention.asked
     if asked is not None:
@@ -199,12 +223,6 @@ def _people(status: Status) -> Iterator[Alarm]:
             "warn",
             f"The clock is {duration(ahead_seconds)} ahead of the time that is known",
             "Ages are counted without that. If the clock is right: spillway policy clock --confirm",
-        )
-    if (connections := status.connections).near:
-        yield Alarm(
-            "warn",
-            f"{connections.open:,} of at most {connections.most:,} connections are in use",
-            "The next clients cannot mount. Raise nfs.max_connections, and restart the NFS server.",
         )
     if failed := status.promotions["failed"]:
         yield Alarm(

@@ -23,7 +23,7 @@ from gateway.checkpoints.shown import CATALOGUED, EXPIRED
 from gateway.control import checkpoints, deletion, pins, retention, runs
 from gateway.control.checkpoints import Checkpoint, Sort, Wanted
 from gateway.db.compiled import Session
-from gateway.errors import GatewayError, NotPossible
+from gateway.errors import NotPossible, SpillwayError
 from gateway.escapes import bytes_of, text_of
 from gateway.namespace import pins as pinned
 
@@ -194,7 +194,7 @@ def one(request: Request, gateway: Governed, who: Viewer, ino: Ino) -> HTMLRespo
 def _is_kept(gateway: Gateway, ino: int) -> bool:
     try:
         return why_kept(gateway, ino) is not None
-    except (GatewayError, OSError):
+    except (SpillwayError, OSError):
         return True  # it can be shown, and the page that asks says what is wrong
 
 

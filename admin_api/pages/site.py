@@ -42,7 +42,7 @@ from admin_api.pages import (
 )
 from admin_api.pages.render import STATIC, page
 from admin_api.problems import Problem
-from gateway.errors import GatewayError
+from gateway.errors import SpillwayError
 
 PAGES = (
     dashboard.router,
@@ -118,8 +118,7 @@ def _answer_errors(site: FastAPI) -> None:
         detail = "an error that was not foreseen: the log of the admin API has it under this id"
         return await _page_of(request, Problem(500, detail))
 
-    for kind in (Problem, GatewayError):
-        site.add_exception_handler(kind, ours)
+    site.add_exception_handler(SpillwayError, ours)
     site.add_exception_handler(Exception, unforeseen)
     site.add_exception_handler(RequestValidationError, invalid)
     site.add_exception_handler(HTTPException, http)
@@ -149,5 +148,5 @@ async def _who(request: Request) -> Principal | None:
         return found
     try:
         return await run_in_threadpool(sessions.reader_of, request.app.state.gateway, request)
-    except GatewayError:
+    except SpillwayError:
         return None  # the error is shown without a name

@@ -1,6 +1,6 @@
 """Deletes old rows of the admin API's own database.
 
-Ages are counted to the known time (gateway.retention.knowntime): a clock that jumps ahead deletes
+Ages are counted to the known time (gateway.trusted_clock): a clock that jumps ahead deletes
 no audit and no history.
 """
 
@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import delete, func, insert, or_, select, update
+from sqlalchemy import delete, func, or_, select
 
 from admin_api.store import models
-from gateway import clock
+from gateway import clock, trusted_clock
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
-from gateway.retention import knowntime
-from gateway.retention.knowntime import Completions, Known
+from gateway.retention.store import known_time, put_known_time
 from gateway.settings import Settings
+from gateway.trusted_clock import Completions
 
 DAY_NS = 86_400 * clock.NS
 ANSWER_NS = DAY_NS
@@ -27,15 +27,7 @@ _token: Any = models.Token.__table__
 _job: Any = models.Job.__table__
 _answer: Any = models.Idempotency.__table__
 _sample: Any = models.Sample.__table__
-_time: Any = models.KnownTime.__table__
 
-_KNOWN = Statement(select(_time.c.known_ns, _time.c.boot, _time.c.uptime_ns))
-_SET_KNOWN = Statement(
-    update(_time).values(known_ns=b("known"), boot=b("boot"), uptime_ns=b("uptime"))
-)
-_ADD_KNOWN = Statement(
-    insert(_time).values(id=1, known_ns=b("known"), boot=b("boot"), uptime_ns=b("uptime"))
-)
 _NEWEST = Statement(select(func.max(_audit.c.at_ns)))
 _BEFORE = b("before")
 _OLD_AUDIT = Statement(delete(_audit).where(_audit.c.at_ns < _BEFORE))
@@ -69,18 +61,8 @@ def prune(store: Database, settings: Settings) -> None:
 
 def _known_ns(session: Session) -> int:
     """Return the time to which ages are counted, and store it."""
-    row = session.one(_KNOWN)
     newest = session.one(_NEWEST)
-    found = knowntime.judge(
-        knowntime.reading(),
-        None if row is None else Known(*row),
-        Completions(last_ns=newest[0] if newest else None),
-    )
-    known = found.row
-    session.run(
-        _ADD_KNOWN if row is None else _SET_KNOWN,
-        known=known.known_ns,
-        boot=known.boot,
-        uptime=known.uptime_ns,
-    )
+    times = Completions(last_ns=newest[0] if newest else None)
+    found = trusted_clock.judge(trusted_clock.reading(), known_time(session), times)
+    put_known_time(session, found.row)
     return found.now_ns

@@ -13,7 +13,9 @@
 
 #include <stdint.h>
 
-#define SPW_ABI 14
+#include "used.h"
+
+#define SPW_ABI 15
 
 /* Kinds of inodes: the numbers of Ganesha's object_file_type_t. */
 enum spw_kind { SPW_REGULAR = 1, SPW_SYMLINK = 4, SPW_DIRECTORY = 7 };
@@ -36,6 +38,7 @@ enum spw_op {
 	SPW_LISTXATTR,     /* ino, buffer                      -> length of "user.a\0user.b\0" */
 	SPW_DAMAGES,       /* cookie = after ino, buffer       -> count, numbers in the buffer */
 	SPW_ACKNOWLEDGED,  /* ino                              -> count = enum spw_ack */
+	SPW_NOTE_OPEN,     /* ino, flags: a client opened it, if table.notes_opens */
 	/* changes of the namespace, SPW_CREATE to SPW_NOTE_READS */
 	SPW_CREATE,        /* ino, name, set, verifier, flags  -> attr, parent */
 	SPW_MKDIR,         /* ino, name, set                   -> attr, parent */
@@ -161,6 +164,7 @@ struct spw_space {
 	uint32_t level;          /* enum spw_level */
 	uint32_t flows;          /* number of flows that wrote lately */
 	uint64_t refused_opens;  /* of data files, for want of descriptors, since the start */
+	struct spw_used used;
 };
 
 /* An inode that lost a name. ino 0 means that none did. */
@@ -261,7 +265,7 @@ struct spw_table {
 	uint32_t park_ms;           /* how long a READ of absent bytes waits before it gets "wait" */
 	uint32_t acknowledges;      /* whether any CLOSE waits for the bucket */
 	uint32_t acknowledge_ms;    /* how long such a CLOSE gets "wait" before EIO; 0: without end */
-	uint32_t pad;
+	uint32_t notes_opens;       /* whether the log of names has opens */
 	char files_dir[4096];
 	char run_dir[4096]; /* of sockets */
 	const struct spw_commits *commits;

@@ -21,6 +21,7 @@
 #include "named.h"
 #include "names.h"
 #include "openstate.h"
+#include "python.h"
 #include "releases.h"
 #include "share.h"
 #include "writer.h"
@@ -124,6 +125,21 @@ static int refuse_nameless(struct spw_inode *inode)
 	return now < first + REFUSED_MS ? EAGAIN : ENOENT;
 }
 
+/* Has the log of names note an open that is not the creation of the file. Ganesha has checked the
+ * permission, unless another client made the name since Ganesha looked it up. */
+static void note_open(struct fsal_obj_handle *obj, fsal_openflags_t openflags)
+{
+	struct spw_request request;
+	struct spw_reply reply;
+
+	if (!spw_python.notes_opens || (openflags & FSAL_O_RECLAIM))
+		return;
+	request = spw_request_for(spw_handle_of(obj)->fh.ino, NULL);
+	if (openflags & FSAL_O_WRITE)
+		request.flags |= SPW_FOR_WRITING;
+	(void)spw_call(SPW_NOTE_OPEN, &request, &reply);
+}
+
 static fsal_status_t open_by_handle(struct fsal_obj_handle *obj, struct state_t *state,
 				    fsal_openflags_t openflags, enum fsal_create_mode createmode,
 				    fsal_verifier_t verifier, struct fsal_attrlist *out,
@@ -143,6 +159,7 @@ static fsal_status_t open_by_handle(struct fsal_obj_handle *obj, struct state_t 
 	status = open_file(self->inode, state, openflags, false, NULL, 0);
 	if (FSAL_IS_ERROR(status))
 		return status;
+	note_open(obj, openflags);
 	*caller_perm_check = true;
 	spw_current_attrs_out(obj, out);
 	return status;
@@ -278,6 +295,8 @@ static fsal_status_t open2(struct fsal_obj_handle *obj, struct state_t *state,
 		/* The name was removed meanwhile. Ganesha would take STALE for the directory's. */
 		return status.major == ERR_FSAL_STALE ? spw_status(EAGAIN) : status;
 	}
+	if (!created)
+		note_open(made, openflags);
 	spw_named(parent, name, reply.attr.ino);
 	spw_current_attrs_out(made, out);
 	*caller_perm_check = !created;
@@ -318,6 +337,8 @@ static fsal_status_t reopen2(struct fsal_obj_handle *obj, struct state_t *state,
 		return spw_status(rc);
 	}
 	spw_state_opened(state, inode, openflags);
+	if (!(old & ~openflags & FSAL_O_RDWR)) /* an OPEN, and no OPEN_DOWNGRADE */
+		note_open(obj, openflags);
 	if (writes && !wrote)
 		spw_state_give_writer(state);
 	else if (!writes)

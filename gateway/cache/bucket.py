@@ -6,8 +6,8 @@ import logging
 from typing import Any
 
 from gateway import clock
-from gateway.backoff import DOUBLINGS_MAX, jittered_seconds
-from gateway.errors import BucketError, StoreRefused
+from gateway.errors import StoreError, StoreRefused
+from gateway.objectstore.breaker import CircuitBreaker
 
 log = logging.getLogger("cache")
 
@@ -21,8 +21,7 @@ class Bucket:
     def __init__(self) -> None:
         self.worked_at = 0.0
         """The time of the last answer (monotonic seconds)."""
-        self._tries = 0
-        self._resume_at = 0.0
+        self._breaker = CircuitBreaker(PAUSE_MAX_SECONDS)
         self._is_trying = False
         self._state = "reachable"
         self._error: str | None = None
@@ -30,13 +29,13 @@ class Bucket:
 
     def admits(self) -> bool:
         """Return whether a request may be sent now."""
-        if not self._tries:
+        if not self._breaker.failures:
             return True
-        return not self._is_trying and clock.monotonic_seconds() >= self._resume_at
+        return not self._is_trying and self._breaker.pause_seconds() == 0
 
     def begun(self) -> None:
         """Note that a request that was admitted begins."""
-        self._is_trying = self._tries > 0
+        self._is_trying = self._breaker.failures > 0
 
     def ended(self) -> None:
         """Note that a request has ended, in whatever way."""
@@ -45,19 +44,13 @@ class Bucket:
     def worked(self) -> None:
         """Note that the bucket answered."""
         self.worked_at = clock.monotonic_seconds()
-        self._tries = 0
+        self._breaker.worked()
         self._enter("reachable", None)
 
-    def failed(self, exc: BucketError) -> None:
+    def failed(self, exc: StoreError) -> None:
         """Note that the bucket did not answer, or refused what it would refuse for any object."""
         refused = isinstance(exc, StoreRefused)
-        if clock.monotonic_seconds() >= self._resume_at:
-            # Requests that were under way together are one failure.
-            self._tries += 1
-            pause_seconds = jittered_seconds(
-                DOUBLINGS_MAX if refused else self._tries, PAUSE_MAX_SECONDS
-            )
-            self._resume_at = clock.monotonic_seconds() + pause_seconds
+        self._breaker.failed(is_slow=refused)
         self._enter("refused" if refused else "unreachable", str(exc))
 
     def shown(self) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 from sqlalchemy import case, exists, func, or_, select, tuple_
 
 from gateway import clock
-from gateway.cache.homes import Homes
 from gateway.data.layout import DataFiles
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b, given
@@ -36,6 +35,7 @@ from gateway.db.statements import (
     presence,
     warming,
 )
+from gateway.keymapper import KeyMapper
 from gateway.namespace.pins import Pins
 from gateway.namespace.residency import HAS_VERSION, IS_CERTAIN, IS_CLEAN
 from gateway.objectstore import keys
@@ -189,7 +189,7 @@ class Candidates:
         self._keep = Keep(settings.cache.keep)
         self._keep_ns = int(settings.cache.keep_seconds * clock.NS)
         self._files = DataFiles(settings.files_dir)
-        self._homes = Homes(session, settings.bucket.prefix)
+        self._keys = KeyMapper(session, settings.bucket.prefix)
         self._pins = Pins(session)
         self._seen: set[int] = set()
 
@@ -229,7 +229,7 @@ class Candidates:
 
     def top_of(self, directory: int) -> bytes | None:
         """Return the name of the top directory that a directory is or is below, or None."""
-        parts = self._homes.path(directory)
+        parts = self._keys.settled_path(directory)
         return parts[0] if parts else None
 
     def why_not(self, one: Candidate, by_time: bool = True) -> str | None:
@@ -244,7 +244,7 @@ class Candidates:
         # No move of an object waits for a file that is in the trash alone.
         is_at_home, is_trashed = False, True
         for parent, name in self._session.all(sql.NAMES, ino=one.ino):
-            above = self._homes.path(parent)
+            above = self._keys.settled_path(parent)
             if above is None:
                 is_trashed = False
                 continue
@@ -253,7 +253,7 @@ class Candidates:
             is_trashed = False
             if self._keep.keeps((*above, name)):
                 return "kept (cache.keep)"
-            is_at_home |= self._homes.key_of((*above, name)) == one.key
+            is_at_home |= self._keys.key_of((*above, name)) == one.key
         return None if is_at_home or is_trashed else "renamed, and its object is not moved yet"
 
     def _pages(self, statement: Statement, **given: Any) -> Iterator[Candidate]:

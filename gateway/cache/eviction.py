@@ -62,7 +62,7 @@ _VERDICTS = {
 
 @contextmanager
 def eviction_of(settings: Settings, database: Database) -> Iterator[Eviction]:
-    """Open the bucket and what evicts files. Raises BucketError."""
+    """Open the bucket and what evicts files. Raises StoreError."""
     # The import is here because boto3 takes half a second to import.
     from gateway.objectstore.s3 import S3Store
     from gateway.ownership.keeper import guarded

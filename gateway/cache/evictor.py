@@ -24,7 +24,7 @@ from gateway.data.layout import DataFiles
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.door.door import Door
-from gateway.errors import DoorClosed, NamespaceError, StoreRefused, UserError
+from gateway.errors import DoorClosed, NamespaceError, StoreError, StoreRefused, UserError
 from gateway.namespace import identity
 from gateway.settings import Settings
 
@@ -125,7 +125,7 @@ class Evictor:
                 # A server that was killed is back within seconds, and so are the writers.
                 self._say(f"nothing is evicted now: {exc}")
                 return LOOK_SECONDS
-            except (UserError, NamespaceError, OSError) as exc:
+            except (UserError, StoreError, NamespaceError, OSError) as exc:
                 # The disk may not be mounted, or the server or the bucket be away.
                 if isinstance(exc, StoreRefused):
                     self._store.reload()
@@ -148,7 +148,7 @@ class Evictor:
     def _evict(self, wanted_bytes: int) -> None:
         """Evict files of so many bytes, and what directories have above their limits.
 
-        Raises UserError, NamespaceError, DoorClosed, OSError.
+        Raises UserError, StoreError, NamespaceError, DoorClosed, OSError.
         """
         now = clock.monotonic_seconds()
         # A pause that ended a moment ago says how long the next one is.

@@ -31,9 +31,9 @@ from gateway.data.layout import DataFiles
 from gateway.db.engine import Database
 from gateway.door.frames import ALL_BYTES, Op, Request
 from gateway.errors import (
-    BucketError,
     NamespaceError,
     ObjectRefused,
+    StoreError,
     StoreRefused,
     StoreUnavailable,
 )
@@ -188,7 +188,7 @@ class Hydrator:
                 hydration.failed(trouble_of(exc, left[0]), exc)
                 self._board.counters["retries"] += not is_archived(exc)
 
-    def _store_failed(self, hydration: Hydration, exc: BucketError, began: float) -> None:
+    def _store_failed(self, hydration: Hydration, exc: StoreError, began: float) -> None:
         if isinstance(exc, StoreRefused):
             self._store.reload()
         throttles = self._pace.counters()["throttles"]
@@ -237,7 +237,7 @@ class Hydrator:
 
     def _find(self) -> None:
         # The first client that waits does not wait for the making of the bucket's client too.
-        with suppress(BucketError):
+        with suppress(StoreError):
             self._store.address()
         self._look_at_disk()
         self._guarded(self._finder.load)

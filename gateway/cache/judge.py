@@ -18,8 +18,8 @@ from gateway.cache.hydration import WHOLE, Hydration, Thaw, Trouble, now
 from gateway.cache.rows import Found, Rows, Saved, Source, failure_now
 from gateway.data.layout import DataFiles
 from gateway.errors import (
-    BucketError,
     ObjectRefused,
+    StoreError,
     StoreRefused,
     StoreUnavailable,
     WrongBytes,
@@ -239,7 +239,7 @@ class Judge:
                 asked = self._store.restore(place, archived, wanted, days)
         except StoreUnavailable:
             raise
-        except BucketError as exc:
+        except StoreError as exc:
             self.give_up(hydration, WHOLE, f"archived, and not given back: {exc}", source.epoch)
             return
         if thaw is None or (asked is not None and thaw.expires_ns is not None):
@@ -284,7 +284,7 @@ class Judge:
                 self._clients.failed(hydration.ino, source.epoch)
 
 
-def trouble_of(error: BucketError, next_block: int) -> int:
+def trouble_of(error: StoreError, next_block: int) -> int:
     """Return what a refusal concerns: the next block, or WHOLE. Parameters: next_block, the first
     block that has not come."""
     assert not isinstance(error, (StoreUnavailable, StoreRefused))

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from gateway.errors import SpillwayError
 from gateway.text import printable
 from gateway.types import Extent, Kind
 
@@ -41,7 +42,7 @@ class Entry(NamedTuple):
         return self.kind == Kind.REGULAR
 
 
-class Unread(Exception):
+class Unread(SpillwayError):
     """A rule asked for bytes that cannot be read now. What it would say is not known.
 
     Parameters: name of the file; entry.

@@ -1,6 +1,7 @@
 """The rules of frameworks: how the directories and files that they save look. Pure.
 
-What each framework writes, and in which order, is replayed in ``tests/t9_checkpoints/layouts.py``.
+What each framework writes, and in which order, is replayed in
+``tests/support/checkpoints/layouts.py``.
 """
 
 from __future__ import annotations

@@ -15,13 +15,14 @@ from gateway.checkpoints.archives import UNREADABLE, Reading
 from gateway.checkpoints.content import not_json
 from gateway.checkpoints.facts import READ_MAX_BYTES, Entry, Parts, Place
 from gateway.checkpoints.pickles import CutOff, Made, NotUnderstood, Pairs
+from gateway.errors import SpillwayError
 from gateway.text import printable
 
 Listing = Mapping[Parts, int]
 """The members that an index names, by path, with their least sizes in bytes."""
 
 
-class Wrong(Exception):
+class Wrong(SpillwayError):
     """An index shows that its checkpoint is not complete. Its text says why, for people."""
 
 

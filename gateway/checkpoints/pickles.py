@@ -10,6 +10,8 @@ import pickletools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from gateway.errors import SpillwayError
+
 OPERATIONS_MAX = 8_000_000
 """Longer pickles are not read to their end: it would take a minute."""
 _MARK = object()
@@ -17,11 +19,11 @@ _ENDS = ("exhausted", "not enough data", "expected", "no newline found")
 """What pickletools says of bytes that end in the middle of an operation."""
 
 
-class CutOff(Exception):
+class CutOff(SpillwayError):
     """The bytes end before the pickle does."""
 
 
-class NotUnderstood(Exception):
+class NotUnderstood(SpillwayError):
     """The bytes are no pickle, or one with an operation that is not known here."""
 
 

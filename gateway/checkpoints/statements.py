@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from sqlalchemy import and_, bindparam, delete, exists, func, insert, literal_column, select, update
 
 from gateway.db.compiled import Statement, b, given_numbers
 from gateway.db.drainmodels import HYDRATE
 from gateway.db.statements import (
+    DIRECTORY_TREE,
     IS_DIRECTORY,
     IS_LISTED,
     catalogue,
@@ -200,21 +199,11 @@ BESIDE = Statement(
     .limit(b("most"))
 )
 """Selects the checkpoints in a directory."""
-_TOP: Any = select(bindparam("top", type_=inode.c.ino.type).label("ino")).cte(
-    "below", recursive=True
-)
-_BELOW = _TOP.union(
-    select(inode.c.ino)
-    .select_from(
-        _TOP.join(dirent, dirent.c.parent == _TOP.c.ino).join(inode, inode.c.ino == dirent.c.ino)
-    )
-    .where(IS_DIRECTORY, inode.c.ino != _TOP.c.ino)
-)
 BELOW = Statement(
     select(checkpoint.c.ino)
     .distinct()
     .select_from(
-        _BELOW.join(dirent, dirent.c.parent == _BELOW.c.ino).join(
+        DIRECTORY_TREE.join(dirent, dirent.c.parent == DIRECTORY_TREE.c.ino).join(
             checkpoint, checkpoint.c.ino == dirent.c.ino
         )
     )

@@ -7,7 +7,6 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from gateway.cache.homes import Homes
 from gateway.checkpoints import statements as own
 from gateway.checkpoints.facts import MEMBERS_MAX, Entry, Found, Member, Members, Parts
 from gateway.checkpoints.record import line_of, packed
@@ -15,6 +14,7 @@ from gateway.checkpoints.rules import copied_to, is_removed
 from gateway.checkpoints.texts import entry_of
 from gateway.checkpoints.tree import Node, View
 from gateway.holds import text_of
+from gateway.keymapper import KeyMapper
 from gateway.types import Extent, Kind
 
 ITSELF = b"."
@@ -29,7 +29,7 @@ class Tally:
 
     def __init__(self, view: View, node: Node, found: Found, prefix: str) -> None:
         self._view = view
-        self._homes = Homes(view.session, prefix)
+        self._keys = KeyMapper(view.session, prefix)
         self._above = node.parts[:-1] if found.extent is Extent.FILE else node.parts
         self._found = found
         self._is_deep = found.extent is Extent.TREE
@@ -155,7 +155,7 @@ class Tally:
         self._classes.add(storage_class)
         if self._unmatched:
             self._match(text_of(b"/".join(path)))
-        if is_stored and self._homes.is_at_home(entry.ino, key):
+        if is_stored and self._keys.is_settled(entry.ino, key):
             self.stored_ns = max(self.stored_ns, stored_ns)
         else:
             self.dirty_files += 1

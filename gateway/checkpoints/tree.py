@@ -16,7 +16,7 @@ from gateway.checkpoints.steps import lone_number
 from gateway.checkpoints.texts import Texts, entry_of
 from gateway.db.compiled import Session, numbers_of
 from gateway.db.models import RESERVED_INO, ROOT_INO
-from gateway.namespace.lookup import way_up
+from gateway.namespace.lookup import DirectoryMemo, way_up
 from gateway.types import Extent, Kind
 
 PAGE = 1024
@@ -94,7 +94,7 @@ class View:
         self._found: dict[int, Found | None] = {}
         self._records: dict[int, Record | None] = {}
         self._series: dict[tuple[int, bytes, bytes], list[bytes]] = {}
-        self._ways: dict[int, list[Node] | None] = {}
+        self._ways = DirectoryMemo[list[Node]]({ROOT_INO: []})
 
     def entry(self, parent: int, name: bytes) -> Entry | None:
         """Return what a name in a directory leads to."""
@@ -228,25 +228,14 @@ class View:
     def way_to(self, directory: int) -> list[Node] | None:
         """Return the directories from the root's entry down to a directory, or None if it has no
         path, or is in the gateway's own directory: what is kept there is no checkpoint of a run."""
-        if directory not in self._ways:
-            self._ways[directory] = self._way_to(directory)
-        return self._ways[directory]
+        return self._ways.of(directory, way_up(self.session, directory), self._way_below)
 
-    def _way_to(self, directory: int) -> list[Node] | None:
-        steps = list(way_up(self.session, directory))
-        if directory != ROOT_INO and (not steps or steps[-1][1] != ROOT_INO):
+    def _way_below(self, above: list[Node], ino: int, name: bytes) -> list[Node] | None:
+        row = None if ino == RESERVED_INO else self.session.one(own.INODE, ino=ino)
+        if row is None:
             return None
-        if steps and steps[-1][0] == RESERVED_INO:
-            return None
-        way: list[Node] = []
-        parts: Parts = ()
-        for ino, parent, name in reversed(steps):
-            row = self.session.one(own.INODE, ino=ino)
-            if row is None:
-                return None
-            parts = (*parts, bytes(name))
-            way.append(Node(self, parts, parent, entry_of(row)))
-        return way
+        parts, parent = (above[-1].parts, above[-1].entry.ino) if above else ((), ROOT_INO)
+        return [*above, Node(self, (*parts, bytes(name)), parent, entry_of(row))]
 
     def _owner(self, way: list[Node], node: Node) -> tuple[Node, Found] | None:
         """Return the checkpoint that a place is, or is a member of."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import closing
 from functools import partial
 
 from gateway import config, datadir
@@ -10,7 +11,8 @@ from gateway.cli import checks, result
 from gateway.data.layout import DataFiles
 from gateway.db import schema
 from gateway.db.engine import Database
-from gateway.errors import BucketError, NamespaceError, UserError
+from gateway.db.opening import explained
+from gateway.errors import StoreError, UserError
 from gateway.namespace import adopt, identity
 from gateway.settings import Settings
 
@@ -39,17 +41,16 @@ def run(args: argparse.Namespace) -> int:
     """
     settings = config.load(args.config)
     checks.require_data_dir(settings)
-    database = Database(settings.database_url)
-    try:
-        with datadir.locked(settings, "spillway adopt"), checks.alone(database):
-            schema.require_current(database)
-            if args.what == "files":
-                return _files(database, settings, args.json)
-            return _bucket(database, settings, args)
-    except NamespaceError as exc:
-        raise UserError(f"cannot write {database.url}: {exc}") from None
-    finally:
-        database.close()
+    with (
+        closing(Database(settings.database_url)) as database,
+        explained(database),
+        datadir.locked(settings, "spillway adopt"),
+        checks.alone(database),
+    ):
+        schema.require_current(database)
+        if args.what == "files":
+            return _files(database, settings, args.json)
+        return _bucket(database, settings, args)
 
 
 def _files(database: Database, settings: Settings, as_json: bool) -> int:
@@ -94,7 +95,7 @@ def _bucket(database: Database, settings: Settings, args: argparse.Namespace) ->
     silent, has_ours = None, False
     try:
         found = ownership.survey()
-    except BucketError as exc:
+    except StoreError as exc:
         if is_same or args.adopt:
             raise UserError(f"{where} is not adopted, because it cannot be asked: {exc}") from None
         silent = str(exc)

@@ -32,7 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--names",
         action="store_true",
-        help="which client removed, renamed or made what (nfs.names_log)",
+        help="which client removed, renamed, made or opened what (nfs.names_log)",
     )
     path = "only calls whose path begins so, like /api/v1/trash; with --names: a path of the export"
     parser.add_argument("--path", type=shown, default="", metavar="PATH", help=path)
@@ -68,7 +68,7 @@ def _show_names(args: argparse.Namespace, since: datetime | None, until: datetim
     settings = config.load(args.config)
     most = max(0, args.limit)
     found = nameslog.listed(settings, most, args.path or None, since, until)
-    nothing = "there are no such changes"
+    nothing = "the log of names has nothing of it"
     if settings.nfs.names_log == "off":
         nothing += ": nfs.names_log is off"
     listed = found if args.json else found[::-1]

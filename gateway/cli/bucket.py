@@ -9,7 +9,7 @@ from typing import Any
 from gateway import config
 from gateway.cli import result
 from gateway.control.bucket import Reachability, SetUp, set_up, test
-from gateway.errors import BucketError, UserError
+from gateway.errors import StoreError, UserError
 from gateway.serialize import to_json
 from gateway.text import shown
 
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         return show_probe(test(settings, args.adopt), args.json)
     try:
         made = set_up(settings, args.apply, args.adopt)
-    except BucketError as exc:
+    except StoreError as exc:
         raise UserError(str(exc)) from None
     return show_set_up(made, args)
 

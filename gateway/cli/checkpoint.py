@@ -9,12 +9,12 @@ from gateway import config
 from gateway.checkpoints.shown import MEANING
 from gateway.cli import look, result, user
 from gateway.cli.change import each
-from gateway.cli.promote import opened
 from gateway.control import checkpoints, deletion
 from gateway.control.checkpoints import OneCheckpoint
 from gateway.control.paths import browsing, resolve
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
+from gateway.db.opening import opened
 from gateway.errors import DoorClosed, NotPossible, NotThere, TrashRefused, UserError
 from gateway.namespace.browse import Browser
 from gateway.settings import Settings
@@ -33,7 +33,7 @@ def show(args: argparse.Namespace) -> int:
     """Show what is known of checkpoints. Returns exit status 1 if a path is none. Raises
     UserError."""
     settings = config.load(args.config)
-    with browsing(settings) as browser, opened(settings) as database:
+    with browsing(settings) as browser, opened(settings.database_url) as database:
 
         def found(path: str) -> OneCheckpoint:
             with database.reading() as session:
@@ -64,7 +64,7 @@ def delete_arguments(parser: argparse.ArgumentParser) -> None:
 def delete(args: argparse.Namespace) -> int:
     """Put checkpoints into the trash. Returns exit status 1 if one stays. Raises UserError."""
     settings = config.load(args.config)
-    with browsing(settings) as browser, opened(settings) as database:
+    with browsing(settings) as browser, opened(settings.database_url) as database:
         return delete_each(args, lambda path: _deleted(args, settings, database, browser, path))
 
 

@@ -23,9 +23,9 @@ from gateway.checkpoints.unrecognised import unrecognised
 from gateway.cli import result, risk, table
 from gateway.control import checkpoints, runs, trash
 from gateway.control.checkpoints import Catalogue, Checkpoint, Sort, Wanted
-from gateway.control.reading import opened, reading
 from gateway.control.runs import Run
 from gateway.control.trash import Expired
+from gateway.db.opening import opened, reading
 from gateway.serialize import to_json
 from gateway.settings import Settings
 from gateway.text import printable, shown
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         rule=args.rule,
         text=os.fsencode(args.text) if args.text else None,
     )
-    with opened(settings) as database, reading(database) as session:
+    with opened(settings.database_url) as database, reading(database) as session:
         listed = checkpoints.every(session, settings, wanted, Sort(args.sort), args.reverse)
         found = list(islice(listed, limit_of(args)))
         every_run = runs.models(settings, measure(session))
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _show_unrecognised(settings: Settings, args: argparse.Namespace) -> int:
     """Print the directories that no rule knows. Raises UserError."""
-    with opened(settings) as database:
+    with opened(settings.database_url) as database:
         found = unrecognised(catalogue_of(settings, database))
     export = settings.nfs.export
     facts = [

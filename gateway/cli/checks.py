@@ -14,7 +14,8 @@ from pathlib import Path
 from gateway import datadir, port
 from gateway.cli.ganesha_conf import PLUGIN
 from gateway.db.engine import Database
-from gateway.errors import NamespaceError, UserError
+from gateway.db.opening import explained
+from gateway.errors import UserError
 from gateway.settings import Settings
 
 _REALM = re.compile(r"^\s*(Local-Realms|Domain)\s*=\s*\S", re.MULTILINE | re.IGNORECASE)
@@ -141,8 +142,6 @@ def alone(database: Database) -> Iterator[None]:
     not answer.
     """
     with ExitStack() as stack:
-        try:
+        with explained(database):
             stack.enter_context(database.alone())
-        except NamespaceError as exc:
-            raise UserError(f"cannot use {database.url}: {exc}: start its server") from None
         yield

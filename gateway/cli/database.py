@@ -14,6 +14,7 @@ from gateway.data.layout import DataFiles
 from gateway.db import schema
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
+from gateway.db.opening import explained
 from gateway.errors import AnotherServer, NamespaceError, SchemaError, UserError
 from gateway.namespace import fsck, identity, volume
 from gateway.settings import Settings
@@ -83,13 +84,11 @@ def _line(cells: tuple[str, ...]) -> str:
 def _problems(
     settings: Settings, database: Database, args: argparse.Namespace
 ) -> list[fsck.Problem]:
-    try:
+    with explained(database):
         files = DataFiles(settings.files_dir)
         problems = fsck.check(database, files, repair=args.repair)
         export = settings.nfs.export
         return problems + (_changed(database, files, export) if args.checksums else [])
-    except NamespaceError as exc:
-        raise UserError(f"cannot check {database.url}: {exc}") from None
 
 
 def _changed(database: Database, files: DataFiles, export: str) -> list[fsck.Problem]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from gateway import config
 from gateway.cli import result, table, user, verbs
@@ -13,7 +13,8 @@ from gateway.control import exports as control
 from gateway.control.exports import Export, ExportValidity
 from gateway.control.paths import names_of
 from gateway.db.engine import Database
-from gateway.errors import NamespaceError, NotThere, UserError
+from gateway.db.opening import explained
+from gateway.errors import NotThere, UserError
 from gateway.exports.keeper import Exports, Listed, Wanted
 from gateway.settings import Settings
 from gateway.text import shown
@@ -68,13 +69,8 @@ def run(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _opened(settings: Settings) -> Iterator[Exports]:
-    database = Database(settings.database_url)
-    try:
+    with closing(Database(settings.database_url)) as database, explained(database):
         yield Exports(settings, database)
-    except NamespaceError as exc:
-        raise UserError(f"cannot use {database.url}: {exc}: try again") from None
-    finally:
-        database.close()
 
 
 def _list(settings: Settings, exports: Exports, args: argparse.Namespace) -> int:

@@ -25,7 +25,7 @@ from gateway.cli import checks, database, ganesha_conf
 from gateway.data.layout import DataFiles
 from gateway.db import schema
 from gateway.db.engine import Database
-from gateway.errors import BucketError, IdentityError, NamespaceError, SchemaError, UserError
+from gateway.errors import IdentityError, NamespaceError, SchemaError, StoreError, UserError
 from gateway.exports.keeper import at_start
 from gateway.namespace import identity
 from gateway.settings import SECTIONS, Settings
@@ -310,7 +310,7 @@ def _require_free(settings: Settings, keys: Keys | None, adopts: bool) -> None:
 
     try:
         why = problem_of_new(settings)
-    except BucketError:
+    except StoreError:
         return
     if why is not None:
         raise UserError(why)
@@ -343,7 +343,7 @@ def _bucket(settings: Settings, adopts: bool) -> str:
             if found.is_owned and why is None:
                 return f"{where}: this gateway's"
             ownership.take()
-        except (BucketError, NamespaceError) as exc:
+        except (StoreError, NamespaceError) as exc:
             if adopts:
                 raise UserError(f"{where} is not adopted: {exc}") from None
             return f"{later}: {exc}"

@@ -23,7 +23,7 @@ from gateway.control.paths import (
     names_of,
     resolve,
 )
-from gateway.control.reading import opened, reading
+from gateway.db.opening import opened, reading
 from gateway.errors import NotPossible
 from gateway.namespace.browse import Entry
 from gateway.serialize import Model, to_json
@@ -148,7 +148,7 @@ def stat(args: argparse.Namespace) -> int:
     """Show the facts about paths. Returns exit status 1 if a path does not exist. Raises
     UserError."""
     settings = config.load(args.config)
-    with browsing(settings) as browser, opened(settings) as database:
+    with browsing(settings) as browser, opened(settings.database_url) as database:
 
         def found(path: str) -> Model:
             place = resolve(browser, settings, path)

@@ -56,7 +56,7 @@ from gateway.cli import (
 )
 from gateway.cli.checks import without_library
 from gateway.cli.examples import EXAMPLES
-from gateway.errors import UserError
+from gateway.errors import StoreError, UserError
 from gateway.settings import DEFAULT_CONFIG
 
 EXIT_USAGE = 2
@@ -71,7 +71,7 @@ class Subcommand(NamedTuple):
     arguments: Callable[[argparse.ArgumentParser], None]
     """Declares its options, except --config."""
     run: Callable[[argparse.Namespace], int]
-    """Returns the exit status. Raises UserError."""
+    """Returns the exit status. Raises UserError, StoreError."""
 
 
 SUBCOMMANDS = (
@@ -168,7 +168,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             status_code = _run(args)
         sys.stdout.flush()
         return status_code
-    except UserError as exc:
+    except (UserError, StoreError) as exc:
         return _fail(str(exc))
     except ModuleNotFoundError as exc:
         if (remedy := without_library(exc)) is None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway import config
-from gateway.errors import BucketError, UserError
+from gateway.errors import StoreError, UserError
 from gateway.objectstore import keys
 from gateway.text import shown
 from gateway.units import size
@@ -131,7 +131,7 @@ def _configured(path: Path) -> tuple[S3Client, str, str]:
     settings = config.load(path)
     try:
         client = Connection(settings, None, ATTEMPTS_MAX).client
-    except BucketError as exc:
+    except StoreError as exc:
         raise UserError(str(exc)) from None
     return client, settings.bucket.name, settings.bucket.prefix
 

@@ -9,10 +9,10 @@ from gateway import config
 from gateway.cli import result, table, user
 from gateway.cli.change import each
 from gateway.cli.look import DONE
-from gateway.cli.promote import opened
 from gateway.control import pins
 from gateway.control.paths import Place, browsing, resolve
 from gateway.db.compiled import Session
+from gateway.db.opening import opened
 from gateway.namespace.pins import every
 from gateway.settings import Settings
 from gateway.text import shown
@@ -76,7 +76,7 @@ def pins_arguments(parser: argparse.ArgumentParser) -> None:
 def list_pins(args: argparse.Namespace) -> int:
     """List the pins. Raises UserError."""
     settings = config.load(args.config)
-    with opened(settings) as database, database.snapshot() as connection:
+    with opened(settings.database_url) as database, database.snapshot() as connection:
         session = Session(connection, database.dialect)
         found = [pins.model(settings, session, one) for one in every(session)]
     return show(found, args.json)
@@ -105,7 +105,7 @@ def _each(args: argparse.Namespace, act: Act) -> int:
     settings = config.load(args.config)
     with (
         browsing(settings) as browser,
-        opened(settings) as database,
+        opened(settings.database_url) as database,
         result.Results(args.json) as results,
     ):
 

@@ -18,9 +18,9 @@ from gateway.control import policies
 from gateway.control import retention as control_retention
 from gateway.control.policies import PolicyValidity, StoredVersion, Version
 from gateway.control.retention import Action, Approval, Clock, Plan
-from gateway.db import schema
 from gateway.db.engine import Database
-from gateway.errors import NamespaceError, PolicyError, UserError
+from gateway.db.opening import opened
+from gateway.errors import PolicyError, UserError
 from gateway.retention import policy, store
 from gateway.retention.facts import Current
 from gateway.settings import Settings
@@ -82,15 +82,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run one verb. Returns its exit status. Raises UserError."""
     settings = config.load(args.config)
-    database = Database(settings.database_url)
-    schema.require_current(database)
     act: _Act = args.act
-    try:
+    with opened(settings.database_url) as database:
         return act(settings, database, args)
-    except NamespaceError as exc:
-        raise UserError(f"cannot use {database.url}: {exc}: try again") from None
-    finally:
-        database.close()
 
 
 def _list(_settings: Settings, database: Database, args: argparse.Namespace) -> int:

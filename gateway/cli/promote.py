@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 from gateway import clock, config, state
 from gateway.checkpoints.catalogue import catalogue_of
@@ -15,10 +14,10 @@ from gateway.cli.progress import Line, bar
 from gateway.control import promotions as control
 from gateway.control.paths import browsing, follow
 from gateway.control.promotions import Promotion
-from gateway.db import schema
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
-from gateway.errors import START, NamespaceError, NotPossible, UserError
+from gateway.db.opening import opened
+from gateway.errors import START, NotPossible, UserError
 from gateway.promotion import members, places, store
 from gateway.promotion.store import Promotion as Row
 from gateway.promotion.store import State
@@ -60,7 +59,7 @@ def promote(args: argparse.Namespace) -> int:
     wishes = wishes_of(settings.bucket.prefix, args.legal_hold, args.tags, args.to)
     if wishes.legal_hold:
         control.require_lock(settings)
-    with browsing(settings) as browser, opened(settings) as database:
+    with browsing(settings) as browser, opened(settings.database_url) as database:
         try:
             ino = follow(browser, settings, args.path).found().attr.ino
             waiting = _Waiting(settings, database, args.json)
@@ -87,7 +86,7 @@ def promotions_arguments(parser: argparse.ArgumentParser) -> None:
 def promotions(args: argparse.Namespace) -> int:
     """List the promotions. Raises UserError."""
     settings = config.load(args.config)
-    with opened(settings) as database, database.snapshot() as connection:
+    with opened(settings.database_url) as database, database.snapshot() as connection:
         found = control.every(settings, Session(connection, database.dialect))
     return show_list(found, args.json)
 
@@ -119,7 +118,7 @@ def demote_arguments(parser: argparse.ArgumentParser) -> None:
 def demote(args: argparse.Namespace) -> int:
     """Remove a promotion. Returns exit status 1 if it is not confirmed. Raises UserError."""
     settings = config.load(args.config)
-    with opened(settings) as database:
+    with opened(settings.database_url) as database:
         with database.writing() as session:
             try:
                 found = control.named(session, args.name)
@@ -271,16 +270,3 @@ def _line(one: Promotion) -> str:
     if one.state == State.DONE and not one.is_tagged:
         text += "; its objects have no tag"
     return text
-
-
-@contextmanager
-def opened(settings: Settings) -> Iterator[Database]:
-    """Open the database. Raises UserError while it cannot be used."""
-    database = Database(settings.database_url)
-    try:
-        schema.require_current(database)
-        yield database
-    except NamespaceError as exc:
-        raise UserError(f"cannot use {database.url}: {exc}: try again") from None
-    finally:
-        database.close()

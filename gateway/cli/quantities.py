@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import NamedTuple
 
 from gateway.errors import UserError
+from gateway.units import BYTES, BYTES_PER_SECOND, SECONDS, Units
 
 _FORM = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,6})?) ?([^0-9\s.]\S*)?")
 """With more digits a product of quantities could be too large for a float."""
@@ -18,7 +18,7 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 class Kind(NamedTuple):
     """What a quantity measures."""
 
-    units: Mapping[str, Decimal | int]
+    units: Units
     """The value of each unit. The unit "" stands for a number alone."""
     metavar: str
     """Its name in a help text."""
@@ -49,18 +49,7 @@ class Kind(NamedTuple):
         return int(value) if self.is_whole else float(value)
 
 
-_Units = Mapping[str, Decimal | int]
-_ONE: _Units = {"": 1}
-_SECONDS: _Units = {"ms": Decimal("0.001"), "s": 1, "m": 60, "h": 3600, "d": 86_400}
-_BYTES: _Units = {
-    "B": 1,
-    **{f"{prefix}B": 1000**power for power, prefix in enumerate("kMGTP", 1)},
-    **{f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGTP", 1)},
-}
-_RATES: _Units = {
-    **{f"{prefix}bit/s": Decimal(1000**power) / 8 for power, prefix in enumerate("MGT", 2)},
-    **{f"{unit}/s": size_bytes for unit, size_bytes in _BYTES.items()},
-}
+_ONE: Units = {"": 1}
 
 COUNT = Kind(_ONE, "N", "3", is_whole=True)
 NUMBER = Kind(_ONE, "NUMBER", "14")
@@ -68,9 +57,9 @@ AMOUNT = NUMBER._replace(may_be_zero=True)
 PRICE = Kind(_ONE, "PRICE", "23", may_be_zero=True)
 SHARE = Kind({"%": Decimal("0.01"), "": 1}, "SHARE", "10%", is_share=True)
 PARAMETERS = Kind({"": 1, "M": 10**6, "B": 10**9, "T": 10**12}, "NUMBER", "405B")
-SIZE = Kind(_BYTES, "SIZE", "350GB", is_whole=True)
-RATE = Kind(_RATES, "RATE", "100Gbit/s")
-DURATION = Kind(_SECONDS, "TIME", "15m")
+SIZE = Kind(BYTES, "SIZE", "350GB", is_whole=True)
+RATE = Kind(BYTES_PER_SECOND, "RATE", "100Gbit/s")
+DURATION = Kind(SECONDS, "TIME", "15m")
 WAIT = DURATION._replace(may_be_zero=True)
 EVENTS = COUNT._replace(may_be_zero=True)
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from gateway import config
 from gateway.cli import user
-from gateway.errors import GatewayError, UserError
+from gateway.errors import SpillwayError, StoreError, UserError
 from gateway.serialize import to_json
 from gateway.text import shown
 
@@ -41,7 +41,7 @@ ONLY_WITH = {"fsck": "repair", "bucket": "apply"}
 HASH = "$argon2"
 """How the hash of a token begins (spillway token add)."""
 TEXT_MAX = 4096
-FAILURES = (GatewayError, sqlite3.Error)
+FAILURES = (SpillwayError, sqlite3.Error)
 DONE, NOT_DONE = 200, 409
 """How a command ended, as the status of HTTP that a call of the admin API would have."""
 
@@ -77,7 +77,7 @@ def recorded(args: argparse.Namespace, words: Sequence[str]) -> Iterator[Record]
     with _log(args, words) as complete:
         try:
             yield record
-        except UserError as exc:
+        except (UserError, StoreError) as exc:
             complete(NOT_DONE, shown(str(exc)), record)
             raise
         complete(NOT_DONE if record.status_code else DONE, None, record)

@@ -13,10 +13,10 @@ from typing import Any
 from gateway import config
 from gateway.cli import cached, checkpoints, promote, retention, trash
 from gateway.cli.result import print_json
-from gateway.control import sharednames
+from gateway.control import limits, sharednames
 from gateway.control.backlog import Unsettled
 from gateway.control.bucket import Checksum
-from gateway.control.connections import Connections
+from gateway.control.limits import Limited
 from gateway.control.status import (
     Disk,
     LostCopies,
@@ -89,9 +89,10 @@ def lines(found: WholeStatus) -> Iterator[tuple[str, str]]:
     yield from retention.status_lines(found.retention)
     yield from trash.lines(found.trash)
     yield from promote.line(found.promotions)
-    yield "clients", _clients_text(found.connections)
+    yield "clients", _limit_text(found.connections, "raise nfs.max_connections", " connections")
     yield from (("clients", line) for line in sharednames.lines(found.shared_names))
-    yield from _disk_lines(found.disk)
+    yield "threads", _limit_text(found.threads, limits.THREADS_REMEDY)
+    yield from _disk_lines(found.disk, found.descriptors)
     yield from cached.lines(found.cache)
     if found.space is not None:
         yield "space", _space_text(found.space)
@@ -122,7 +123,7 @@ def _waiting_lines(found: Status) -> Iterator[tuple[str, str]]:
         yield "unsettled", _unsettled_text(found.unsettled)
 
 
-def _disk_lines(disk: Disk) -> Iterator[tuple[str, str]]:
+def _disk_lines(disk: Disk, descriptors: Limited) -> Iterator[tuple[str, str]]:
     share = 100 * disk.used_bytes / disk.total_bytes if disk.total_bytes else 0.0
     yield (
         "disk",
@@ -131,11 +132,10 @@ def _disk_lines(disk: Disk) -> Iterator[tuple[str, str]]:
     )
     if (last := disk.lost_copies.last) is not None:
         yield "disk", _lost_text(disk.lost_copies, last)
+    text = _limit_text(descriptors, limits.DESCRIPTORS_REMEDY)
     if not disk.has_descriptors:
-        yield (
-            "descriptors",
-            "USED UP: clients wait for files: raise LimitNOFILE of the NFS server, and restart it",
-        )
+        text = f"USED UP: clients wait for files: {limits.DESCRIPTORS_REMEDY}"
+    yield "descriptors", text
     if (other_bytes := disk.other_bytes or 0) > OTHERS_SHARE * disk.total_bytes:
         yield "others", _others_text(other_bytes, disk.path)
 
@@ -148,9 +148,11 @@ def _others_text(other_bytes: int, path: str) -> str:
     )
 
 
-def _clients_text(found: Connections) -> str:
-    text = f"{found.open:,} connections of at most {found.most:,}"
-    return f"{text}: NEAR THE LIMIT; raise nfs.max_connections" if found.near else text
+def _limit_text(found: Limited, remedy: str, what: str = "") -> str:
+    if found.open is None or found.most is None:
+        return "not known"  # the NFS server does not run, or just started
+    text = f"{found.open:,}{what} of at most {found.most:,}"
+    return f"{text}: NEAR THE LIMIT; {remedy}" if found.near else text
 
 
 def _unsettled_text(found: Unsettled) -> str:

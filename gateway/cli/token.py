@@ -8,14 +8,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from gateway import clock, config
 from gateway.cli import checks, result, table, user, verbs
 from gateway.cli.quantities import DURATION
 from gateway.db.engine import Database
-from gateway.errors import NamespaceError, UserError
+from gateway.db.opening import explained
+from gateway.errors import UserError
 from gateway.serialize import to_json
 from gateway.settings import Settings
 from gateway.text import shown
@@ -72,13 +73,8 @@ def opened(settings: Settings) -> Iterator[Database]:
     from admin_api.store.opening import open_store
 
     checks.require_data_dir(settings)
-    store = open_store(settings)
-    try:
+    with closing(open_store(settings)) as store, explained(store):
         yield store
-    except NamespaceError as exc:
-        raise UserError(f"cannot use {settings.admin_db}: {exc}: try again") from None
-    finally:
-        store.close()
 
 
 def _create(store: Database, args: argparse.Namespace) -> int:

@@ -14,9 +14,8 @@ from gateway.cli.progress import Line
 from gateway.control import trash as control
 from gateway.control.paths import names_of, shown
 from gateway.control.trash import Trashed, TrashSummary
-from gateway.db import schema
-from gateway.db.engine import Database
-from gateway.errors import DoorClosed, NamespaceError, NotPossible, TrashRefused, UserError
+from gateway.db.opening import opened
+from gateway.errors import DoorClosed, NotPossible, TrashRefused, UserError
 from gateway.namespace import identity
 from gateway.settings import Settings
 from gateway.text import printable
@@ -178,16 +177,11 @@ def lines(found: TrashSummary) -> Iterator[tuple[str, str]]:
 @contextmanager
 def _opened(settings: Settings) -> Iterator[Trash]:
     """Open the trash. Raises UserError."""
-    database = Database(settings.database_url)
-    try:
-        schema.require_current(database)
-        yield Trash(settings, database)
-    except NamespaceError as exc:
-        raise UserError(f"cannot use the database {database.url}: {exc}: try again") from None
-    except DoorClosed as exc:
-        raise UserError(f"{exc}: see spillway trash list, and try again") from None
-    finally:
-        database.close()
+    with opened(settings.database_url) as database:
+        try:
+            yield Trash(settings, database)
+        except DoorClosed as exc:
+            raise UserError(f"{exc}: see spillway trash list, and try again") from None
 
 
 def _list(settings: Settings, args: argparse.Namespace) -> int:

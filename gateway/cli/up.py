@@ -18,7 +18,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from itertools import groupby
 from types import FrameType
@@ -31,7 +31,7 @@ from gateway.cli.child import Child, Command, Phase, Say
 from gateway.cli.init import make_directories, make_files_directory
 from gateway.clients import Client, Squash, parse
 from gateway.db.engine import Database
-from gateway.errors import NamespaceError, UserError
+from gateway.db.opening import explained
 from gateway.exports import server
 from gateway.exports.keeper import at_start
 from gateway.namespace import identity
@@ -93,10 +93,8 @@ def check(settings: Settings) -> None:
 
     The caller holds the lock of the data directory. Raises UserError.
     """
-    try:
+    with closing(Database(settings.database_url)) as database, explained(database):
         identity.require_surroundings(settings)
-    except NamespaceError as exc:
-        raise UserError(f"cannot read the namespace database: {exc}") from None
     make_files_directory(settings)
     checks.require_programs(settings)
     checks.require_kerberos(settings)

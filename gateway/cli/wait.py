@@ -15,7 +15,7 @@ from gateway.cli.progress import Line, Transfer
 from gateway.control import durability
 from gateway.control.queue import opened
 from gateway.drain.context import Context
-from gateway.errors import NotPossible, UserError
+from gateway.errors import NotPossible, SpillwayError, UserError
 from gateway.text import shown
 
 DURABLE = 0
@@ -69,7 +69,7 @@ def show(error: str | None, waited_seconds: float, as_json: bool) -> int:
     return DURABLE if error is None else NOT_DURABLE
 
 
-class _Late(Exception):
+class _Late(SpillwayError):
     """The time is over."""
 
 

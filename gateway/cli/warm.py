@@ -12,8 +12,8 @@ from gateway.cli.look import DONE, NOT_POSSIBLE, refuse
 from gateway.cli.progress import Line, Transfer
 from gateway.control.paths import browsing
 from gateway.control.warming import Warmed, Warming
-from gateway.db.engine import Database
-from gateway.errors import START, NamespaceError, NotPossible, UserError
+from gateway.db.opening import opened
+from gateway.errors import START, NotPossible
 from gateway.serialize import to_json
 from gateway.text import shown
 from gateway.units import duration, size
@@ -34,9 +34,8 @@ def run(args: argparse.Namespace) -> int:
     """
     settings = config.load(args.config)
     status = DONE
-    database = Database(settings.database_url)
-    warming = Warming(settings, database)
-    try:
+    with opened(settings.database_url) as database:
+        warming = Warming(settings, database)
         with browsing(settings) as browser:
             for path in args.paths:
                 try:
@@ -44,10 +43,6 @@ def run(args: argparse.Namespace) -> int:
                 except NotPossible as exc:
                     status = refuse(exc)
         error = _wait(warming, args.json) if args.wait else None
-    except NamespaceError as exc:
-        raise UserError(f"cannot use {database.url}: {exc}: try again") from None
-    finally:
-        database.close()
     is_fetching = state.alive(state.read(settings, state.CACHE))
     return max(status, show(warming.model(), error, args, is_fetching))
 

@@ -21,6 +21,8 @@ DELETIONS_WAIT = "deletions_wait"
 CLOCK_AHEAD = "clock_ahead"
 PROMOTIONS_FAILED = "promotions_failed"
 CONNECTIONS_NEAR_LIMIT = "connections_near_limit"
+THREADS_NEAR_LIMIT = "threads_near_limit"
+DESCRIPTORS_NEAR_LIMIT = "descriptors_near_limit"
 CLIENTS_SHARE_NAME = "clients_share_name"
 
 
@@ -47,5 +49,7 @@ def of(status: Status) -> dict[str, int]:
         CLOCK_AHEAD: int(status.retention.clock_ahead_seconds > 0),
         PROMOTIONS_FAILED: status.promotions["failed"],
         CONNECTIONS_NEAR_LIMIT: int(status.connections.near),
+        THREADS_NEAR_LIMIT: int(status.threads.near),
+        DESCRIPTORS_NEAR_LIMIT: int(status.descriptors.near),
         CLIENTS_SHARE_NAME: len(status.shared_names),
     }

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from gateway.control.masking import without_userinfo
-from gateway.control.reading import reading
 from gateway.db import schema
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
-from gateway.errors import BucketError, NamespaceError, SchemaError, UserError
+from gateway.db.opening import explained, reading
+from gateway.errors import NamespaceError, SchemaError, StoreError, UserError
 from gateway.serialize import Model, values_of
 from gateway.settings import Settings
 
@@ -108,7 +108,7 @@ def test(settings: Settings, adopts: bool = False) -> Reachability:
         return found
     try:
         return Reachability(reachable=True, error=owner_problem(settings))
-    except BucketError as exc:
+    except StoreError as exc:
         return Reachability(reachable=False, error=str(exc))
 
 
@@ -118,7 +118,7 @@ def probe(settings: Settings) -> Reachability:
 
 
 def owner_problem(settings: Settings) -> str | None:
-    """Return why the bucket and prefix may be another gateway's, or None. Raises BucketError,
+    """Return why the bucket and prefix may be another gateway's, or None. Raises StoreError,
     UserError."""
     from gateway.ownership.keeper import Ownership, problem_of_new
 
@@ -128,10 +128,8 @@ def owner_problem(settings: Settings) -> str | None:
         except SchemaError:
             return problem_of_new(settings)
         schema.require_current(database)
-        try:
+        with explained(database):
             return Ownership(settings, database).problem()
-        except NamespaceError as exc:
-            raise UserError(f"cannot read {database.url}: {exc}") from None
 
 
 class Probe:
@@ -161,7 +159,7 @@ class Probe:
                     self._store = S3Store(self._settings, attempts=1)
                 self._store.check()
                 return Reachability(reachable=True, error=None)
-            except BucketError as exc:
+            except StoreError as exc:
                 # A connection that was kept may be what is wrong: the next one is new.
                 self._store, error = None, str(exc)
         return Reachability(reachable=False, error=error)
@@ -181,7 +179,7 @@ def checksum(settings: Settings, database: Database) -> Checksum:
 
 
 def set_up(settings: Settings, applies: bool, adopts: bool = False) -> SetUp:
-    """Look at the bucket's own settings. Raises BucketError; UserError if the prefix may be another
+    """Look at the bucket's own settings. Raises StoreError; UserError if the prefix may be another
     gateway's.
 
     Parameters: applies, whether the rule that ends unfinished uploads is added if it is missing;

@@ -11,9 +11,9 @@ from itertools import islice
 from gateway import clock
 from gateway.control import sharednames
 from gateway.control.paths import browsing, names_of, resolve
-from gateway.control.reading import opened, reading
 from gateway.control.sharednames import SharedName
 from gateway.db.compiled import Session
+from gateway.db.opening import opened, reading
 from gateway.door import clients as door
 from gateway.door.clients import NOTHING, Counts, Lease, Opened
 from gateway.errors import NotPossible
@@ -155,7 +155,7 @@ def _below(
     settings: Settings, top: int, at: bytes, inodes: set[int]
 ) -> Iterator[tuple[int, bytes]]:
     """Yield those inodes that are below a directory, with a path each, by first names."""
-    with opened(settings) as database, reading(database) as session:
+    with opened(settings.database_url) as database, reading(database) as session:
         for ino in inodes:
             names = _names(session, ino, top)
             if names is not None:

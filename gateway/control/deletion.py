@@ -23,7 +23,7 @@ from gateway.db.compiled import Statement
 from gateway.db.engine import Database
 from gateway.db.statements import checkpoint_record
 from gateway.door.door import Door
-from gateway.errors import BucketError, Changed, DoorClosed, GatewayError, NotPossible, NotThere
+from gateway.errors import Changed, DoorClosed, NotPossible, NotThere, SpillwayError, StoreError
 from gateway.namespace import identity
 from gateway.promotion.store import paths_of, protected
 from gateway.retention import order, planner, store
@@ -77,7 +77,7 @@ def delete(
         result = f"in the trash as {made}"
     except DoorClosed:
         raise
-    except GatewayError as exc:
+    except SpillwayError as exc:
         result = f"refused: {exc}"
         raise
     finally:
@@ -195,7 +195,7 @@ def _require_fit(
     try:
         unfit = law.unfit(newer)
         why = None if unfit is None else unfit.why
-    except BucketError as exc:
+    except StoreError as exc:
         why = cannot_ask(exc)
     if why is not None:
         raise NotPossible(_stays(printable(one.path), why))

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from gateway import clock, state
-from gateway.cache.homes import Homes
 from gateway.checkpoints import statements as stored
 from gateway.checkpoints.catalogue import rules_of
 from gateway.checkpoints.leftovers import Inside, Leftovers
@@ -25,7 +24,8 @@ from gateway.drain import statements as own
 from gateway.drain.context import Context, View
 from gateway.drain.paths import file_of
 from gateway.errors import START, NotPossible, NotThere
-from gateway.namespace.lookup import is_trashed, way_up
+from gateway.keymapper import KeyMapper
+from gateway.namespace.lookup import is_below, is_trashed
 from gateway.settings import Settings
 from gateway.text import shown
 from gateway.types import Kind
@@ -86,9 +86,9 @@ class Waiting:
                 f"{shown(self._path)} is not sent: a policy put it into the trash: take it back: "
                 "spillway undelete"
             )
-        homes = Homes(session, self._context.settings.bucket.prefix)
-        if self._first is None or not _is_waited_for(session, homes, top, self._first.ino):
-            self._first = next(_missing(session, homes, top, self._rules), None)
+        keys = KeyMapper(session, self._context.settings.bucket.prefix)
+        if self._first is None or not _is_waited_for(session, keys, top, self._first.ino):
+            self._first = next(_missing(session, keys, top, self._rules), None)
         return self._first is None
 
 
@@ -145,8 +145,8 @@ def left(context: Context, top: int) -> Left:
     """Return what is missing. It reads all names at or below an inode. Raises TryAgain."""
     rules = rules_of(context.settings)
     with context.reading() as view:
-        homes = Homes(view.session, context.settings.bucket.prefix)
-        missing = _missing(view.session, homes, top, rules)
+        keys = KeyMapper(view.session, context.settings.bucket.prefix)
+        missing = _missing(view.session, keys, top, rules)
         first = next(missing, None)
         if first is None:
             return Left(0, "the last file became durable in this moment: ask again")
@@ -160,25 +160,25 @@ def left(context: Context, top: int) -> Left:
     return Left(size_bytes, f"{count}, {size(size_bytes)}; {path}: {reason}")
 
 
-def _is_waited_for(session: Session, homes: Homes, top: int, ino: int) -> bool:
+def _is_waited_for(session: Session, keys: KeyMapper, top: int, ino: int) -> bool:
     """Return whether a file is still at or below an inode, by first names, and not durable."""
-    if _is_durable(session, homes, ino):
+    if _is_durable(session, keys, ino):
         return False
-    return ino == top or any(parent == top for _at, parent, _name in way_up(session, ino))
+    return is_below(session, ino, top)
 
 
-def _is_durable(session: Session, homes: Homes, ino: int) -> bool:
+def _is_durable(session: Session, keys: KeyMapper, ino: int) -> bool:
     """Return whether a file is durable, or gone."""
     row = session.one(stored.STORED, ino=ino)
-    return row is None or bool(row[1] and homes.is_at_home(ino, row[2]))
+    return row is None or bool(row[1] and keys.is_settled(ino, row[2]))
 
 
-def _missing(session: Session, homes: Homes, top: int, rules: Rules) -> Iterator[Missing]:
+def _missing(session: Session, keys: KeyMapper, top: int, rules: Rules) -> Iterator[Missing]:
     """Yield the files at or below an inode that are not durable, without what killed saves have
     left in checkpoints. Parameters: rules, which say what that is."""
     file = file_of(session, top)
     if file is not None and file.kind != Kind.DIRECTORY:
-        if file.kind == Kind.REGULAR and not _is_durable(session, homes, top):
+        if file.kind == Kind.REGULAR and not _is_durable(session, keys, top):
             yield Missing(top, file.size)
         return
     leftovers = Leftovers(session, rules)
@@ -192,7 +192,7 @@ def _missing(session: Session, homes: Homes, top: int, rules: Rules) -> Iterator
                 one = entry_of(row)
                 if one.kind == Kind.DIRECTORY:
                     waiting.append((one.ino, leftovers.below(one.ino, inside)))
-                elif not one.is_file or (is_stored and homes.is_at_home(one.ino, key)):
+                elif not one.is_file or (is_stored and keys.is_settled(one.ino, key)):
                     continue
                 elif not leftovers.has(inside, one.kind, bytes(after), one.is_open):
                     yield Missing(one.ino, one.size)

@@ -54,7 +54,7 @@ class Evicted(Model):
 
 @contextmanager
 def evicting(settings: Settings) -> Iterator[Evicting]:
-    """Open what evicts. Raises UserError, BucketError."""
+    """Open what evicts. Raises UserError, StoreError."""
     identity.require_surroundings(settings)
     database = Database(settings.database_url)
     try:
@@ -92,7 +92,8 @@ class Evicting:
         """Evict a file, or all files below a directory.
 
         Parameters: on_batch, called now and then with the number of files that are evicted; what
-        it raises ends the eviction. Raises NotPossible, DoorClosed, UserError, NamespaceError.
+        it raises ends the eviction. Raises NotPossible, DoorClosed, UserError, StoreError,
+        NamespaceError.
         """
         place = follow(self._browser, self._settings, path)
         files = files_below(self._browser, place)
@@ -160,4 +161,4 @@ def _why_not_clean(session: Session, entry: Entry) -> str | None:
     stored = object_of(session, file.ino)
     if stored is not None and session.one(own.DOUBT, key=stored.key) is not None:
         return "a request for its object got no answer: it is looked at again (spillway status)"
-    return "damaged, or its object has no block digests yet"
+    return "damaged (see spillway fsck), or its object has no block digests: write it again"

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gateway import clock
-from gateway.db import schema
-from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
-from gateway.errors import NamespaceError, NotPossible, NotThere, UserError
+from gateway.db.opening import opened
+from gateway.errors import NotPossible, NotThere
 from gateway.namespace.browse import Browser, Entry
 from gateway.serialize import OMIT_NONE, Model
 from gateway.settings import Settings
@@ -130,15 +129,8 @@ def shown(path: str) -> str:
 @contextmanager
 def browsing(settings: Settings) -> Iterator[Browser]:
     """Open the namespace for reading. Raises SchemaError; UserError while it cannot be read."""
-    database = Database(settings.database_url)
-    try:
-        schema.require_current(database)
-        with Browser(settings) as browser:
-            yield browser
-    except NamespaceError as exc:
-        raise UserError(f"cannot read {database.url}: {exc}: try again") from None
-    finally:
-        database.close()
+    with opened(settings.database_url), Browser(settings) as browser:
+        yield browser
 
 
 def names_of(export: str, path: str) -> list[bytes]:

@@ -98,7 +98,7 @@ def model(settings: Settings, one: Row, copied: int, text: Text = printable) -> 
 
 
 def require_lock(settings: Settings) -> None:
-    """Raise UserError if the bucket keeps no legal holds, BucketError if it cannot be asked."""
+    """Raise UserError if the bucket keeps no legal holds, StoreError if it cannot be asked."""
     # The imports are here because boto3 takes half a second to import.
     from gateway.objectstore.holds import HoldingStore
     from gateway.promotion.copier import NO_LOCK
@@ -138,7 +138,7 @@ def promote(
 
     Parameters: ino of the source; name of the copy, as a person wrote it; note, and by, the person,
     for the record; text, of names; wishes, of the person. Raises NotThere, NotPossible, UserError,
-    TryAgain, and BucketError if the bucket cannot be asked for what the wishes need.
+    TryAgain, and StoreError if the bucket cannot be asked for what the wishes need.
     """
     checked = places.checked(name, settings.drain.hold_patterns)
     if wishes.legal_hold:

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gateway import clock
-from gateway.db import schema
-from gateway.db.engine import Database
+from gateway.control.paths import names_of
+from gateway.db import opening
 from gateway.drain import queue
 from gateway.drain.context import Context
-from gateway.errors import NamespaceError, UserError
 from gateway.serialize import Model
 from gateway.settings import Settings
 from gateway.text import Text, printable
@@ -56,21 +55,15 @@ def opened(settings: Settings) -> Iterator[Context]:
     # The import is here because boto3 takes half a second to import.
     from gateway.objectstore.s3 import S3Store
 
-    database = Database(settings.database_url)
-    schema.require_current(database)
-    try:
+    with opening.opened(settings.database_url) as database:
         yield Context(settings, database, S3Store(settings))
-    except NamespaceError as exc:
-        raise UserError(f"cannot use {database.url}: {exc}: try again") from None
-    finally:
-        database.close()
 
 
 def resolve(context: Context, paths: Iterable[str]) -> dict[str, int]:
     """Return the inodes of paths that a person gave. Raises UserError."""
     export = context.settings.nfs.export
     with context.reading() as view:
-        return {path: queue.find(view, export, path) for path in paths}
+        return {path: queue.find(view, names_of(export, path), path, export) for path in paths}
 
 
 def path_of(

@@ -8,21 +8,21 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import select
 
-from gateway import clock
+from gateway import clock, trusted_clock
 from gateway.checkpoints.catalogue import catalogue_of
 from gateway.checkpoints.shown import shown_state
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
 from gateway.errors import UserError
 from gateway.promotion.store import protected
-from gateway.retention import knowntime, store
 from gateway.retention import statements as own
+from gateway.retention import store
 from gateway.retention.facts import Current, Decision
-from gateway.retention.knowntime import Known, KnownTime
 from gateway.retention.planning import Planned, Planning, completions
 from gateway.serialize import Model
 from gateway.settings import Settings
 from gateway.text import Text, printable
+from gateway.trusted_clock import JudgedTime, KnownTime
 
 _ACTIONS = select(own.action).where(own.action.c.id < b("before"))
 _NEWEST = own.action.c.id.desc()
@@ -170,14 +170,14 @@ def revised(settings: Settings, database: Database, planned: Planned, other: Cur
     return Planning(settings, catalogue_of(settings, database)).revised(planned, other)
 
 
-def counted_time(database: Database) -> KnownTime:
+def counted_time(database: Database) -> JudgedTime:
     """Return the time to which ages are counted now. Raises TryAgain."""
     with database.reading() as session:
         return _time(session, store.known_time(session))
 
 
-def _time(session: Session, known: Known | None) -> KnownTime:
-    return knowntime.judge(knowntime.reading(), known, completions(session))
+def _time(session: Session, known: KnownTime | None) -> JudgedTime:
+    return trusted_clock.judge(trusted_clock.reading(), known, completions(session))
 
 
 def said(session: Session) -> tuple[object, ...]:
@@ -327,10 +327,9 @@ def read_clock(database: Database) -> Clock:
 
 def confirm_clock(database: Database) -> None:
     """Believe the clock of this machine, which a person says is right. Raises TryAgain."""
-    read = knowntime.reading()
-    row = Known(read.clock_ns, read.boot, read.uptime_ns)
+    row = KnownTime(*trusted_clock.reading())
     with database.writing() as session:
-        store.save_time(session, KnownTime(row.known_ns, 0, row))
+        store.save_time(session, JudgedTime(row.known_ns, 0, row))
 
 
 def gather(session: Session) -> RetentionSummary:

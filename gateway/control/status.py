@@ -18,7 +18,7 @@ from gateway.control import (
     bucket,
     cached,
     checkpoints,
-    connections,
+    limits,
     retention,
     sharednames,
     trash,
@@ -27,13 +27,13 @@ from gateway.control.backlog import Held, Oldest, Stuck, Unsettled
 from gateway.control.bucket import Bucket, ConfiguredBucket
 from gateway.control.cached import Cache, Counts
 from gateway.control.checkpoints import Catalogue
-from gateway.control.connections import Connections
-from gateway.control.reading import opened, reading
+from gateway.control.limits import Limited
 from gateway.control.retention import RetentionSummary
 from gateway.control.sharednames import SharedName
 from gateway.control.trash import TrashSummary
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
+from gateway.db.opening import opened, reading
 from gateway.errors import UserError
 from gateway.namespace import space as space_report
 from gateway.namespace import trouble
@@ -148,7 +148,12 @@ class Status(Model):
     trash: TrashSummary
     promotions: dict[str, int]
     """Their number by state."""
-    connections: Connections
+    connections: Limited
+    """TCP connections of clients. Above `nfs.max_connections` one is closed at once."""
+    threads: Limited
+    """Threads that answer calls, of `nfs.threads`, or did in the last half minute."""
+    descriptors: Limited
+    """Descriptors of the process of the NFS server. Each file that a client has open has one."""
     shared_names: list[SharedName]
     disk: Disk
     space: dict[str, Any] | None
@@ -167,7 +172,7 @@ def gather(settings: Settings) -> WholeStatus:
 
     Raises SchemaError, UserError.
     """
-    with opened(settings) as database:
+    with opened(settings.database_url) as database:
         quick = gather_quickly(settings, database)
         asked = bucket.whole(settings, database, bucket.probe(settings))
         with reading(database) as session:
@@ -211,6 +216,7 @@ def gather_quickly(settings: Settings, database: Database) -> Status:
     is_well = is_well and not held.files and not lost.is_recent
     has_descriptors = _has_descriptors(settings)
     shared = sharednames.gather(settings)
+    used = limits.gather(settings)
     return Status(
         healthy=alive and is_well and has_descriptors and not catalogue.alarms and not shared,
         config=str(settings.source),
@@ -228,7 +234,9 @@ def gather_quickly(settings: Settings, database: Database) -> Status:
         retention=policies,
         trash=trashed,
         promotions={str(one): promoted[one] for one in promotions.State},
-        connections=connections.gather(settings),
+        connections=used.connections,
+        threads=used.threads,
+        descriptors=used.descriptors,
         shared_names=shared,
         disk=_disk(settings, lost, has_descriptors),
         space=space,

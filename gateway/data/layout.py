@@ -12,13 +12,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from gateway.errors import SpillwayError
 from gateway.types import Found
 
 SHARDS = 256
 _NAME = re.compile(r"([0-9]+)\.([0-9]+)")
 
 
-class SyncError(OSError):
+class SyncError(SpillwayError, OSError):
     """A data file could not be put on stable storage. Its bytes may be lost for good.
 
     The kernel reports the failure once. A later sync of the file succeeds without those bytes.

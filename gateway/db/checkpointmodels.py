@@ -193,7 +193,7 @@ class Trash(Base):
 
 
 class Elapsed(Base):
-    """The last moment that was stored, in one row: see gateway.elapsed."""
+    """The last moment that was stored, in one row: see gateway.trusted_clock."""
 
     __tablename__ = "elapsed"
     id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)

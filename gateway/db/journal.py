@@ -26,7 +26,7 @@ from sqlalchemy import Integer, String, bindparam, delete, exists, func, insert,
 
 from gateway.db.compiled import Session, Statement, b, numbers_in, numbers_of
 from gateway.db.statements import journal, reader
-from gateway.errors import GatewayError
+from gateway.errors import SpillwayError
 
 log = logging.getLogger("spillway.journal")
 
@@ -102,7 +102,7 @@ READERS_DROPPED = Statement(
 READERS_FORGET = Statement(delete(reader))
 
 
-class Lost(GatewayError):
+class Lost(SpillwayError):
     """The journal lacks rows that the reader has not read."""
 
 

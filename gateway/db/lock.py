@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gateway.errors import TryAgain
+from gateway.filelock import try_lock
 
 POLL_SECONDS = 50e-6
 POLL_FACTOR = 0.1
@@ -64,7 +65,7 @@ class Turns:
                 fcntl.flock(turn.gate, fcntl.LOCK_EX)
                 fcntl.flock(turn.gate, fcntl.LOCK_UN)
                 fcntl.flock(turn.mine, fcntl.LOCK_EX)
-            elif not _try(turn.mine):
+            elif not try_lock(turn.mine):
                 until = time.monotonic() + first_seconds
                 _poll(turn.gate, until)
                 _poll(turn.mine, until)
@@ -117,17 +118,8 @@ def _open(path: str) -> int:
 def _poll(fd: int, until: float) -> None:
     """Lock a file. It polls because flock has no time-out. No other process overtakes the poll."""
     started = time.monotonic()
-    while not _try(fd):
+    while not try_lock(fd):
         now = time.monotonic()
         if now > until:
             raise TryAgain("another process has been writing to the namespace for too long")
         time.sleep(max(POLL_SECONDS, POLL_FACTOR * (now - started)))
-
-
-def _try(fd: int) -> bool:
-    """Lock a file unless another process has it. Returns whether it is locked."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -100,7 +100,7 @@ class Superseded(Base):
 
 
 class KnownTime(Base):
-    """A moment that is known to have passed, in one row: see gateway.retention.knowntime."""
+    """A moment that is known to have passed, in one row: see gateway.trusted_clock."""
 
     __tablename__ = "known_time"
     id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)

@@ -14,6 +14,7 @@ from sqlalchemy import (
     literal_column,
     or_,
     select,
+    union,
     update,
 )
 
@@ -71,16 +72,29 @@ IS_CLIENTS = inode.c.reserved == literal_column("0")
 """An inode that clients may change."""
 
 
-def with_below(top: Any) -> Any:
-    """Return the inodes that a selection of ``ino`` gives and everything below them, as a table."""
+def with_below(top: Any, *only: Any) -> Any:
+    """Return the inodes of a selection and everything below them, as a table.
+
+    Args:
+        top: selects ``ino``. What it selects beside that comes with each inode below.
+        only: conditions for the inodes below. Nothing below one that is left out is found.
+    """
     found = top.cte("below", recursive=True)
-    return found.union(
-        select(dirent.c.ino).select_from(dirent.join(found, dirent.c.parent == found.c.ino))
-    )
+    inner = [dirent.c.ino if one.name == "ino" else one for one in found.c]
+    named = dirent.join(found, dirent.c.parent == found.c.ino)
+    if only:
+        named = named.join(inode, inode.c.ino == dirent.c.ino)
+    return found.union(select(*inner).select_from(named).where(*only))
 
 
-TREE = with_below(select(bindparam("top", type_=inode.c.ino.type).label("ino")))
+_TOP = select(bindparam("top", type_=inode.c.ino.type).label("ino"))
+TREE = with_below(_TOP)
 """An inode, ``top``, and everything below it."""
+DIRECTORY_TREE = with_below(_TOP, IS_DIRECTORY)
+"""An inode, ``top``, and the directories below it. Where files are many, SQLite reads it in half
+the time of ``TREE``."""
+HERE = union(_TOP, select(dirent.c.ino).where(dirent.c.parent == b("top"))).subquery("here")
+"""An inode, ``top``, and what is directly in it."""
 TRASH_TREE = with_below(select(inode.c.ino).where(inode.c.ino == literal_column(f"{TRASH_INO}")))
 """The trash and everything in it. There is none in a namespace without a trash."""
 
@@ -242,6 +256,13 @@ DIRTY_BYTES = Statement(
     )
 )
 """Selects the bytes on the disk that the drain will make free: what is in the trash is not sent."""
+
+# elapsed
+ELAPSED = Statement(
+    select(elapsed.c.elapsed_ns, elapsed.c.boot, elapsed.c.uptime_ns, elapsed.c.clock_ns)
+)
+ELAPSED_DELETE = Statement(delete(elapsed))
+ELAPSED_INSERT = Statement(insert(elapsed))
 
 # damage
 CONTENT_VERSION = Statement(select(inode.c.content_version).where(inode.c.ino == b("ino")))

@@ -24,7 +24,7 @@ from gateway.db.compiled import Session, Statement
 from gateway.db.engine import Connection, Database
 from gateway.db.named import Named
 from gateway.db.tally import Tally
-from gateway.errors import GatewayError, TryAgain
+from gateway.errors import SpillwayError, TryAgain
 from gateway.types import Attr
 
 P = ParamSpec("P")
@@ -326,7 +326,7 @@ class Writer:
             operation.error = exc
             # After a refused statement, PostgreSQL refuses all that follow, even if nothing was
             # written.
-            return isinstance(exc, GatewayError) and not tx.has_written
+            return isinstance(exc, SpillwayError) and not tx.has_written
         return True
 
     def _run_apart(
@@ -342,5 +342,5 @@ class Writer:
     def _answer(self, exc: BaseException) -> BaseException:
         """Return the error that a caller gets when the transaction itself failed."""
         if isinstance(exc, self._database.backend.broken):
-            return self._database.backend.answer(exc) or GatewayError(f"commit failed: {exc}")
-        return exc if isinstance(exc, GatewayError) else GatewayError(f"commit failed: {exc}")
+            return self._database.backend.answer(exc) or SpillwayError(f"commit failed: {exc}")
+        return exc if isinstance(exc, SpillwayError) else SpillwayError(f"commit failed: {exc}")

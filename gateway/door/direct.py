@@ -15,7 +15,7 @@ from typing import Any
 
 from gateway.db.writer import Operation
 from gateway.door.frames import Answer, Op, Request
-from gateway.errors import GatewayError, Stale, errno_of
+from gateway.errors import SpillwayError, Stale, errno_of
 from gateway.namespace import create, remove, rename, residency
 from gateway.namespace.facade import Namespace
 from gateway.namespace.setattr import setattr_
@@ -103,7 +103,7 @@ class Direct:
             if operation is None:
                 return self._other(request)
             result = operation.outcome()
-        except (GatewayError, OSError) as exc:
+        except (SpillwayError, OSError) as exc:
             return Answer(errno_of(exc), None)
         if request.op is Op.RENAME:
             result, _removed = result

@@ -13,10 +13,12 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import Protocol
 
 from gateway import clock, datadir, port
+from gateway.db.engine import Database
+from gateway.db.opening import explained
 from gateway.door.direct import Direct
 from gateway.door.frames import Answer, Request
 from gateway.door.remote import Remote
-from gateway.errors import RESTART, InUse, NamespaceError, UserError
+from gateway.errors import RESTART, InUse, UserError
 from gateway.settings import Settings
 
 WAIT_SECONDS = 30.0
@@ -105,7 +107,5 @@ def _direct(settings: Settings) -> Door:
             f"a server listens on port {number}, and may be an NFS server that up.json does not "
             f"name: stop it (ss -ltnp 'sport = :{number}')"
         )
-    try:
+    with explained(Database(settings.database_url)):
         return Direct(settings)
-    except NamespaceError as exc:
-        raise UserError(f"cannot open the namespace: {exc}: try again") from None

@@ -7,6 +7,7 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
+from gateway.errors import SpillwayError
 from gateway.types import ROOT_CRED, Attr, Cred, SetAttr
 
 MAGIC = 0x524F4F44
@@ -82,7 +83,7 @@ class Answer(NamedTuple):
     data: bytes = b""
 
 
-class Rubbish(ValueError):
+class Rubbish(SpillwayError, ValueError):
     """The bytes that were received are no answer."""
 
 

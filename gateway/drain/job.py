@@ -60,12 +60,11 @@ class Work(Enum):
     CLEAN_UP = "clean-ups"
     TRANSITION = "transitions"
     CHECKSUM = "checksums"
-    BLOCK_DIGEST = "block_digests"
 
     @property
     def asks_bucket(self) -> bool:
         """Whether this work sends requests to the bucket."""
-        return self not in (Work.CHECKSUM, Work.BLOCK_DIGEST)
+        return self is not Work.CHECKSUM
 
 
 _PHRASES = {
@@ -76,7 +75,6 @@ _PHRASES = {
     Work.CLEAN_UP: "clean-up of",
     Work.TRANSITION: "storage class of",
     Work.CHECKSUM: "checksum of",
-    Work.BLOCK_DIGEST: "block digests of",
 }
 
 

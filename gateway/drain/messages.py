@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gateway.errors import BucketError
+from gateway.errors import StoreError
 from gateway.objectstore.checksums import Kind
 from gateway.objectstore.conditions import Conditions
 from gateway.objectstore.objects import Stored
@@ -25,7 +25,7 @@ class Small(NamedTuple):
     """What is at the key, as ``S3Store.put`` takes it."""
 
 
-Result = Stored | BucketError
+Result = Stored | StoreError
 
 
 class Handshake(NamedTuple):

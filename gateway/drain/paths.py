@@ -23,9 +23,9 @@ from gateway.db.statements import checkpoint
 from gateway.drain import statements as own
 from gateway.drain.rows import File, Intent, Object
 from gateway.holds import Holds
-from gateway.namespace.lookup import way_up
+from gateway.keymapper import KeyMapper
+from gateway.namespace.lookup import DirectoryMemo, way_up
 from gateway.objectstore import keys
-from gateway.released import Releases
 from gateway.types import Extent, Kind
 
 Parts = tuple[bytes, ...]
@@ -69,9 +69,7 @@ class Paths:
     def __init__(self, session: Session, holds: Holds, prefix: str) -> None:
         self._session = session
         self._holds = holds
-        self._prefix = prefix
-        self._keys = Releases(session, prefix)
-        self._places: dict[int, Place | None] = {}
+        self._keys = KeyMapper(session, prefix)
         self._chains: dict[int, set[int]] = {}
         self._shortened: dict[int, dict[str, int]] = {}
         self._names: dict[int, list[tuple[int, bytes]]] = {}
@@ -99,32 +97,27 @@ class Paths:
     def place(self, ino: int) -> Place | None:
         """Return the place of an inode by its first name, or None if it or a directory above has no
         name."""
-        if not self._places:
-            held = self._overrides.get(ROOT_INO)
-            request = self._requests.get(ROOT_INO)
-            self._places[ROOT_INO] = Place((), held is True, held is False, request, held is True)
-            self._places[RESERVED_INO] = Place((keys.RESERVED,), held=False)
+        return self._places.of(ino, self._way_up(ino), self._below)
+
+    @cached_property
+    def _places(self) -> DirectoryMemo[Place]:
+        held = self._overrides.get(ROOT_INO)
+        request = self._requests.get(ROOT_INO)
+        roots = {
+            ROOT_INO: Place((), held is True, held is False, request, held is True),
+            RESERVED_INO: Place((keys.RESERVED,), held=False),
             # What is in the trash is not sent, and its objects stay where they are.
-            self._places[TRASH_INO] = Place(keys.TRASH, held=True)
-        if ino in self._places:
-            return self._places[ino]
-        found: Place | None = None
-        below: list[tuple[int, bytes]] = []
-        for at, parent, name in self._way_up(ino):
-            below.append((at, name))
-            if parent in self._places:
-                found = self._places[parent]
-                break
-        for at, name in reversed(below):
-            if found is not None:
-                said = self._overrides.get(at)
-                is_ordered = found.is_ordered or said is True
-                held = found.held or is_ordered or self._is_temporary(at, found.parts, name)
-                bumped = found.bumped or said is False
-                request = self._requests.get(at, found.request_id)
-                found = Place((*found.parts, name), held, bumped, request, is_ordered)
-            self._places[at] = found
-        return found
+            TRASH_INO: Place(keys.TRASH, held=True),
+        }
+        return DirectoryMemo(roots)
+
+    def _below(self, above: Place, ino: int, name: bytes) -> Place:
+        said = self._overrides.get(ino)
+        is_ordered = above.is_ordered or said is True
+        held = above.held or is_ordered or self._is_temporary(ino, above.parts, name)
+        bumped = above.bumped or said is False
+        request = self._requests.get(ino, above.request_id)
+        return Place((*above.parts, name), held, bumped, request, is_ordered)
 
     def _is_temporary(self, ino: int, above: Parts, name: bytes) -> bool:
         """Return whether a hold pattern holds an inode: half a save, and not a run. Parameters:
@@ -217,9 +210,8 @@ class Paths:
 
     def owner(self, key: str) -> int | None:
         """Return the regular file that has a key, or None."""
-        try:
-            parts = keys.parts_of(self._prefix, key)
-        except ValueError:
+        parts = self._keys.parts_of(key)
+        if parts is None:
             return None
         at = ROOT_INO
         if parts[0] == keys.RESERVED:

@@ -6,15 +6,13 @@ journal, which every drain follows.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
 from sqlalchemy import select, tuple_
 
 from gateway import clock, logs
-from gateway.db import statements as sql
 from gateway.db.compiled import Statement, b
 from gateway.db.drainmodels import HYDRATE
 from gateway.db.journal import BELOW, CHANGED
@@ -33,6 +31,7 @@ from gateway.drain.job import JobId, Work
 from gateway.drain.paths import file_of, object_at
 from gateway.drain.rows import File
 from gateway.errors import UserError
+from gateway.namespace.lookup import way_down
 from gateway.types import Kind
 
 PAGE = 2048
@@ -230,21 +229,21 @@ def _entry(view: View, file: File, is_begun: bool, reasons: Reasons) -> Entry | 
     )
 
 
-def find(view: View, export: str, path: str) -> int:
-    """Return the inode of a path as a person writes it: as clients see it, or below the export.
+def find(view: View, names: Sequence[bytes], path: str, export: str) -> int:
+    """Return the inode of a path.
 
-    Raises UserError.
+    Args:
+        names: of the path, below the export.
+        path: as a person wrote it.
+        export: shown in errors.
+
+    Raises:
+        UserError: there is nothing, or neither a file nor a directory.
     """
-    below = path if path.startswith("/") else f"{export}/{path}"
-    if f"{below}/".startswith(f"{export}/"):
-        below = below[len(export) :]
-    at = ROOT_INO
-    for name in os.fsencode(below).split(b"/"):
-        if name not in (b"", b"."):
-            row = view.session.one(sql.ENTRY, parent=at, name=name)
-            if row is None:
-                raise UserError(f"no file or directory {path}: give a path below {export}")
-            at = row[0]
+    way = [attr.ino for attr in way_down(view.session, names)]
+    if len(way) < len(names):
+        raise UserError(f"no file or directory {path}: give a path below {export}")
+    at = way[-1] if way else ROOT_INO
     file = file_of(view.session, at)
     if file is None or file.kind not in (Kind.REGULAR, Kind.DIRECTORY):
         raise UserError(f"{path} is neither a file nor a directory: it is never drained")

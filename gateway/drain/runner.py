@@ -16,12 +16,11 @@ from gateway.drain.context import Context
 from gateway.drain.job import Job, Outcome, Work, run_jobs
 from gateway.drain.status import Counters, SentBytes
 from gateway.errors import (
-    BucketError,
     DataFileError,
-    Deferred,
     LeaseLost,
     NamespaceError,
     OtherOwner,
+    StoreError,
     StoreRefused,
     StoreSlow,
     StoreUnavailable,
@@ -100,8 +99,10 @@ class Runner:
             self._refused(job, exc)
         elif self._claims.is_lost(lease):
             return self._note_doubts(job)
-        if isinstance(exc, (BucketError, DataFileError, NamespaceError)):
-            passing = isinstance(exc, (StoreUnavailable, Deferred, NamespaceError))
+        if isinstance(exc, (StoreError, DataFileError, NamespaceError)):
+            passing = isinstance(exc, NamespaceError) or (
+                isinstance(exc, StoreError) and exc.is_retryable
+            )
             error = error_of(exc)
             log.log(logging.WARNING if passing else logging.ERROR, "%s: %s", job.id, error)
         else:

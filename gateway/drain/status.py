@@ -21,8 +21,6 @@ class Counters:
     deletes: int = 0
     transitions: int = 0
     checksums: int = 0
-    block_digests: int = 0
-    """Batches of files that got block digests after their upload."""
     snapshots: int = 0
     snapshots_missed: int = 0
     """Files that were open for long and never still enough for a snapshot."""

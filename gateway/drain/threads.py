@@ -14,8 +14,7 @@ P = ParamSpec("P")
 CHORES = 8
 """Threads for deletions and clean-up."""
 READERS = 3
-"""Threads for checksums and block digests: hashing a large file must not hold up a deletion. At
-most one of them computes block digests."""
+"""Threads for checksums: hashing a large file must not hold up a deletion."""
 QUEUED_PER_THREAD = 2
 
 

@@ -28,7 +28,6 @@ from gateway.drain.dispatcher import Dispatcher
 from gateway.drain.job import UPLOADS, Lane, Sweep, Work
 from gateway.drain.paths import is_unfinished
 from gateway.drain.plan import sweeps, transitions
-from gateway.drain.plan.backfill import Backfill
 from gateway.drain.plan.digests import Digests
 from gateway.drain.plan.renames import Renames
 from gateway.drain.plan.rest import rest_seconds, spent_seconds
@@ -39,7 +38,7 @@ from gateway.drain.send.senders import Senders
 from gateway.drain.status import Counters, Rate, SentBytes
 from gateway.drain.threads import CHORES, Threads
 from gateway.drain.tidy import doubt, garbage
-from gateway.errors import BucketError, LeaseLost, NamespaceError, ObjectRefused, StoreRefused
+from gateway.errors import LeaseLost, NamespaceError, ObjectRefused, StoreError, StoreRefused
 from gateway.objectstore.negotiation import negotiate
 from gateway.objectstore.pace import Pace, Rates
 from gateway.objectstore.s3 import S3Store
@@ -119,7 +118,6 @@ class Drain:
         self._survey = Survey(skip, drain.poll_seconds, _rules(settings), request_of)
         self._renames = Renames(drain.poll_seconds, drain.retry_max_seconds)
         self._digests = Digests(drain.settle_seconds, drain.poll_seconds)
-        self._backfill = Backfill(lambda: len(self._survey) > 0)
         self._snapshots = Snapshots(settings, partial(self.counters.count, "snapshots_missed"))
         self._dispatcher = Dispatcher(
             self._sweeps(), self._claims, self.health, self.retries, self._threads, self._runner
@@ -144,8 +142,7 @@ class Drain:
         if self._settings.drain.checksum_at_seal:
             found.insert(0, Sweep(self._digests.plan, Work.CHECKSUM, Lane.DISK))
         # These come last: nothing waits for them.
-        found.append(Sweep(transitions.plan, Work.TRANSITION, Lane.COPY))
-        return [*found, Sweep(self._backfill.plan, Work.BLOCK_DIGEST, Lane.DISK)]
+        return [*found, Sweep(transitions.plan, Work.TRANSITION, Lane.COPY)]
 
     def run(self) -> None:
         """Work until stop is set. Then return soon, with everything safe for a restart."""
@@ -200,7 +197,6 @@ class Drain:
         self._survey.restart()
         self._renames.restart()
         self._digests.restart()
-        self._backfill.restart()
 
     def _give_way(self) -> None:
         """Leave half of the places to cold reads while clients wait for some."""
@@ -261,13 +257,13 @@ class Drain:
             elif self._ownership.is_due:
                 self._look_at_owner()
             self._look_for_unrecorded()
-        except BucketError as exc:
+        except StoreError as exc:
             health.failed(exc)
             return False
         return True
 
     def _look_at_owner(self) -> None:
-        """Make sure that the bucket and prefix are this gateway's. Raises BucketError."""
+        """Make sure that the bucket and prefix are this gateway's. Raises StoreError."""
         self._context.store.conditions = self._ownership.look()
 
     def _recall_checksum(self) -> bool:
@@ -284,7 +280,7 @@ class Drain:
             return
         try:
             found = negotiate(self._settings, self._pace)
-        except BucketError:
+        except StoreError:
             raise
         except Exception:
             # An answer that no store should give must not end the drain, nor the next one.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gateway.db.compiled import Session
 from gateway.db.models import RESERVED_NAME, ROOT_INO
 from gateway.errors import ExportRefused
-from gateway.namespace.lookup import find, way_up
+from gateway.namespace.lookup import way_down, way_up
 from gateway.text import printable
 from gateway.types import Kind
 
@@ -15,19 +15,18 @@ def directory_of(session: Session, path: bytes) -> int:
 
     Parameters: path, below the namespace's root. b"" is the root.
     """
-    ino = ROOT_INO
-    for name in [part for part in path.split(b"/") if part not in (b"", b".")]:
-        attr = find(session, ino, name)
-        if attr is None:
-            raise ExportRefused(f"there is no directory {printable(path)}: make it first")
+    names = [part for part in path.split(b"/") if part not in (b"", b".")]
+    way = list(way_down(session, names))
+    for attr in way:
         if attr.kind != Kind.DIRECTORY:
             raise ExportRefused(f"{printable(path)} is no directory, or leads through none")
         if attr.reserved:
             raise ExportRefused(
                 f"{printable(path)} is the gateway's own, and is not exported alone"
             )
-        ino = attr.ino
-    return ino
+    if len(way) < len(names):
+        raise ExportRefused(f"there is no directory {printable(path)}: make it first")
+    return way[-1].ino if way else ROOT_INO
 
 
 def path_of(session: Session, directory: int) -> bytes | None:

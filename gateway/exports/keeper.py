@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
-from gateway import config
+from gateway import config, filelock
 from gateway.db import schema
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
-from gateway.errors import NamespaceError, UserError
+from gateway.db.opening import explained
 from gateway.exports import blocks, server, store
 from gateway.exports.directory import directory_of, path_of
 from gateway.exports.export import Export, overlap, require_clients, require_name
@@ -58,13 +56,8 @@ class Wanted(NamedTuple):
 def at_start(settings: Settings) -> tuple[list[Export], list[Export]]:
     """Return the exports that a server has from its start on, and those that are left out, as
     ``Exports.servable`` does. Raises UserError."""
-    database = Database(settings.database_url)
-    try:
+    with closing(Database(settings.database_url)) as database, explained(database):
         return Exports(settings, database).servable()
-    except NamespaceError as exc:
-        raise UserError(f"cannot read the exports in {database.url}: {exc}: try again") from None
-    finally:
-        database.close()
 
 
 class Exports:
@@ -200,13 +193,9 @@ class Exports:
     @contextmanager
     def _alone(self) -> Iterator[bool]:
         """Wait until no other process changes exports. Yields whether a server runs."""
-        fd = os.open(self._settings.run_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            with server.found(self._settings) as is_running:
-                yield is_running
-        finally:
-            os.close(fd)
+        lock = filelock.open_lock(self._settings.run_dir / LOCK)
+        with filelock.held(lock), server.found(self._settings) as is_running:
+            yield is_running
 
     @contextmanager
     def _in_force(self, is_running: bool, exports: Mapping[str, Export]) -> Iterator[None]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from awscrt.checksums import crc32c, crc64nvme
 from botocore.exceptions import ClientError
 
+from gateway.errors import SpillwayError
 from gateway.manifests.document import FORMAT
 from gateway.objectstore.client import code_of
 from gateway.objectstore.objects import etag_of, form, is_opaque
@@ -33,7 +34,7 @@ _FIELDS = {"crc64nvme": "ChecksumCRC64NVME", "crc32c": "ChecksumCRC32C"}
 """The fields of the answer to a HEAD that have the checksum of the whole object."""
 
 
-class NoManifest(Exception):
+class NoManifest(SpillwayError):
     """There is no manifest at a key, or it cannot be understood. The message says why."""
 
 

@@ -15,12 +15,12 @@ from __future__ import annotations
 import logging
 import tempfile
 import threading
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import IO, TYPE_CHECKING, TypeVar
 
 from gateway import clock, failpoints
-from gateway.backoff import jittered_seconds
 from gateway.checkpoints.catalogue import catalogue_of
 from gateway.checkpoints.facts import State
 from gateway.checkpoints.looks import Row
@@ -28,18 +28,19 @@ from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.statements import VOLUME as VOLUME_ROW
 from gateway.drain.metadata import INO, VOLUME
-from gateway.errors import BucketError, GatewayError, ObjectRefused
+from gateway.errors import ObjectRefused, SpillwayError, StoreError
 from gateway.failpoints import MANIFEST
 from gateway.manifests import statements as own
 from gateway.manifests.kept import Kept, Shelf
 from gateway.manifests.rows import document
+from gateway.manifests.store import ManifestStore
+from gateway.objectstore.breaker import CircuitBreaker
 from gateway.settings import Settings
 from gateway.text import printable
 
 if TYPE_CHECKING:
     # The import is for types only: boto3 takes half a second.
     from gateway.objectstore.objects import Head
-    from gateway.objectstore.s3 import S3Store
 
 log = logging.getLogger("checkpoints")
 
@@ -65,47 +66,32 @@ class Manifests:
         self._database = database
         self._catalogue = catalogue_of(settings, self._database)
         self._shelf = Shelf(self._database, settings.bucket)
-        self._opened: S3Store | None = None
+        self._store = ManifestStore(settings, database, stop)
         self._volume = ""
-        self._tries = 0
-        """How often the bucket has failed since it worked."""
-        self._resume_at = 0.0
+        self._breaker = CircuitBreaker(PAUSE_MAX_SECONDS)
         self._refused: dict[int, float] = {}
         """Monotonic seconds until which checkpoints rest whose manifest was refused, by inode."""
 
     def turn(self) -> float:
         """Put and delete what is due. Returns the seconds until the next turn. Raises
         NamespaceError."""
-        if (seconds := self._resume_at - clock.monotonic_seconds()) > 0:
+        if (seconds := self._breaker.pause_seconds()) > 0:
             return seconds
         try:
             self._each(self._shelf.doubtful(), self._look, lambda kept: kept.ino)
             self._each(self._shelf.untrue(), self._remove, lambda kept: kept.ino)
             changed = self._each(self._shelf.missing(), self._write, lambda ino: ino)
-        except BucketError as exc:
-            self._tries += 1
-            pause_seconds = jittered_seconds(self._tries, PAUSE_MAX_SECONDS)
-            self._resume_at = clock.monotonic_seconds() + pause_seconds
-            if self._tries == 1:
+        except StoreError as exc:
+            self._breaker.failed()
+            if self._breaker.failures == 1:
                 log.warning("manifests wait for the bucket: %s", exc)
-            if self._opened is not None:
-                self._opened.reload()  # a person may have corrected the credentials
-            return pause_seconds
+            self._store.reload()  # a person may have corrected the credentials
+            return self._breaker.pause_seconds()
         return SOON_SECONDS if changed else REST_SECONDS
-
-    @property
-    def _store(self) -> S3Store:
-        if self._opened is None:
-            from gateway.objectstore.s3 import S3Store
-            from gateway.ownership.keeper import guarded
-
-            store = S3Store(kept_readable(self._settings))
-            self._opened = guarded(store, self._settings, self._database, self._stop)
-        return self._opened
 
     def _each(self, work: Iterable[T], do: Callable[[T], bool], ino_of: Callable[[T], int]) -> bool:
         """Do work until stop is set. Returns whether some of it is to be done again soon. Raises
-        BucketError when the bucket cannot be used."""
+        StoreError when the bucket cannot be used."""
         is_left = False
         for one in work:
             if self._stop.is_set():
@@ -123,17 +109,14 @@ class Manifests:
                 where = self._settings.run_dir
                 log.error("cannot make a manifest in %s: %s: make room", where, exc.strerror)
                 return False
-            if self._tries:
+            if self._breaker.failures:
                 log.info("manifests are written again")
-                self._tries = 0
+                self._breaker.worked()
         return is_left
 
     def _write(self, ino: int) -> bool:
         """Put the manifest of a checkpoint, if it is durable now. Returns whether it changed
-        meanwhile. Raises BucketError."""
-        from gateway.objectstore.body import Section
-        from gateway.ownership import foreign
-
+        meanwhile. Raises StoreError."""
         with tempfile.TemporaryFile(dir=self._settings.run_dir) as text:
             made = self._make(ino, text)
             if made is None:
@@ -146,13 +129,9 @@ class Manifests:
                 self._remove(before)
             kept = self._shelf.intend(key, row, change, before)
             _hit("intent")
-            body = Section(text.fileno(), 0, text.tell())
             metadata = {VOLUME: self._volume_id(), INO: str(ino)}
-            try:
-                stored = foreign.put(self._store, key, body, metadata, self._is_of_us, REMEDY)
-            except GatewayError:
-                self._shelf.know(kept, is_doubtful=True)
-                raise
+            with self._requesting(kept):
+                stored = self._store.put(key, text, metadata, self._is_of_us, REMEDY)
         kept = kept._replace(etag=stored.head.etag)
         _hit("put")
         now = self._catalogue.look(ino).now
@@ -178,36 +157,41 @@ class Manifests:
             return now, found[1]
 
     def _remove(self, kept: Kept) -> bool:
-        """Delete a manifest. Raises BucketError."""
-        head = self._store.head(kept.key)
-        if head is not None and not self._is_ours(kept, head.etag, head.metadata):
-            log.warning("kept %s: another program has written it", kept.key)
-        elif head is not None:
-            self._shelf.know(kept._replace(etag=None), is_doubtful=True)
-            _hit("doomed")
-            try:
-                error = self._store.delete_many([kept.key])[kept.key]
-                if error is not None:
-                    raise error
-            except GatewayError:
-                self._shelf.know(kept, is_doubtful=True)
-                raise
-            _hit("deleted")
+        """Delete a manifest. Raises StoreError."""
+        if self._store.delete(kept.key, partial(self._is_ours, kept), self._deleting(kept)):
             log.info("%s: its manifest is deleted", printable(kept.path))
         self._shelf.forget(kept)
         return False
 
+    @contextmanager
+    def _deleting(self, kept: Kept) -> Iterator[None]:
+        self._shelf.know(kept._replace(etag=None), is_doubtful=True)
+        _hit("doomed")
+        with self._requesting(kept):
+            yield
+        _hit("deleted")
+
+    @contextmanager
+    def _requesting(self, kept: Kept) -> Iterator[None]:
+        """Record that the answer to a request is not known, if it fails."""
+        try:
+            yield
+        except SpillwayError:
+            self._shelf.know(kept, is_doubtful=True)
+            raise
+
     def _is_of_us(self, head: Head) -> bool:
         return head.metadata.get(VOLUME) == self._volume_id()
 
-    def _is_ours(self, kept: Kept, etag: str, metadata: dict[str, str]) -> bool:
+    def _is_ours(self, kept: Kept, head: Head) -> bool:
         if kept.etag is not None:
-            return etag == kept.etag
+            return head.etag == kept.etag
         # The answer to a request is not known. What is there says by itself whose it is.
-        return (metadata.get(VOLUME), metadata.get(INO)) == (self._volume_id(), str(kept.ino))
+        made_by = (head.metadata.get(VOLUME), head.metadata.get(INO))
+        return made_by == (self._volume_id(), str(kept.ino))
 
     def _look(self, kept: Kept) -> bool:
-        """Look at a key after a request that was given up. Raises BucketError."""
+        """Look at a key after a request that was given up. Raises StoreError."""
         head = self._store.head(kept.key)
         is_there = head is not None and head.etag == kept.etag
         self._shelf.know(kept._replace(etag=kept.etag if is_there else None, look_ns=None))
@@ -220,12 +204,6 @@ class Manifests:
             assert row is not None, "the volume row is missing"
             self._volume = bytes(row[0]).hex()
         return self._volume
-
-
-def kept_readable(settings: Settings) -> Settings:
-    """Return settings with which a manifest is put: a person who restores must be able to read it,
-    also where files go to an archive."""
-    return replace(settings, bucket=replace(settings.bucket, storage_class=""))
 
 
 def _hit(when: str) -> None:

@@ -133,9 +133,6 @@ _TAKE_BYTES = Statement(
 )
 """Records the newer bytes of a data file in the row, which comes from a restored database."""
 
-_ELAPSED_FORGET = Statement(delete(sql.elapsed))
-"""Lets the time that has passed begin at 0 again. A restored database does not know what people
-took back from the trash since: so each grace in it lasts at least as long again as it did."""
 _KEEP_IN_TRASH = Statement(
     update(sql.trash)
     .where(sql.trash.c.state == literal_column("'expiring'"))
@@ -298,7 +295,9 @@ def _adopt(
         session.run(_NUMBERS_ABOVE, largest=largest)
         session.run(_PRESENCE_FORGET)
         if age is not _Age.SAME:
-            session.run(_ELAPSED_FORGET)
+            # A restored database does not know what people took back from the trash since. The time
+            # begins at 0 again: so each grace in it lasts at least as long again as it did.
+            session.run(sql.ELAPSED_DELETE)
             session.run(_KEEP_IN_TRASH)
     if age in (_Age.OLDER, _Age.UNKNOWN):
         _step_changes(database, connection)

@@ -185,6 +185,12 @@ class Namespace:
         with self._database.reader() as connection:
             return lookup.top_of(self._session(connection), ino)
 
+    def path_of(self, ino: int) -> bytes:
+        """Return the path of an inode below the export, by the first name of it and of each
+        directory above it."""
+        with self._database.reader() as connection:
+            return lookup.path_of(self._session(connection), ino)
+
     def damages(self, after: int, most: int) -> list[int]:
         """Return the inode numbers of up to ``most`` damaged files above ``after``, in order."""
         with self._database.reader() as connection:

@@ -33,7 +33,7 @@ from gateway.db.compiled import Session
 from gateway.db.engine import Connection, Database
 from gateway.db.lineage import Lineage
 from gateway.db.writer import Tx, Writer
-from gateway.errors import GatewayError, IdentityError
+from gateway.errors import IdentityError, SpillwayError
 from gateway.settings import BucketSettings, Settings
 
 log = logging.getLogger("spillway.identity")
@@ -338,7 +338,7 @@ class Mark:
     def _try_to_move(self, beside: Callable[[Tx], object]) -> None:
         try:
             self._move(beside)
-        except (OSError, GatewayError) as exc:
+        except (OSError, SpillwayError) as exc:
             # The next minute tries again. Until then a restored database may look like this one.
             log.warning("cannot move the mark of database and data files: %s", exc)
 
@@ -351,7 +351,7 @@ class Mark:
         try:
             self._move(lambda _tx: None, self._writer.run_last)
             self._stamp(is_stopped=True)
-        except (OSError, GatewayError) as exc:
+        except (OSError, SpillwayError) as exc:
             log.warning("stopped as after a crash: cannot move the mark: %s", exc)
 
     def _move(self, beside: Callable[[Tx], T], run: Any = None) -> T:

@@ -12,12 +12,12 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import and_, case, func, literal_column, or_, select, union
+from sqlalchemy import and_, case, func, literal_column, or_, select
 
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b
-from gateway.db.statements import IS_DIRECTORY, IS_DIRTY, TREE, dirent, inode
-from gateway.namespace.lookup import way_up
+from gateway.db.statements import HERE, IS_DIRECTORY, IS_DIRTY, TREE, inode
+from gateway.namespace.lookup import is_below
 
 
 class Field(NamedTuple):
@@ -63,12 +63,8 @@ def _sums(inos: Any) -> Any:
     ).select_from(inos.join(inode, inode.c.ino == inos.c.ino))
 
 
-_HERE = union(
-    select(inode.c.ino).where(inode.c.ino == b("top")),
-    select(dirent.c.ino).where(dirent.c.parent == b("top")),
-).subquery("here")
 IMPRINT = Statement(_sums(TREE))
-FLAT_IMPRINT = Statement(_sums(_HERE).where(or_(inode.c.ino == b("top"), ~IS_DIRECTORY)))
+FLAT_IMPRINT = Statement(_sums(HERE).where(or_(inode.c.ino == b("top"), ~IS_DIRECTORY)))
 LINKED = Statement(
     select(inode.c.ino).select_from(TREE.join(inode, inode.c.ino == TREE.c.ino)).where(_IS_LINKED)
 )
@@ -125,12 +121,8 @@ def shared(session: Session, top: int, own: tuple[int, bytes]) -> Shared | None:
     """
     for (ino,) in session.all(LINKED, top=top):
         names = [(parent, bytes(name)) for parent, name in session.all(sql.NAMES, ino=ino)]
-        inside = [one for one in names if one == own or _is_below(session, one[0], top)]
+        inside = [one for one in names if one == own or is_below(session, one[0], top)]
         for outside in names:
             if outside not in inside:
                 return Shared(inside[0], outside)
     return None
-
-
-def _is_below(session: Session, directory: int, top: int) -> bool:
-    return any(at == top for at, _parent, _name in way_up(session, directory))

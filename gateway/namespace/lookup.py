@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Generic, TypeVar
 
 from gateway.db import statements as sql
 from gateway.db.compiled import Session
@@ -16,6 +18,10 @@ from gateway.errors import (
     Stale,
 )
 from gateway.types import NAME_MAX_BYTES, Attr, Dirent, Kind
+
+T = TypeVar("T")
+
+_DEPTH_MAX = 4096
 
 
 def check_name(name: bytes) -> None:
@@ -105,6 +111,73 @@ def way_up(session: Session, ino: int) -> Iterator[tuple[int, int, bytes]]:
         ino = row[0]
 
 
+def way_down(session: Session, names: Iterable[bytes]) -> Iterator[Attr]:
+    """Yield the attributes of what a path leads through, and of what it leads to.
+
+    The way ends early at the first name that is not there.
+
+    Args:
+        names: of the path, below the root.
+    """
+    at = ROOT_INO
+    for name in names:
+        attr = find(session, at, name)
+        if attr is None:
+            return
+        yield attr
+        at = attr.ino
+
+
+def is_below(session: Session, ino: int, top: int) -> bool:
+    """Return whether an inode is another one or below it, by first names."""
+    return ino == top or any(parent == top for _at, parent, _name in way_up(session, ino))
+
+
+class DirectoryMemo(Generic[T]):
+    """What each inode gets from the directory above it by its first name, remembered.
+
+    Args:
+        roots: the values of the directories at which each way ends.
+        most: values that are remembered. None is no limit.
+    """
+
+    def __init__(self, roots: Mapping[int, T], most: int | None = None) -> None:
+        self._roots = roots
+        self._most = most
+        self._known: dict[int, T | None] = dict(roots)
+
+    def of(
+        self,
+        ino: int,
+        way: Iterable[tuple[int, int, bytes]],
+        derive: Callable[[T, int, bytes], T | None],
+    ) -> T | None:
+        """Return the value of an inode.
+
+        Args:
+            way: ``way_up`` of the inode. It is read as far as it is not known.
+            derive: the value of an inode, from that of its directory, its number and its name.
+
+        Returns:
+            None if the inode or a directory above it has no value, or no name.
+        """
+        if ino in self._known:
+            return self._known[ino]
+        if self._most is not None and len(self._known) >= self._most:
+            self._known = dict(self._roots)
+        found: T | None = None
+        below: list[tuple[int, bytes]] = []
+        for at, parent, name in way:
+            below.append((at, name))
+            if parent in self._known:
+                found = self._known[parent]
+                break
+        for at, name in reversed(below):
+            found = None if found is None else derive(found, at, name)
+            self._known[at] = found
+        return found
+
+
 def is_trashed(session: Session, ino: int) -> bool:
     """Return whether an inode is in the trash, by first names."""
     return any(parent == TRASH_INO for _at, parent, _name in way_up(session, ino))
@@ -130,3 +203,11 @@ def readlink(session: Session, ino: int) -> bytes:
         raise InvalidArgument
     target: bytes = row[0]
     return target
+
+
+def path_of(session: Session, ino: int) -> bytes:
+    """Return the path of an inode below the export, by the first name of it and of each directory
+    above it."""
+    # A database that is damaged may have a circle of directories.
+    names = [name for _at, _parent, name in islice(way_up(session, ino), _DEPTH_MAX)]
+    return b"/".join(reversed(names))

@@ -1,8 +1,9 @@
-"""The log of names: which client removed, renamed or made what (``nfs.names_log``).
+"""The log of names: which client removed, renamed, made or opened what (``nfs.names_log``).
 
 The path of a change is found in its transaction, because what is removed has none afterwards. The
 line is written after the commit and before the answer, and is not synced: a power cut may take the
-last lines. A change is never refused because its line cannot be written.
+last lines. A change is never refused because its line cannot be written. The line of an open is
+written once it has succeeded, if the client has the permission.
 """
 
 from __future__ import annotations
@@ -12,14 +13,13 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from gateway import clock
 from gateway.db.writer import Tx
 from gateway.escapes import text_of
-from gateway.namespace.lookup import way_up
+from gateway.namespace.lookup import path_of
 from gateway.settings import Settings
 
 log = logging.getLogger("spillway.names")
@@ -32,8 +32,8 @@ _NOTED: dict[str, tuple[str, ...]] = {
     "off": (),
     "removals": REMOVALS,
     "changes": (*REMOVALS, *CREATIONS),
+    "opens": (*REMOVALS, *CREATIONS, "open"),
 }
-_DEPTH_MAX = 4096
 _TOLD_SECONDS = 60.0
 
 
@@ -52,7 +52,8 @@ class Noted:
 
     def find(self, tx: Tx) -> None:
         """Find the paths, before the change is made."""
-        self.paths = [_path(tx, directory, name) for directory, name in self.names]
+        paths = ((path_of(tx, directory), name) for directory, name in self.names)
+        self.paths = [above + b"/" + name if above else name for above, name in paths]
 
 
 class NamesLog:
@@ -90,7 +91,7 @@ class NamesLog:
             if now_seconds - self._told_seconds >= _TOLD_SECONDS:
                 self._told_seconds = now_seconds
                 log.warning(
-                    "cannot write %s: %s: changes of names are made, and are not in it",
+                    "cannot write %s: %s: what clients do is not in it",
                     self._directory / FILE,
                     exc.strerror,
                 )
@@ -118,10 +119,3 @@ def _opened(path: Path) -> int:
     if size_bytes and os.pread(fd, 1, size_bytes - 1) != b"\n":
         os.write(fd, b"\n")
     return fd
-
-
-def _path(tx: Tx, directory: int, name: bytes) -> bytes:
-    """Return the path of a name, by the first names of the directories above it."""
-    # A database that is damaged may have a circle of directories.
-    names = [one for _at, _parent, one in islice(way_up(tx, directory), _DEPTH_MAX)]
-    return b"/".join([*reversed(names), name])

@@ -13,11 +13,12 @@ from sqlalchemy import literal_column, select
 
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b
-from gateway.db.models import ROOT_INO, RUNS_INO
+from gateway.db.models import RUNS_INO
 from gateway.db.named import Link, Named
 from gateway.db.writer import Tx
 from gateway.errors import Busy
 from gateway.namespace import imprint
+from gateway.namespace.lookup import way_down
 from gateway.types import Extent, Kind
 
 EXTENT = Statement(select(sql.checkpoint.c.extent).where(sql.checkpoint.c.ino == b("ino")))
@@ -94,14 +95,9 @@ def _way(session: Session, target: bytes) -> list[int]:
 
     Parameters: target, of a link. It begins with the way up to the export's root.
     """
-    way: list[int] = []
-    for part in target.split(b"/"):
-        if part != b"..":
-            row = session.one(sql.ENTRY, parent=way[-1] if way else ROOT_INO, name=part)
-            if row is None:
-                return []
-            way.append(row[0])
-    return way
+    names = [name for name in target.split(b"/") if name != b".."]
+    way = [attr.ino for attr in way_down(session, names)]
+    return way if len(way) == len(names) else []
 
 
 def _is_tree(session: Session, ino: int) -> bool:

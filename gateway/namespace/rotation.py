@@ -29,17 +29,17 @@ from sqlalchemy import (
     update,
 )
 
-from gateway import elapsed
+from gateway import trusted_clock
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.models import ROOT_INO, TRASH_INO
 from gateway.db.statements import checkpoint, checkpoint_record, inode, pin, trash
 from gateway.db.writer import Tx
-from gateway.elapsed import Moment
-from gateway.errors import GatewayError
+from gateway.errors import SpillwayError
 from gateway.escapes import bytes_of
 from gateway.namespace import inodes
-from gateway.namespace.lookup import check_name, find, get, way_up
+from gateway.namespace.lookup import check_name, find, get, way_down, way_up
+from gateway.trusted_clock import ElapsedTime
 from gateway.types import Attr, Extent, Kind, Removed
 
 DURABLE = "durable"
@@ -168,7 +168,6 @@ RECORD_COPY = Statement(
     )
 )
 PIN_DELETE = Statement(delete(pin).where(pin.c.ino == b("the_ino")))
-STORED_MOMENT = Statement(select(*(sql.elapsed.c[name] for name in Moment._fields)))
 
 
 def hold(tx: Tx, victim: Attr, gone: Gone) -> Removed | None:
@@ -249,7 +248,7 @@ def _member_name(session: Session, victim: Attr, gone: Gone) -> bytes:
     name = bytes_of(row[0].rpartition("/")[2])
     try:
         check_name(name)
-    except GatewayError:
+    except SpillwayError:
         return gone.name
     return name
 
@@ -348,22 +347,20 @@ def _run_of(session: Session, path: Sequence[bytes], run: bytes) -> int:
     """Return the directory of a run: the last one on the way to the checkpoint that the run's name
     begins with."""
     at = ROOT_INO
-    for depth, name in enumerate(path[:-1], 1):
+    for depth, attr in enumerate(way_down(session, path[:-1]), 1):
         above = b"/".join(path[:depth])
-        row = session.one(sql.ENTRY, parent=at, name=name)
-        if row is None or (run != above and not run.startswith(above + b"/")):
+        if run != above and not run.startswith(above + b"/"):
             break
-        at = row[0]
+        at = attr.ino
     return at
 
 
 def _elapsed_ns(session: Session) -> int:
-    """Return the time that has passed for certain. If the machine does not say, that of the last
-    moment which was stored."""
-    row = session.one(STORED_MOMENT)
-    stored = None if row is None else Moment(*row)
+    """Return the elapsed time. If the machine does not say when it was started, the stored one."""
+    row = session.one(sql.ELAPSED)
+    stored = None if row is None else ElapsedTime(*row)
     try:
-        return elapsed.now(stored).elapsed_ns
+        return trusted_clock.elapsed_time(trusted_clock.reading(), stored).elapsed_ns
     except OSError:
         return 0 if stored is None else stored.elapsed_ns
 

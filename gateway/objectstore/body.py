@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from awscrt.checksums import crc32c
 
@@ -97,12 +97,11 @@ def digest(
     body: Body,
     kinds: Collection[Kind] = (Kind.MD5,),
     with_sha256: bool = False,
-    on_read: Callable[[int], object] = lambda _bytes: None,
 ) -> Digests:
     """Read the body once for its digests.
 
     Parameters: kinds, the checksums that are wanted beside the CRCs of the blocks, which cost next
-    to nothing; on_read, called with the bytes of each piece that was read, and with 0 for a hole.
+    to nothing.
     """
     md5 = hashlib.md5(usedforsecurity=False)
     sha256 = hashlib.sha256()
@@ -116,7 +115,6 @@ def digest(
             castagnoli = crc32c(block, castagnoli)
         if with_sha256:
             sha256.update(block)
-        on_read(0 if crc64.is_hole(block) else len(block))
     return Digests(
         md5.digest() if Kind.MD5 in kinds else b"",
         sha256.hexdigest() if with_sha256 else "",

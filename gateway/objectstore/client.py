@@ -38,9 +38,9 @@ from botocore.parsers import ResponseParserError
 
 from gateway import early, tls
 from gateway.errors import (
-    BucketError,
     ObjectRefused,
     StoreBusy,
+    StoreError,
     StoreRefused,
     StoreSlow,
     StoreUnavailable,
@@ -288,7 +288,7 @@ def refuses_credentials(exc: Exception) -> bool:
     return isinstance(exc, ClientError) and code_of(exc) in _CREDENTIALS | {"401"}
 
 
-def is_lacking(exc: BucketError) -> bool:
+def is_lacking(exc: StoreError) -> bool:
     """Return whether a refusal may mean that the store does not know this kind of request."""
     cause = exc.__cause__
     if not isinstance(cause, ClientError):
@@ -299,12 +299,12 @@ def is_lacking(exc: BucketError) -> bool:
     )
 
 
-def is_failed_condition(exc: BucketError) -> bool:
+def is_failed_condition(exc: StoreError) -> bool:
     """Return whether an answer says that a condition of the request does not hold."""
     return code_in(exc) in _FAILED_CONDITION
 
 
-def code_in(exc: BucketError) -> str:
+def code_in(exc: StoreError) -> str:
     """Return the code of the answer that caused an error, or "" if no answer did."""
     cause = exc.__cause__
     return code_of(cause) if isinstance(cause, ClientError) else ""
@@ -315,7 +315,7 @@ def typed(
     operation: str,
     key: str | None,
     exc: ClientError | BotoCoreError | ResponseParserError,
-) -> BucketError:
+) -> StoreError:
     """Return our error for one of boto's. The message is one line and says what to do."""
     bucket = settings.bucket
     where = bucket.endpoint_url or "AWS"
@@ -348,7 +348,7 @@ def typed(
     return StoreRefused(f"bucket {bucket.name} cannot be used: {_line(exc)}")
 
 
-def _answered(settings: Settings, operation: str, key: str | None, exc: ClientError) -> BucketError:
+def _answered(settings: Settings, operation: str, key: str | None, exc: ClientError) -> StoreError:
     bucket = settings.bucket
     where = bucket.endpoint_url or "AWS"
     code = code_of(exc)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from botocore.exceptions import ClientError
 
-from gateway.errors import BucketError, ObjectRefused, StoreRefused
+from gateway.errors import ObjectRefused, StoreError, StoreRefused
 from gateway.objectstore import client
 from gateway.objectstore.request import Requests
 
@@ -23,11 +23,11 @@ class Deletions(Requests):
     _deletes_each = False
     """Whether the store has shown that it has no DeleteObjects."""
 
-    def delete_many(self, keys: Sequence[str]) -> dict[str, BucketError | None]:
+    def delete_many(self, keys: Sequence[str]) -> dict[str, StoreError | None]:
         """Delete up to 1,000 objects, in one request if the store can (Google's cannot).
 
         It is no error if an object is gone already. Returns what went wrong, by key. Raises
-        BucketError when the request itself failed.
+        StoreError when the request itself failed.
         """
         if self._deletes_each:
             return self._delete_each(keys)
@@ -44,7 +44,7 @@ class Deletions(Requests):
             # A deletion that worked shows that the store refused the kind of request.
             self._deletes_each = None in each.values()
             return each
-        results: dict[str, BucketError | None] = dict.fromkeys(keys)
+        results: dict[str, StoreError | None] = dict.fromkeys(keys)
         for error in answer.get("Errors", []):
             key, code = error.get("Key", ""), error.get("Code", "")
             if key in results and code not in ("NoSuchKey", "404"):
@@ -52,13 +52,13 @@ class Deletions(Requests):
                 results[key] = client.typed(self._settings, "delete_objects", key, answered)
         return results
 
-    def _delete_each(self, keys: Sequence[str]) -> dict[str, BucketError | None]:
-        def delete(key: str) -> BucketError | None:
+    def _delete_each(self, keys: Sequence[str]) -> dict[str, StoreError | None]:
+        def delete(key: str) -> StoreError | None:
             try:
                 self._call("delete_object", key)
             except ObjectRefused as exc:
                 return None if client.code_in(exc) in client.NO_OBJECT else exc
-            except BucketError as exc:
+            except StoreError as exc:
                 return exc
             return None
 

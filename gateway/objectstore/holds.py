@@ -32,11 +32,11 @@ class HoldingStore(TaggingStore):
         return bool(found.get("ObjectLockEnabled") == "Enabled")
 
     def hold(self, key: str) -> None:
-        """Put what is at a key under a legal hold. Raises BucketError."""
+        """Put what is at a key under a legal hold. Raises StoreError."""
         self._call("put_object_legal_hold", key, LegalHold={"Status": "ON"})
 
     def release(self, key: str) -> None:
-        """Release all versions of what is or was at a key. Raises BucketError."""
+        """Release all versions of what is or was at a key. Raises StoreError."""
         for version in list(self._versions(key)):
             try:
                 self._call(

@@ -66,6 +66,19 @@ def rest_of(prefix: str, parts: Sequence[bytes]) -> str:
     return rest if len(rest) <= REST_MAX_BYTES else rest[-REST_MAX_BYTES:].partition("/")[2]
 
 
+def promoted(
+    prefix: str, released: str | None, parts: tuple[bytes, ...]
+) -> tuple[str, tuple[bytes, ...]]:
+    """Return the prefix and the parts of which the key of a path in a promoted copy is made.
+
+    Args:
+        prefix: of the gateway.
+        released: the prefix of its own that the copy was released to, or None.
+        parts: the path, which begins with ``PROMOTED`` and the name of the promotion.
+    """
+    return (prefix, parts) if released is None else (released, parts[len(PROMOTED) :])
+
+
 def is_shortened(key: str) -> bool:
     """Return whether a key was shortened because its path is too long."""
     return _SHORTENED.fullmatch(key.rpartition("/")[2]) is not None

@@ -12,7 +12,7 @@ import logging
 import secrets
 from contextlib import suppress
 
-from gateway.errors import BucketError, ObjectRefused
+from gateway.errors import ObjectRefused, StoreError
 from gateway.objectstore import client
 from gateway.objectstore.body import digest
 from gateway.objectstore.checksums import Kind
@@ -53,7 +53,7 @@ class _Trial(S3Store):
         """Return whether the store verifies the checksum, or None if its answers do not tell."""
         try:
             return self._of_objects() and self._of_parts()
-        except BucketError as exc:
+        except StoreError as exc:
             # An ObjectRefused without a cause comes from our own comparison: the store took the
             # object, and its answer has no checksum or another one.
             is_verdict = isinstance(exc, ObjectRefused) and exc.__cause__ is None
@@ -68,7 +68,7 @@ class _Trial(S3Store):
         """Return whether the store takes an object with this checksum, sent as any other object."""
         try:
             self.put(self._key, BODY, {})
-        except BucketError as exc:
+        except StoreError as exc:
             log.warning("cannot find out which checksums the bucket verifies: %s", exc)
             return False
         finally:
@@ -78,7 +78,7 @@ class _Trial(S3Store):
     def _delete(self) -> None:
         try:
             refused = self.delete_many([self._key])[self._key]
-        except BucketError as exc:
+        except StoreError as exc:
             refused = exc
         if refused is not None:
             log.warning("an object of %d bytes stays at %s: %s", len(BODY), self._key, refused)
@@ -104,8 +104,8 @@ class _Trial(S3Store):
                 self.abort(self._key, upload_id)
                 return False
             self.complete(self._key, upload_id, [part], len(BODY), {})
-        except BucketError:
-            with suppress(BucketError):
+        except StoreError:
+            with suppress(StoreError):
                 self.abort(self._key, upload_id)
             raise
         return True
@@ -117,14 +117,14 @@ class _Trial(S3Store):
         wrong = base64.b64encode(bytes(byte ^ 0xFF for byte in right)).decode()
         try:
             self._send(operation, self._key, query, {**headers, self.kind.header: wrong}, BODY)
-        except BucketError as exc:
+        except StoreError as exc:
             if _is_refusal(exc):
                 return True
             raise
         return False
 
 
-def _is_refusal(exc: BucketError) -> bool:
+def _is_refusal(exc: StoreError) -> bool:
     """Return whether the store refuses the checksum or the kind of request. False means that it
     refuses our credentials, or cannot answer now."""
     return client.code_in(exc) == "BadDigest" or client.is_lacking(exc)

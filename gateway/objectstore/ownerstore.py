@@ -16,9 +16,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from gateway import clock
 from gateway.errors import (
-    BucketError,
     ObjectRefused,
     OtherOwner,
+    StoreError,
     StoreRefused,
     StoreUnavailable,
 )
@@ -100,7 +100,7 @@ class OwnerStore(S3Store):
         self._key = owner_key(bucket.prefix)
 
     def look(self) -> Seen | None:
-        """Return the owner object, or None if there is none. Raises BucketError."""
+        """Return the owner object, or None if there is none. Raises StoreError."""
         try:
             return self._look(self._key)
         except StoreUnavailable:
@@ -138,7 +138,7 @@ class OwnerStore(S3Store):
 
     def etag(self) -> str | None:
         """Return the ETag of the owner object, whatever its content, or None if there is none.
-        Raises BucketError."""
+        Raises StoreError."""
         head = self.head(self._key)
         return None if head is None else head.etag
 
@@ -146,13 +146,13 @@ class OwnerStore(S3Store):
         """Write the owner object.
 
         Parameters: expected, ABSENT or the ETag of the object that is replaced: heeded as far as
-        the store heeds conditions. Raises Occupied if another one is there, BucketError.
+        the store heeds conditions. Raises Occupied if another one is there, StoreError.
         """
         self.put(self._key, owner.text(), {}, expected)
 
     def listed(self) -> Sequence[str]:
         """Return the first keys below the prefix, without those of this module. Raises
-        BucketError."""
+        StoreError."""
         prefix = f"{self.prefix}/" if self.prefix else ""
         answer = self._call("list_objects_v2", None, Prefix=prefix, MaxKeys=LISTED)
         keys = (one["Key"] for one in answer.get("Contents", []))
@@ -160,7 +160,7 @@ class OwnerStore(S3Store):
         return [key for key in keys if key != self._key and not key.startswith(probes)]
 
     def ask_conditions(self) -> Conditions:
-        """Find out which conditions of a PUT the store heeds. Raises BucketError when its answers
+        """Find out which conditions of a PUT the store heeds. Raises StoreError when its answers
         do not tell.
 
         A store that heeds If-Match must also take the right ETag: Ceph 16 refuses every one.
@@ -193,7 +193,7 @@ class OwnerStore(S3Store):
     def _forget(self, key: str) -> None:
         try:
             self.delete_many([key])
-        except BucketError:
+        except StoreError:
             # It is a byte, below a prefix that nothing else reads.
             return
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from botocore.exceptions import ClientError
 
 from gateway import clock
-from gateway.errors import BucketError, ObjectRefused, StoreUnavailable
+from gateway.errors import ObjectRefused, StoreError, StoreUnavailable
 from gateway.objectstore import client
 from gateway.objectstore.incoming import Incoming
 from gateway.objectstore.objects import etag_of
@@ -110,7 +110,7 @@ class Ranges(Requests):
         while True:
             try:
                 answer = self._call("list_object_versions", None, Prefix=place.key, **marker)
-            except BucketError as exc:
+            except StoreError as exc:
                 if isinstance(exc, StoreUnavailable):
                     raise
                 return None  # not every server knows versions, not every policy lets us see them
@@ -129,7 +129,7 @@ class Ranges(Requests):
                 return None
 
     def archived(self, place: Place) -> Archived:
-        """Return what the store says of an archived object. Raises BucketError."""
+        """Return what the store says of an archived object. Raises StoreError."""
         answer = self._call("head_object", place.key, **_version_of(place))
         kept_in = answer.get("StorageClass", ""), answer.get("ArchiveStatus", "")
         restore = answer.get("Restore", "")
@@ -143,7 +143,7 @@ class Ranges(Requests):
 
     def restore(self, place: Place, archived: Archived, tier: str, days: int) -> str | None:
         """Ask an archived object back. Returns how fast it comes; None: it was asked back before.
-        Raises BucketError.
+        Raises StoreError.
 
         Parameters: tier, how fast it should come; days, for which it stays readable.
         """
@@ -154,7 +154,7 @@ class Ranges(Requests):
         wanted["GlacierJobParameters"] = {"Tier": tier}
         try:
             self._call("restore_object", place.key, RestoreRequest=wanted, **_version_of(place))
-        except BucketError as exc:
+        except StoreError as exc:
             if client.code_in(exc) == "RestoreAlreadyInProgress":
                 return None
             if client.code_in(exc) != "GlacierExpeditedRetrievalNotAvailable" or tier == STANDARD:

@@ -45,7 +45,7 @@ class Requests:
         self.conditions = Conditions.NONE
         """What the store heeds. Changes at the most once, before the first body is sent."""
         self.permit: Callable[[], None] | None = None
-        """Called before each request that changes something. It raises BucketError if this gateway
+        """Called before each request that changes something. It raises StoreError if this gateway
         may not: the bucket and prefix may be another one's (gateway.ownership)."""
         self._address = address
         self._pace = pace
@@ -62,7 +62,7 @@ class Requests:
         self._connection = None
 
     def require_permit(self) -> None:
-        """Raise BucketError if this gateway may not change anything in the bucket now."""
+        """Raise StoreError if this gateway may not change anything in the bucket now."""
         if self.permit is not None:
             self.permit()
 

@@ -4,7 +4,7 @@ Every body is sent with a checksum that the server verifies. It is Content-MD5, 
 server checks, or a newer one (x-amz-checksum-*) if the server was seen to refuse a wrong one. Each
 answer says what the server stored: the newer checksum, or an ETag that is an MD5, and the size. It
 is compared before a caller may believe it. Errors are raised as the three classes below
-BucketError. No message has a secret.
+StoreError. No message has a secret.
 
 Requests are seldom repeated here: the drain repeats jobs, with its own pauses, and shows that it
 does.
@@ -19,11 +19,11 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from gateway.errors import (
-    BucketError,
     Deferred,
     ObjectRefused,
     Occupied,
     StoreBusy,
+    StoreError,
     StoreRefused,
     StoreSlow,
     StoreUnavailable,
@@ -92,7 +92,7 @@ class S3Store(Deletions):
         """The copies in parts that were begun and have not ended."""
 
     def head(self, key: str, with_sum: bool = False) -> Head | None:
-        """Return what is stored at a key, or None. Raises BucketError.
+        """Return what is stored at a key, or None. Raises StoreError.
 
         Parameters: with_sum, ask also for the newer checksum, if the store verifies one. AWS
         refuses that for an object whose KMS key we may not use, so a deletion must not ask.
@@ -120,7 +120,7 @@ class S3Store(Deletions):
     def put(
         self, key: str, body: Body, metadata: Mapping[str, str], there: str | None = None
     ) -> Stored:
-        """Store an object in one request and verify it. Raises BucketError.
+        """Store an object in one request and verify it. Raises StoreError.
 
         The store confirms the bytes by their checksum in its answer, or by an ETag that is their
         MD5. An answer without either (the store encrypts) makes us ask for the object.
@@ -161,7 +161,7 @@ class S3Store(Deletions):
     def begin(self, key: str, metadata: Mapping[str, str]) -> str:
         """Start a multipart upload. Returns its id.
 
-        Raises BucketError. After StoreUnavailable, an upload with an unknown id may exist.
+        Raises StoreError. After StoreUnavailable, an upload with an unknown id may exist.
         """
         return self._begin(key, metadata, self._checksum_of_parts() | self._kept_as)
 
@@ -184,7 +184,7 @@ class S3Store(Deletions):
         also: Collection[Kind] = (),
         goes_first: Goes = always,
     ) -> Part:
-        """Send one part and verify the answer. Raises BucketError.
+        """Send one part and verify the answer. Raises StoreError.
 
         Parameters: number, from 1; also, other checksums of the part that are wanted; goes_first,
         for the pace.
@@ -198,7 +198,7 @@ class S3Store(Deletions):
         """Return the parts that the store has of an upload, by number.
 
         None means that the store does not know the upload, or that the upload was begun with
-        another checksum. Then it takes no parts with ours, and it is aborted. Raises BucketError.
+        another checksum. Then it takes no parts with ours, and it is aborted. Raises StoreError.
         """
         wanted = None if self.kind is Kind.MD5 else self.kind.algorithm
         return self._listed(key, upload_id, wanted)
@@ -238,7 +238,7 @@ class S3Store(Deletions):
         metadata: Mapping[str, str],
         there: str | None = None,
     ) -> Head:
-        """Make the object of its parts and verify it. Raises BucketError.
+        """Make the object of its parts and verify it. Raises StoreError.
 
         If the store no longer knows the upload, or a try got no answer, the object may be there.
         Then the checksum or the metadata must prove that it is this one. The same holds if
@@ -288,7 +288,7 @@ class S3Store(Deletions):
     def copied(self, target: str, head: Head, metadata: Mapping[str, str]) -> Head | None:
         """Return what is at the target of a copy that got no answer, if it is the copy.
 
-        Parameters: as of ``copy``. Raises BucketError.
+        Parameters: as of ``copy``. Raises StoreError.
         """
         found = self.head(target, with_sum=True)
         if found is None or found.size != head.size:
@@ -321,7 +321,7 @@ class S3Store(Deletions):
         Parameters: head of the source (if the source has changed since, the store refuses);
         metadata of the copy; storage_class, None for that of all that is sent; there, as of
         ``put``: not every store heeds it here; in_parts, what remembers the copy (default: this
-        object). Raises BucketError; Deferred, if the copy is not wanted any more: the target is
+        object). Raises StoreError; Deferred, if the copy is not wanted any more: the target is
         then untouched, or complete.
         """
         part_bytes = 0
@@ -361,7 +361,7 @@ class S3Store(Deletions):
         """Copy an object onto itself, into another storage class, and verify it.
 
         It is copied in the parts that it was sent in. So its ETag stays, except where the store
-        makes ETags of other things than bytes. Parameters: as of ``copy``. Raises BucketError.
+        makes ETags of other things than bytes. Parameters: as of ``copy``. Raises StoreError.
         """
         part_bytes = 0
         if not is_plain_md5(head.etag) or head.size > self.copy_max_bytes:
@@ -373,11 +373,11 @@ class S3Store(Deletions):
         kept, in_parts = self._keep(storage_class), InMemory({}, key)
         try:
             return self._copy(key, key, head, head.metadata, part_bytes, kept, in_parts=in_parts)
-        except BucketError:
+        except StoreError:
             # It is not resumed: a completion that is late would put the bytes of this version over
             # those of a newer one.
             if (begun := in_parts.begun()) is not None:
-                with suppress(BucketError):
+                with suppress(StoreError):
                     self.abort(key, begun.upload_id)
             raise
 
@@ -517,7 +517,7 @@ class S3Store(Deletions):
                 raise ObjectRefused(f"{target}: the copy's multipart upload is gone")
         except ObjectRefused:
             # The next try would get the same answer, or needs another upload.
-            with suppress(BucketError):
+            with suppress(StoreError):
                 self.abort(target, upload_id)
                 in_parts.ended()
             raise

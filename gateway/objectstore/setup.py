@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
-from gateway.errors import BucketError, ObjectRefused, StoreRefused
+from gateway.errors import ObjectRefused, StoreError, StoreRefused
 from gateway.objectstore import client
 from gateway.settings import Settings
 from gateway.storageclasses import ARCHIVES
@@ -68,7 +68,7 @@ class Setup:
         self._prefix = f"{prefix}/" if prefix else ""
 
     def look(self) -> Found:
-        """Return the bucket's settings. Raises BucketError when the bucket cannot be used."""
+        """Return the bucket's settings. Raises StoreError when the bucket cannot be used."""
         self._call("list_objects_v2", MaxKeys=1)
         versioning = self._ask("get_bucket_versioning")
         lock = self._ask("get_object_lock_configuration")
@@ -104,7 +104,7 @@ class Setup:
     def apply(self, found: Found) -> None:
         """Add the gateway's rule beside all others.
 
-        Raises BucketError; StoreRefused also when the bucket does not tell its rules, or does not
+        Raises StoreError; StoreRefused also when the bucket does not tell its rules, or does not
         have all of them afterwards.
         """
         name = self._settings.bucket.name
@@ -174,7 +174,7 @@ class Setup:
             answer: dict[str, Any] = method(Bucket=self._settings.bucket.name, **arguments)
             return answer
         except (ClientError, BotoCoreError, ResponseParserError) as exc:
-            typed: BucketError = client.typed(self._settings, operation, None, exc)
+            typed: StoreError = client.typed(self._settings, operation, None, exc)
             raise typed from exc
 
 

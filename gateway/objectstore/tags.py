@@ -38,6 +38,6 @@ class TaggingStore(S3Store):
             self.delete_many([key])
 
     def tag(self, key: str, tags: dict[str, str]) -> None:
-        """Give an object tags, in place of those that it has. Raises BucketError."""
+        """Give an object tags, in place of those that it has. Raises StoreError."""
         listed = [{"Key": name, "Value": value} for name, value in tags.items()]
         self._call("put_object_tagging", key, Tagging={"TagSet": listed})

@@ -79,7 +79,7 @@ def recorded(session: Session) -> list[Recorded]:
 
 
 def gather(store: OwnerStore, namespace: str, known: Sequence[Recorded]) -> Evidence:
-    """Ask the store. Raises BucketError. Parameters: namespace, id of this one; known, objects
+    """Ask the store. Raises StoreError. Parameters: namespace, id of this one; known, objects
     that the database has recorded."""
     listed = store.listed()
     overlap = overlap_of(store, namespace, listed)
@@ -100,7 +100,7 @@ def gather(store: OwnerStore, namespace: str, known: Sequence[Recorded]) -> Evid
 
 def overlap_of(store: OwnerStore, namespace: str, listed: Sequence[str]) -> str | None:
     """Return which gateway's prefix contains this one, or is contained: a text to which the command
-    of the remedy is added. None: none is known. Raises BucketError.
+    of the remedy is added. None: none is known. Raises StoreError.
 
     Each would take objects of the other for garbage of its own, or for foreign ones. Only owner
     objects of prefixes above, and among the keys that were listed, are looked for.

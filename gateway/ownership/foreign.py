@@ -25,7 +25,7 @@ class ForeignObject(ObjectRefused):
 
 def look(store: S3Store, key: str, is_ours: IsOurs, remedy: str, body: Body | None = None) -> str:
     """Return what is at a key: ABSENT, or the ETag of an object of this namespace. Raises
-    BucketError; ForeignObject.
+    StoreError; ForeignObject.
 
     Parameters: remedy, what a person can do about another's; body, what is to be put there, if it
     is small: to replace the same bytes loses nothing of another's.

@@ -12,27 +12,25 @@ copies the one that runs continues, and the other one writes nothing.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import secrets
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, NoReturn, TypeVar
 from weakref import ReferenceType, WeakValueDictionary, finalize
 
-from gateway import clock
+from gateway import clock, filelock
 from gateway.db.engine import Database
 from gateway.errors import (
-    BucketError,
     NamespaceError,
     Occupied,
     OtherOwner,
     SignAwaited,
+    StoreError,
     StoreRefused,
     StoreUnavailable,
 )
@@ -119,7 +117,7 @@ class Ownership:
         return clock.monotonic_seconds() - self._looked_at >= LOOK_SECONDS
 
     def require(self) -> None:
-        """Raise BucketError if this gateway may not write to the bucket now. Raises
+        """Raise StoreError if this gateway may not write to the bucket now. Raises
         NamespaceError."""
         if clock.monotonic_seconds() >= self._valid_until:
             with self._lock:
@@ -134,7 +132,7 @@ class Ownership:
 
     def problem(self) -> str | None:
         """Return why this gateway may not write to the bucket, or None. Changes nothing. Raises
-        BucketError, NamespaceError."""
+        StoreError, NamespaceError."""
         try:
             seen, me, known = self._store.look(), self._who(), self._claim()
             verdict = claims.judge(known, None if seen is None else seen.owner, me)
@@ -148,7 +146,7 @@ class Ownership:
 
     def survey(self) -> Survey:
         """Return what a person should know before the bucket and prefix are taken. Raises
-        BucketError, NamespaceError."""
+        StoreError, NamespaceError."""
         me, known = self._who(), self._claim()
         found = self._evidence(me)
         try:
@@ -176,8 +174,9 @@ class Ownership:
         users = _users.get(self._settings.run_dir)
         if users is None:
             return
-        with suppress(BucketError, NamespaceError, OSError):
-            fcntl.flock(users.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with suppress(StoreError, NamespaceError, OSError):
+            if not filelock.try_lock(users.fd):
+                return
             try:
                 with self._lock, self._alone():
                     self._valid_until = 0.0
@@ -186,7 +185,7 @@ class Ownership:
                         self._write(seen.owner._replace(released=True), known, seen.etag)
             finally:
                 # A process of this gateway that starts meanwhile waits for it.
-                fcntl.flock(users.fd, fcntl.LOCK_SH)
+                filelock.lock(users.fd, shared=True)
 
     def _look(self) -> Conditions:
         self._looked_at = began = clock.monotonic_seconds()
@@ -207,7 +206,7 @@ class Ownership:
         return conditions
 
     def _settle(self) -> Conditions:
-        """Make sure that the object is this gateway's. Raises BucketError."""
+        """Make sure that the object is this gateway's. Raises StoreError."""
         seen, me, known = self._store.look(), self._who(), self._claim()
         verdict = claims.judge(known, None if seen is None else seen.owner, me)
         if verdict in (Verdict.OTHER, Verdict.COPY):
@@ -240,7 +239,7 @@ class Ownership:
         return evidence.gather(self._store, me.namespace, recorded)
 
     def _require_silence(self, seen: Seen, me: Who) -> None:
-        """Raise BucketError until the gateway that wrote the object is known to be gone."""
+        """Raise StoreError until the gateway that wrote the object is known to be gone."""
         late_seconds = self._settings.bucket.late_seconds
         wait_seconds = 2 * LOOK_SECONDS + late_seconds
         now = clock.monotonic_seconds()
@@ -263,7 +262,7 @@ class Ownership:
         )
 
     def _move(self, me: Who, known: Claim, seen: Seen | None, released: bool = False) -> None:
-        """Make the object this gateway's, with a new epoch. Raises BucketError.
+        """Make the object this gateway's, with a new epoch. Raises StoreError.
 
         Parameters: released, whether this process ends now: the next one reads the object back.
         """
@@ -285,7 +284,7 @@ class Ownership:
 
     def _confirm(self, mine: Owner, known: Claim) -> None:
         """End a move. Where the store heeds no conditions the object is read back, when no request
-        of another gateway for it can be under way any more. Raises BucketError."""
+        of another gateway for it can be under way any more. Raises StoreError."""
         assert known.conditions is not None
         if not known.conditions.replaces:
             passed_seconds = (clock.now_ns() - mine.time_ns) / clock.NS
@@ -361,23 +360,17 @@ class Ownership:
     def _use(self) -> None:
         if self._users is None:
             users = _Users(self._opened(USERS))
-            fcntl.flock(users.fd, fcntl.LOCK_SH)
+            filelock.lock(users.fd, shared=True)
             self._users = _users.setdefault(self._settings.run_dir, users)
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _alone(self) -> AbstractContextManager[None]:
         """Keep other processes of this gateway from the owner object meanwhile."""
-        fd = self._opened(LOCK)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(fd)
+        return filelock.held(self._opened(LOCK))
 
     def _opened(self, name: str) -> int:
         path = self._settings.run_dir / name
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = filelock.open_lock(path)
         if os.geteuid() == 0:
             # A command of root must not keep the processes of the gateway out.
             above = path.parent.stat()
@@ -387,7 +380,7 @@ class Ownership:
 
 def problem_of_new(settings: Settings) -> str | None:
     """Return why a namespace that is not made yet must not have the configured prefix, or None.
-    Raises BucketError."""
+    Raises StoreError."""
     store = OwnerStore(settings)
     bucket = settings.bucket
     where = f"bucket {bucket.name}, prefix {bucket.prefix!r}"

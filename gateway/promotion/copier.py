@@ -13,7 +13,7 @@ from gateway.db.compiled import Session, Statement, b, given, rows_of
 from gateway.db.statements import inode, object_, promotion_member
 from gateway.drain import metadata
 from gateway.drain.awaited import Awaited
-from gateway.errors import BucketError, ObjectRefused, StoreUnavailable
+from gateway.errors import ObjectRefused, StoreError, StoreUnavailable
 from gateway.objectstore import keys
 from gateway.objectstore.conditions import ABSENT
 from gateway.objectstore.holds import HoldingStore
@@ -85,7 +85,7 @@ class Copied(NamedTuple):
     is_tagged: bool
 
 
-Result = Copied | BucketError
+Result = Copied | StoreError
 
 
 class Copier:
@@ -127,7 +127,7 @@ class Copier:
                 head = self._head(pair[1])
                 is_there = self._is_there(of, volume, pair[0], is_resumed)
                 return self._copy(of, volume, *pair, head, is_there=is_there, tags=tags)
-            except BucketError as exc:
+            except StoreError as exc:
                 return exc
 
         return list(self._pool.map(copy, wanted))
@@ -140,7 +140,7 @@ class Copier:
 
     def release(self, held: Sequence[str]) -> None:
         """Release objects from their legal hold. Parameters: held, their keys. Raises
-        BucketError."""
+        StoreError."""
         list(self._pool.map(self._store.release, held))
 
     def _etag_of(self, of: Promotion, volume: str, stored: Stored) -> str | None:
@@ -226,7 +226,7 @@ def lacks(store: HoldingStore, of: Promotion, *, tags: bool) -> str | None:
 def label(store: HoldingStore, of: Promotion, key: str, *, tags: bool) -> bool:
     """Give an object of a copy its tags and its legal hold. Returns whether it has the tags.
 
-    Parameters: tags, whether the store keeps them. Raises BucketError, about tags only if a person
+    Parameters: tags, whether the store keeps them. Raises StoreError, about tags only if a person
     wanted some.
     """
     if of.legal_hold:
@@ -236,7 +236,7 @@ def label(store: HoldingStore, of: Promotion, key: str, *, tags: bool) -> bool:
             store.tag(key, of.all_tags)
     except StoreUnavailable:
         raise
-    except BucketError:
+    except StoreError:
         if of.tags is not None:
             raise
         return False

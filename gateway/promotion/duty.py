@@ -29,7 +29,7 @@ from gateway.db import statements as sql
 from gateway.db.engine import Database
 from gateway.db.models import PROMOTED_INO, TRASH_INO
 from gateway.door.frames import Op, Request
-from gateway.errors import BucketError, DoorClosed, ObjectRefused, StoreRefused, UserError
+from gateway.errors import DoorClosed, ObjectRefused, StoreError, StoreRefused, UserError
 from gateway.namespace import identity
 from gateway.promotion import build, manifest, removal, store
 from gateway.promotion.places import staged_name
@@ -99,7 +99,7 @@ class Promoter:
                 seconds = min(seconds, self._step(one))
             except Ended:
                 seconds = 0.0
-            except (UserError, DoorClosed, OSError) as exc:
+            except (UserError, StoreError, DoorClosed, OSError) as exc:
                 if isinstance(exc, StoreRefused):
                     self._work.reload()
                 self._say(one, str(exc))
@@ -167,7 +167,7 @@ class Promoter:
 
     def _describe(self, one: Promotion) -> bool:
         """Put the manifest, if it is not there. Returns False if that is to be done again. Raises
-        UserError, OSError."""
+        UserError, StoreError, OSError."""
         if one.manifest_etag is not None:
             return True
         try:
@@ -175,7 +175,7 @@ class Promoter:
         except ObjectRefused:
             self._rest(one)
             raise
-        except BucketError:
+        except StoreError:
             self._doubt(one)
             raise
         if etag is None:
@@ -222,7 +222,7 @@ class Promoter:
         return False
 
     def _copy_all(self, one: Promotion) -> bool:
-        """Copy all objects. Returns False if told to stop, or if it failed. Raises BucketError."""
+        """Copy all objects. Returns False if told to stop, or if it failed. Raises StoreError."""
         from gateway.promotion.copier import sources_of
 
         while not self._stop.is_set():
@@ -250,7 +250,7 @@ class Promoter:
             one, volume, pairs, is_resumed=is_resumed, tags=bool(one.is_tagged)
         )
         copied: list[tuple[Member, Source, Copied]] = []
-        errors: list[tuple[Member, Source, BucketError]] = []
+        errors: list[tuple[Member, Source, StoreError]] = []
         for (member, source), result in zip(pairs, results, strict=True):
             if isinstance(result, Copied):
                 self._etags[member.copy] = result.etag
@@ -320,7 +320,7 @@ class Promoter:
 
     def _copy_again(self, one: Promotion, volume: str, stored: Stored) -> str | None:
         """Copy the object of a member again. Returns why it could not be copied. Raises Ended if
-        the promotion failed, BucketError."""
+        the promotion failed, StoreError."""
         from gateway.promotion.copier import Copied, sources_of
 
         with self._work.reading() as session:

@@ -6,9 +6,9 @@ the rows of the copy, which do not change, so that each try puts the same bytes.
 
 from __future__ import annotations
 
-import logging
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from gateway.db import statements as sql
@@ -29,19 +29,15 @@ if TYPE_CHECKING:
     # The import is for types only: awscrt takes time to import.
     from gateway.objectstore.objects import Head
 
-log = logging.getLogger("checkpoints")
-
 
 def put(work: Work, of: Promotion, is_resumed: bool) -> str | None:
     """Put the manifest of a copy whose objects are all verified. Returns its ETag, or None if an
     earlier try of the request may still reach the store.
 
     Parameters: is_resumed, whether an earlier try may have put it. Raises UserError if the bucket
-    may not have all of the copy, BucketError, TryAgain, OSError.
+    may not have all of the copy, StoreError, TryAgain, OSError.
     """
     # The import is here because awscrt takes time to import.
-    from gateway.objectstore.body import Section
-    from gateway.ownership import foreign
     from gateway.promotion.copier import label
 
     key = manifest_key(work.settings.bucket.prefix, of.name)
@@ -54,9 +50,8 @@ def put(work: Work, of: Promotion, is_resumed: bool) -> str | None:
         def is_ours(head: Head) -> bool:
             return origin.is_ours(head, of, volume, of.top, is_resumed)
 
-        body = Section(file.fileno(), 0, file.tell())
         described = origin.described(of, volume, of.top)
-        stored = foreign.put(work.manifests, key, body, described, is_ours, origin.REMEDY)
+        stored = work.manifests.put(key, file, described, is_ours, origin.REMEDY)
         label(work.store, of, key, tags=bool(of.is_tagged))
     return None if stored.is_doubtful else stored.head.etag
 
@@ -65,7 +60,7 @@ def delete(work: Work, of: Promotion, is_doubtful: bool) -> None:
     """Delete the manifest of a copy that is to be removed. It can be repeated.
 
     Parameters: is_doubtful, whether a request for it may still be under way. Raises Ended,
-    BucketError, TryAgain.
+    StoreError, TryAgain.
     """
     key = manifest_key(work.settings.bucket.prefix, of.name)
     with work.writing(of) as view:
@@ -75,16 +70,17 @@ def delete(work: Work, of: Promotion, is_doubtful: bool) -> None:
         if is_doubtful:
             view.doubt_later(key, of.top)
         volume = view.volume
-    head = work.manifests.head(key)
-    if head is None:
-        return
-    if not origin.is_ours(head, of, volume, of.top, head.etag == of.manifest_etag):
-        log.warning("kept %s: another program has written it", key)
-        return
+
+    def is_ours(head: Head) -> bool:
+        return origin.is_ours(head, of, volume, of.top, head.etag == of.manifest_etag)
+
+    work.manifests.delete(key, is_ours, _deleting(work, of, key))
+
+
+@contextmanager
+def _deleting(work: Work, of: Promotion, key: str) -> Iterator[None]:
     try:
-        error = work.manifests.delete_many([key])[key]
-        if error is not None:
-            raise error
+        yield
     except StoreUnavailable:
         with work.writing(of) as view:
             view.doubt_later(key, of.top)

@@ -21,13 +21,13 @@ def place_of(
     prefix: str, name: str, released: str | None, path: bytes
 ) -> tuple[str, tuple[bytes, ...]]:
     """Return the prefix and the parts of which the key of a member is made
-    (gateway.released).
+    (``keys.promoted``).
 
     Parameters: prefix of the gateway; name of the promotion; released, the prefix of its own, or
     None; path of the member.
     """
-    below = (name.encode(), *(path.split(b"/") if path else ()))
-    return (prefix, (*keys.PROMOTED, *below)) if released is None else (released, below)
+    below = path.split(b"/") if path else ()
+    return keys.promoted(prefix, released, (*keys.PROMOTED, name.encode(), *below))
 
 
 def manifest_key(prefix: str, name: str) -> str:

@@ -50,7 +50,7 @@ def remove(
     Parameters: unmade_most, the number of copies that may have been requested and not recorded;
     etags of such copies, as far as they are known, by inode; is_doubtful, whether a copy may still
     be under way; release, which ends the legal hold of what is at keys. Raises UserError,
-    DoorClosed, Ended, TryAgain, OSError.
+    StoreError, DoorClosed, Ended, TryAgain, OSError.
     """
     if of.is_held:
         # Only a person who names the hold ends it.

@@ -12,8 +12,8 @@ from gateway.db.engine import Database
 from gateway.door.door import Door
 from gateway.door.frames import Request
 from gateway.drain.context import Context, View
-from gateway.errors import GatewayError, UserError
-from gateway.manifests.writer import kept_readable
+from gateway.errors import SpillwayError, UserError
+from gateway.manifests.store import ManifestStore
 from gateway.promotion import store
 from gateway.promotion.store import Promotion
 from gateway.settings import Settings
@@ -21,12 +21,11 @@ from gateway.settings import Settings
 if TYPE_CHECKING:
     # The import is for types only: boto3 takes half a second to import.
     from gateway.objectstore.holds import HoldingStore
-    from gateway.objectstore.s3 import S3Store
 
 OpenDoor = Callable[[], AbstractContextManager[Door]]
 
 
-class Ended(GatewayError):
+class Ended(SpillwayError):
     """A person ended the promotion meanwhile."""
 
 
@@ -40,6 +39,7 @@ class Work:
         self.settings = settings
         self._database = database
         self._open_door = open_door
+        self.manifests = ManifestStore(settings, database)
 
     @cached_property
     def store(self) -> HoldingStore:
@@ -54,14 +54,6 @@ class Work:
             kind = endpoint.known(session, self.settings.bucket) or Kind.MD5
         store = HoldingStore(self.settings, kind=kind)
         return guarded(store, self.settings, self._database)
-
-    @cached_property
-    def manifests(self) -> S3Store:
-        """The bucket, for manifests."""
-        from gateway.objectstore.s3 import S3Store
-        from gateway.ownership.keeper import guarded
-
-        return guarded(S3Store(kept_readable(self.settings)), self.settings, self._database)
 
     def reload(self) -> None:
         """Read the credentials again at the next request."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import logging
 import threading
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -96,7 +95,9 @@ class Receipts:
         self._database = Database(settings.database_url)
         self._catalogue = catalogue_of(settings, self._database)
         self._tree = Tree(self._database, DataFiles(settings.files_dir))
-        self._facts: dict[int, Fact] = {}
+        self._facts: dict[bytes, dict[int, Fact]] = {}
+        """The checkpoints as the last turn read them, by run and inode: a turn costs what the runs
+        that changed have, and not what all have."""
         self._there: dict[bytes, dict[Path, Receipt]] | None = None
         """The receipts that are there, by run. None: not known, or not all of them."""
         self._lock = threading.Lock()
@@ -131,19 +132,19 @@ class Receipts:
                 return
             there = {}
             before = self._tree.read()
-            runs = frozenset(one.run for one in facts.values())
+            runs = frozenset(facts)
         else:
-            both = (facts.items() ^ self._facts.items()) if facts != self._facts else ()
-            runs = changed.union(fact.run for _ino, fact in both)
+            known_runs = facts.keys() | self._facts.keys()
+            runs = changed.union(run for run in known_runs if self._differs(facts, run))
             known = [item for run in runs for item in there.pop(run, {}).items()]
             before = {path: one for path, one in known if isinstance(one, Document)}
             for run in runs:
                 before |= self._tree.links(links(run))
-        members: dict[bytes, list[Fact]] = {run: [] for run in runs}
-        for fact in facts.values():
-            if fact.run in members:
-                members[fact.run].append(fact)
-        wanted = {run: self._wanted(run, found, before) for run, found in members.items() if found}
+        wanted = {
+            run: self._wanted(run, list(facts[run].values()), before)
+            for run in runs
+            if run in facts
+        }
         after = {path: one for found in wanted.values() for path, one in found.items()}
         if self._change(door, runs, before, after):
             self._facts = facts
@@ -186,22 +187,27 @@ class Receipts:
                 return 0
             return naming.seen(view.session, ino)
 
-    def _read(self, changed: frozenset[bytes]) -> dict[int, Fact]:
-        """Return the facts of all checkpoints. Parameters: changed, the runs that are read. Empty:
-        all of them."""
+    def _differs(self, facts: Mapping[bytes, Mapping[int, Fact]], run: bytes) -> bool:
+        """Return whether the checkpoints of a run are others than at the last turn."""
+        before, now = self._facts.get(run), facts.get(run)
+        return before is not now and before != now
+
+    def _read(self, changed: frozenset[bytes]) -> dict[bytes, dict[int, Fact]]:
+        """Return the facts of all checkpoints, by run and inode. Parameters: changed, the runs
+        that are read. Empty: all of them."""
         with self._database.reading() as session:
             runs = self._differing(session, changed) if changed else frozenset()
             if not 0 < len(runs) <= RUNS_AT_ONCE:
-                return _facts(session.all(FACTS))
-            kept = {ino: one for ino, one in self._facts.items() if one.run not in runs}
-            found = (session.all(FACTS_OF, run=run) for run in runs)
-            return kept | _facts(chain.from_iterable(found))
+                return _by_run(session.all(FACTS))
+            kept = {run: found for run, found in self._facts.items() if run not in runs}
+            read = (session.all(FACTS_OF, run=run) for run in runs)
+            return kept | _by_run(chain.from_iterable(read))
 
     def _differing(self, session: Session, changed: frozenset[bytes]) -> frozenset[bytes]:
         """Return the runs that changed, with those that have another number of checkpoints."""
         counts = {bytes(run): n for run, n in session.all(COUNTS)}
-        known = Counter(one.run for one in self._facts.values())
-        other = (run for run in counts.keys() | known.keys() if counts.get(run, 0) != known[run])
+        known = {run: len(found) for run, found in self._facts.items()}
+        other = (run for run in counts.keys() | known.keys() if counts.get(run) != known.get(run))
         return changed.union(other)
 
     def _change(
@@ -251,6 +257,10 @@ class Receipts:
         return []
 
 
-def _facts(rows: Iterable[Sequence[Any]]) -> dict[int, Fact]:
-    found = (Fact(*row) for row in rows)
-    return {one.ino: one._replace(path=bytes(one.path), run=bytes(one.run)) for one in found}
+def _by_run(rows: Iterable[Sequence[Any]]) -> dict[bytes, dict[int, Fact]]:
+    found: dict[bytes, dict[int, Fact]] = {}
+    for row in rows:
+        one = Fact(*row)
+        one = one._replace(path=bytes(one.path), run=bytes(one.run))
+        found.setdefault(one.run, {})[one.ino] = one
+    return found

@@ -21,7 +21,7 @@ from gateway.db.engine import Database
 from gateway.db.models import CHECKPOINTS_INO, RESERVED_INO, RESERVED_NAME, ROOT_INO, RUNS_INO
 from gateway.door.door import Door
 from gateway.door.frames import Op, Request
-from gateway.errors import GatewayError
+from gateway.errors import SpillwayError
 from gateway.receipts.wanted import Document, Link, Path, Receipt
 from gateway.text import printable
 from gateway.types import GATEWAY_CRED, Attr, Kind, SetAttr
@@ -45,7 +45,7 @@ _LINK = Statement(
 )
 
 
-class Refused(GatewayError):
+class Refused(SpillwayError):
     """The door did not do what was asked. Parameters: what; number, an errno."""
 
     def __init__(self, what: str, number: int) -> None:

@@ -14,17 +14,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from gateway import clock, failpoints
+from gateway import clock, failpoints, trusted_clock
 from gateway.cache.warming import WISH
 from gateway.checkpoints.catalogue import catalogue_of
 from gateway.db.compiled import Session, numbers_of
 from gateway.db.engine import Database
-from gateway.errors import BucketError, GatewayError, NamespaceError, TrashRefused, UserError
+from gateway.errors import NamespaceError, SpillwayError, StoreError, TrashRefused, UserError
 from gateway.failpoints import RETENTION_ACTION
 from gateway.namespace import identity
 from gateway.promotion.store import protected
-from gateway.retention import knowntime, store
 from gateway.retention import statements as own
+from gateway.retention import store
 from gateway.retention.evicting import UnusedFiles
 from gateway.retention.facts import Checkpoint, Decision, Pinned
 from gateway.retention.heads import Heads
@@ -51,10 +51,10 @@ class Trash(Protocol):
 
     def put(self, ino: int, path: bytes, evidence: str, by: str, reason: str) -> str:
         """Put a checkpoint into the trash. Returns its id there. Raises TrashRefused if it is not
-        as expected, GatewayError."""
+        as expected, SpillwayError."""
 
 
-class Interrupted(Exception):
+class Interrupted(SpillwayError):
     """The plan is not carried out any further: the next turn plans again."""
 
 
@@ -107,7 +107,7 @@ class Applier:
             said = str(exc)
         except NamespaceError:
             raise
-        except (GatewayError, OSError) as exc:
+        except (SpillwayError, OSError) as exc:
             # The disk may not be mounted, or the database be an older one.
             said = f"nothing is deleted, evicted or moved now: {exc}"
         if said and said != self._said:
@@ -119,7 +119,7 @@ class Applier:
         return self._next_at - now
 
     def _turn(self) -> None:
-        """Do one turn. Raises Interrupted, GatewayError, OSError."""
+        """Do one turn. Raises Interrupted, SpillwayError, OSError."""
         if not self._is_tidy:
             self._finish_interrupted()
         planned = self._planning.plan()
@@ -154,7 +154,7 @@ class Applier:
         if asked is not None and is_news:
             log.warning("%s: see spillway policy plan", asked.why)
         wanted = self._planning.wanted
-        is_due = knowntime.is_due(planned.known, planned.time)
+        is_due = trusted_clock.is_due(planned.known, planned.time)
         if not (is_news or is_due or wanted or is_other):
             return
         with self._database.writing() as session:
@@ -175,12 +175,12 @@ class Applier:
                 break
             try:
                 self._delete(decision, planned)
-            except BucketError as exc:
+            except StoreError as exc:
                 return str(exc)
         return ""
 
     def _delete(self, decision: Decision, planned: Planned) -> None:
-        """Delete a checkpoint. Raises Interrupted, NamespaceError, BucketError."""
+        """Delete a checkpoint. Raises Interrupted, NamespaceError, StoreError."""
         one, newer = decision.checkpoint, decision.successor
         if newer is None or self._waits("trash", one) or self._waits("stand", newer):
             return
@@ -261,7 +261,7 @@ class Applier:
 
         try:
             yield end
-        except (UserError, OSError) as exc:
+        except (UserError, StoreError, OSError) as exc:
             end(f"failed: {exc}")
             raise
         self._is_tidy = True

@@ -43,8 +43,8 @@ class UnusedFiles:
         return found
 
     def run(self, candidates: Sequence[Candidate]) -> Counter[Verdict]:
-        """Evict files. Returns how many got which verdict. Raises UserError, DoorClosed,
-        NamespaceError, OSError."""
+        """Evict files. Returns how many got which verdict. Raises UserError, StoreError,
+        DoorClosed, NamespaceError, OSError."""
         verdicts: Counter[Verdict] = Counter()
         remaining = iter(candidates)
         with (

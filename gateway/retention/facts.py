@@ -12,8 +12,6 @@ from typing import NamedTuple, Protocol
 from gateway.checkpoints.facts import TRUSTED, State
 from gateway.retention.policy import Best, Policy
 
-FIRST_NS = 1_577_836_800 * 10**9
-"""The beginning of 2020. An earlier time is that of a clock that was not set."""
 LEAST_SHARE = 0.5
 """The default of ``retention.least_share``."""
 
@@ -127,7 +125,7 @@ class Situation(NamedTuple):
     policies: Sequence[Current]
     protected: Protected
     now_ns: int
-    """The known time (gateway.retention.knowntime), to which ages are counted."""
+    """The known time (gateway.trusted_clock), to which ages are counted."""
     is_made: bool
     """Whether the catalogue has all checkpoints."""
     referred: Mapping[int, str] = MappingProxyType({})

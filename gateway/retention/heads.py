@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from gateway import clock
 from gateway.checkpoints.catalogue import Catalogue
 from gateway.db.engine import Database
-from gateway.errors import BucketError, StoreUnavailable
+from gateway.errors import StoreError, StoreUnavailable
 from gateway.retention import statements as own
 from gateway.retention.facts import Checkpoint
 from gateway.settings import Settings
@@ -39,7 +39,7 @@ class Heads(Protocol):
     """Knows whether the bucket has a checkpoint."""
 
     def differs(self, catalogue: Catalogue, one: Checkpoint) -> str | None:
-        """Return what the bucket does not have as recorded, or None. Raises BucketError if it
+        """Return what the bucket does not have as recorded, or None. Raises StoreError if it
         cannot be asked, TryAgain.
 
         Parameters: catalogue of the calling thread; one, a durable checkpoint. Whether its members
@@ -84,7 +84,7 @@ class BucketHeads:
             # Another gateway on the prefix may replace what is found.
             store.require_permit()
             why = self._ask(store, catalogue, one)
-        except BucketError:
+        except StoreError:
             store.reload()  # a person may have corrected the credentials
             raise
         if why is None:
@@ -93,7 +93,7 @@ class BucketHeads:
         return why
 
     def _ask(self, store: S3Store, catalogue: Catalogue, one: Checkpoint) -> str | None:
-        """Ask for each object. Returns the first difference, or None. Raises BucketError."""
+        """Ask for each object. Returns the first difference, or None. Raises StoreError."""
         objects, count = _objects(catalogue, one), 0
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="head") as pool:
             while some := list(islice(objects, AT_ONCE)):
@@ -109,7 +109,7 @@ class BucketHeads:
         return None
 
     def _store(self) -> S3Store:
-        """Return the store. Raises BucketError."""
+        """Return the store. Raises StoreError."""
         from gateway.objectstore.pace import Pace, Rates
         from gateway.objectstore.s3 import S3Store
         from gateway.ownership.keeper import guarded
@@ -125,7 +125,7 @@ class BucketHeads:
 
 
 def _differs(store: S3Store, one: _Object) -> str | None:
-    """Return how an object differs from what was recorded, or None. Raises BucketError."""
+    """Return how an object differs from what was recorded, or None. Raises StoreError."""
     name = printable(one.path)
     head = store.head(one.key)
     if head is None:

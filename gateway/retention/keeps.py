@@ -8,6 +8,7 @@ from itertools import islice
 from gateway.retention.facts import Checkpoint, Measuring
 from gateway.retention.order import Order
 from gateway.retention.policy import DAY_NS, HOUR_NS, Best, Policy
+from gateway.units import days
 
 NO_STEP = "it has no step, so only delete_after_days deletes it"
 NO_AGE = "its age is not known: the clock was not set when it was complete"
@@ -55,7 +56,7 @@ def lets_go(policy: Policy) -> str:
         reasons.append(f"it is not among the best {best.number} by {best.key}")
     ages = []
     if policy.delete_after_ns is not None:
-        ages.append(f"it is older than {_days(policy.delete_after_ns)}")
+        ages.append(f"it is older than {days(policy.delete_after_ns / DAY_NS)}")
     if policy.thin:
         ages.append("another one is kept of its time")
     return " and ".join([*reasons, *filter(None, [" or ".join(ages)])])
@@ -104,7 +105,7 @@ def _by_age(
         if tier < 0:
             until_ns = policy.thin[0].older_than_ns if policy.thin else policy.delete_after_ns
             assert until_ns is not None
-            found[one.ino] = f"it is younger than {_days(until_ns)}"
+            found[one.ino] = f"it is younger than {days(until_ns / DAY_NS)}"
             continue
         where = (tier, born_ns // policy.thin[tier].one_per_ns)
         before_ns, inos = first.get(where, (born_ns, []))
@@ -117,7 +118,3 @@ def _by_age(
         hours = policy.thin[tier].one_per_ns / HOUR_NS
         found |= dict.fromkeys(inos, f"it is the first of its {hours:g} hours")
     return found
-
-
-def _days(duration_ns: int) -> str:
-    return "1 day" if duration_ns == DAY_NS else f"{duration_ns / DAY_NS:g} days"

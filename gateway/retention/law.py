@@ -13,14 +13,15 @@ from typing import NamedTuple
 from gateway.checkpoints.catalogue import Catalogue, catalogue_of
 from gateway.checkpoints.facts import NOT_MADE, State
 from gateway.db.engine import Database
-from gateway.errors import BucketError
+from gateway.errors import StoreError
 from gateway.retention import order
 from gateway.retention import statements as own
-from gateway.retention.facts import FIRST_NS, Checkpoint
+from gateway.retention.facts import Checkpoint
 from gateway.retention.heads import Heads
 from gateway.retention.planning import checkpoint_of
 from gateway.settings import Settings
 from gateway.text import printable
+from gateway.types import FIRST_NS
 
 NOT_KNOWN = "it is not known of which run it is, or when it was complete"
 NONE_LEFT = "no newer checkpoint of its run is durable, known to be whole, and as large"
@@ -81,13 +82,13 @@ class Law:
             return NONE_LEFT
         try:
             found = self.unfit(newer)
-        except BucketError as exc:
+        except StoreError as exc:
             return cannot_ask(exc)
         return None if found is None else found.why
 
     def unfit(self, newer: Checkpoint) -> Unfit | None:
         """Return why nothing can be deleted for a newer checkpoint now, or None. Raises
-        BucketError if the bucket does not say, TryAgain."""
+        StoreError if the bucket does not say, TryAgain."""
         if not newer.is_trusted:
             return Unfit(NOT_STILL)
         if (why := self._heads.differs(self._catalogue, newer)) is not None:
@@ -98,7 +99,7 @@ class Law:
         return None if is_fit else Unfit(NOT_STILL)
 
 
-def cannot_ask(exc: BucketError) -> str:
+def cannot_ask(exc: StoreError) -> str:
     """Return why nothing is deleted while the bucket does not say what it has."""
     return f"the bucket cannot be asked for the newer one: {exc}"
 

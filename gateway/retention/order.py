@@ -11,7 +11,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-from gateway.retention.facts import FIRST_NS, Checkpoint
+from gateway.retention.facts import Checkpoint
+from gateway.types import FIRST_NS
 
 
 class Order:

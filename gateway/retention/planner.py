@@ -37,6 +37,7 @@ from gateway.retention.order import Order, Successors
 from gateway.retention.policy import DAY_NS, HOUR_NS
 from gateway.text import printable
 from gateway.types import Extent
+from gateway.units import days
 
 NEWEST = "it is the newest complete one of its run"
 NOT_DURABLE = "no newer one of its run is durable and known to be whole"
@@ -176,7 +177,7 @@ class _Run:
         after_ns, name, storage_class = max(due)
         if storage_class == one.storage_class:
             return None
-        return Transition(storage_class, name, f"it is older than {after_ns / DAY_NS:g} days")
+        return Transition(storage_class, name, f"it is older than {days(after_ns / DAY_NS)}")
 
 
 def _deleting(under: Sequence[Current]) -> Sequence[Current]:

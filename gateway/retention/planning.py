@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from gateway import trusted_clock
 from gateway.checkpoints.catalogue import Catalogue
 from gateway.checkpoints.tree import View
 from gateway.db.compiled import Session
 from gateway.promotion.store import protected
-from gateway.retention import knowntime, planner, store, superseded
+from gateway.retention import planner, store, superseded
 from gateway.retention import statements as own
 from gateway.retention.facts import (
-    FIRST_NS,
     Checkpoint,
     Current,
     Decision,
@@ -20,11 +20,12 @@ from gateway.retention.facts import (
     Plan,
     Situation,
 )
-from gateway.retention.knowntime import Completions, Known, KnownTime
 from gateway.retention.metrics import Metrics
 from gateway.retention.references import References
 from gateway.retention.share import Asked, split
 from gateway.settings import Settings
+from gateway.trusted_clock import Completions, JudgedTime, KnownTime
+from gateway.types import FIRST_NS
 
 
 class Planned(NamedTuple):
@@ -41,8 +42,8 @@ class Planned(NamedTuple):
     """Those that a person must approve first."""
     superseded: frozenset[int]
     """The checkpoints that need not be uploaded, by inode."""
-    time: KnownTime
-    known: Known | None
+    time: JudgedTime
+    known: KnownTime | None
     """The row of the known time."""
 
     @property
@@ -80,7 +81,7 @@ class Planning:
             policies = _with(store.current(session), others)
             checkpoints = [checkpoint_of(row) for row in session.all(own.CHECKPOINTS)]
             known = store.known_time(session)
-            time = knowntime.judge(knowntime.reading(), known, completions(session))
+            time = trusted_clock.judge(trusted_clock.reading(), known, completions(session))
             is_made = session.one(own.IS_MADE) is not None
             situation = Situation(
                 *(checkpoints, policies, protected(session), time.now_ns, is_made),
@@ -118,8 +119,8 @@ class Planning:
         situation: Situation,
         plan: Plan,
         soon: Plan | None,
-        time: KnownTime,
-        known: Known | None,
+        time: JudgedTime,
+        known: KnownTime | None,
     ) -> Planned:
         consent = store.consent(session, situation.policies)
         admitted, asked = split(plan, consent, self._share)
@@ -146,6 +147,6 @@ def completions(session: Session) -> Completions:
     """Return the times of the catalogue by which the known time is judged."""
     row = session.one(own.TIMES, first_ns=FIRST_NS)
     if row is None or row[0] is None:
-        return knowntime.NONE
+        return trusted_clock.NONE
     first_ns, last_ns, durable_ns = row
     return Completions(first_ns, max(last_ns, durable_ns or 0))

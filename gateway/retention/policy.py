@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from gateway import checks
-from gateway.errors import PolicyError
+from gateway.errors import PolicyError, SpillwayError
 from gateway.holds import text_of
 from gateway.storageclasses import ARCHIVES, READ_AT_ONCE
 
@@ -127,7 +127,7 @@ def of(table: Any) -> Policy:
         raise PolicyError(f"policy {name}: {exc}") from None
 
 
-class _Wrong(Exception):
+class _Wrong(SpillwayError):
     """What is wrong with a key."""
 
 

@@ -12,9 +12,9 @@ from gateway.db.compiled import Session
 from gateway.retention import policy as policies
 from gateway.retention import statements as own
 from gateway.retention.facts import Current
-from gateway.retention.knowntime import Known, KnownTime
 from gateway.retention.policy import AUTOMATIC, Policy
 from gateway.retention.share import Asked, Consent
+from gateway.trusted_clock import JudgedTime, KnownTime
 
 ASKED_KEPT = 8
 """The newest plans that are asked about are kept: a person approves the one that was shown."""
@@ -299,15 +299,20 @@ def _put_approval(session: Session, asked: Asked, author: str | None) -> None:
     session.run(own.APPROVAL_INSERT, **row._asdict())
 
 
-def known_time(session: Session) -> Known | None:
-    """Return the row of the known time."""
+def known_time(session: Session) -> KnownTime | None:
+    """Return the row of the known time, of the gateway's database or of the admin API's."""
     row = session.one(own.KNOWN_TIME)
-    return None if row is None else Known(*row)
+    return None if row is None else KnownTime(*row)
 
 
-def save_time(session: Session, found: KnownTime) -> None:
+def put_known_time(session: Session, row: KnownTime) -> None:
+    """Store the known time, inside a write transaction of one of the two databases."""
+    session.run(own.KNOWN_TIME_DELETE)
+    session.run(own.KNOWN_TIME_INSERT, id=1, **row._asdict())
+
+
+def save_time(session: Session, found: JudgedTime) -> None:
     """Store the known time, inside a write transaction, and forget actions that are older than
     ACTIONS_KEPT_NS by it."""
     session.run(own.ACTIONS_FORGET, before_ns=found.now_ns - ACTIONS_KEPT_NS)
-    session.run(own.KNOWN_TIME_DELETE)
-    session.run(own.KNOWN_TIME_INSERT, id=1, **found.row._asdict())
+    put_known_time(session, found.row)

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import logging
 import threading
+from typing import Any
 
-from sqlalchemy import and_, bindparam, delete, exists, insert, or_, select, update
+from sqlalchemy import and_, delete, exists, insert, or_, select, update
 
 from gateway import failpoints
 from gateway.checkpoints.catalogue import Catalogue
 from gateway.db.compiled import Statement, b, given, rows_of
 from gateway.db.engine import Database
-from gateway.db.statements import dirent, inode, object_, transition
+from gateway.db.statements import HERE, TREE, inode, object_, transition
 from gateway.failpoints import RETENTION_ACTION
 from gateway.promotion.store import protected
 from gateway.retention import store
@@ -35,30 +36,26 @@ AT_ONCE = 8
 """The checkpoints that are ordered and not done: a person who changes a policy waits for no more of
 them."""
 
-_TOP = select(bindparam("top", type_=inode.c.ino.type).label("ino")).cte("below", recursive=True)
-_BELOW = _TOP.union(
-    select(dirent.c.ino)
-    .select_from(dirent.join(_TOP, dirent.c.parent == _TOP.c.ino))
-    .where(or_(_TOP.c.ino == b("top"), b("is_deep") == 1))
-)
-MEMBERS = Statement(
-    select(inode.c.ino, inode.c.content_version)
-    .select_from(
-        _BELOW.join(inode, inode.c.ino == _BELOW.c.ino).join(
-            object_,
-            and_(
-                object_.c.ino == inode.c.ino,
-                object_.c.content_version == inode.c.content_version,
-            ),
+
+def _members(inos: Any) -> Statement:
+    """Return what selects the files of a checkpoint whose objects are not in a storage class, and
+    not ordered. Args: inos, a table."""
+    has_version = and_(
+        object_.c.ino == inode.c.ino, object_.c.content_version == inode.c.content_version
+    )
+    return Statement(
+        select(inode.c.ino, inode.c.content_version)
+        .select_from(inos.join(inode, inode.c.ino == inos.c.ino).join(object_, has_version))
+        .where(
+            inode.c.kind == int(Kind.REGULAR),
+            or_(object_.c.storage_class.is_(None), object_.c.storage_class != b("storage_class")),
+            ~exists().where(transition.c.ino == inode.c.ino),
         )
     )
-    .where(
-        inode.c.kind == int(Kind.REGULAR),
-        or_(object_.c.storage_class.is_(None), object_.c.storage_class != b("storage_class")),
-        ~exists().where(transition.c.ino == inode.c.ino),
-    )
-)
-"""Selects the files of a checkpoint whose objects are not in a storage class, and not ordered."""
+
+
+MEMBERS = _members(TREE)
+FLAT_MEMBERS = _members(HERE)
 _ORDERED = given("rows", ino=int, content_version=int, storage_class=str, action=int)
 INSERT = Statement(insert(transition).from_select(_ORDERED.c.keys(), select(_ORDERED)))
 LEFT = Statement(select(transition.c.action).where(transition.c.until_ns.is_(None)).distinct())
@@ -116,8 +113,8 @@ class Transitions:
             said = protected(session)
             if one.ino in said.inos or Pinned(said.paths).holds(one.path):
                 return False
-            given = {"top": one.ino, "is_deep": int(one.extent == Extent.TREE)}
-            members = session.all(MEMBERS, storage_class=found.storage_class, **given)
+            statement = MEMBERS if one.extent == Extent.TREE else FLAT_MEMBERS
+            members = session.all(statement, top=one.ino, storage_class=found.storage_class)
             if not members:
                 return False
             action = store.begin(session, WHAT, one, found.policy, _reason(decision), one.evidence)

@@ -10,11 +10,11 @@ are over, or when its run was removed (gateway.trash.rotated).
 What is pinned or being copied stays: a person takes it back, or removes it by its id. So does what
 its run cannot do without: the law of retention is asked again right before the removal.
 
-Grace is counted by the time that has passed for certain (gateway.elapsed). The trash gives its room
-back when room is short: the evictor takes its clean files before all others, which loses nothing.
-If that is not enough, entries with bytes that only the disk has are removed early, the oldest
-first. Nothing is removed early that has been there for less than ``retention.trash_short_seconds``,
-nor before the disk was too full at each look for SHORT_SECONDS, in which the evictor had its time.
+Grace is counted in elapsed time (gateway.trusted_clock). The trash gives its room back when room is
+short: the evictor takes its clean files before all others, which loses nothing. If that is not
+enough, entries with bytes that only the disk has are removed early, the oldest first. Nothing is
+removed early that has been there for less than ``retention.trash_short_seconds``, nor before the
+disk was too full at each look for SHORT_SECONDS, in which the evictor had its time.
 
 While the trash is larger than ``retention.trash_max_bytes``, its oldest entries are removed early.
 """

@@ -26,11 +26,9 @@ def directory_of(settings: Settings, session: Session, parts: Sequence[bytes]) -
     """Return the directory that has, or gets, the last name of a path. Raises TrashRefused."""
     if not any(parts) or parts[0] == RESERVED_NAME:
         raise TrashRefused("its path is not known, or reserved: give another one: --to PATH")
-    at = ROOT_INO
-    for depth, name in enumerate(parts[:-1], 1):
-        found = lookup.find(session, at, name)
-        if found is None or found.kind != Kind.DIRECTORY:
-            above = f"{settings.nfs.export}/{printable(b'/'.join(parts[:depth]))}"
-            raise TrashRefused(f"there is no directory {above}: make it: spillway mkdir -p")
-        at = found.ino
-    return at
+    found = lookup.way_down(session, parts[:-1])
+    way = [attr.ino for attr in found if attr.kind == Kind.DIRECTORY]
+    if len(way) < len(parts) - 1:
+        above = f"{settings.nfs.export}/{printable(b'/'.join(parts[: len(way) + 1]))}"
+        raise TrashRefused(f"there is no directory {above}: make it: spillway mkdir -p")
+    return way[-1] if way else ROOT_INO

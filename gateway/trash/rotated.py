@@ -18,7 +18,7 @@ from sqlalchemy import select, update
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
-from gateway.db.models import ROOT_INO, TRASH_INO
+from gateway.db.models import TRASH_INO
 from gateway.db.statements import IS_DIRTY, dirent, inode, trash
 from gateway.door.frames import Answer, Op, Request
 from gateway.errors import TrashRefused
@@ -197,15 +197,8 @@ class Merge:
 
 def _is_taken(session: Session, way: Sequence[bytes], name: bytes) -> bool:
     """Return whether a path is another inode's, or something on the way is no directory."""
-    at = ROOT_INO
-    for step in way:
-        found = lookup.find(session, at, step)
-        if found is None:
-            return False
-        if found.kind != Kind.DIRECTORY:
-            return True
-        at = found.ino
-    return lookup.find(session, at, name) is not None
+    found = list(lookup.way_down(session, (*way, name)))
+    return len(found) > len(way) or (bool(found) and found[-1].kind != Kind.DIRECTORY)
 
 
 def _told(entry: Entry, members: Sequence[_Member], why: str) -> str:

@@ -19,7 +19,8 @@ from sqlalchemy import (
     update,
 )
 
-from gateway import elapsed as time
+from gateway import trusted_clock
+from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.models import TRASH_INO
 from gateway.db.statements import (
@@ -28,15 +29,15 @@ from gateway.db.statements import (
     IS_REGULAR,
     IS_RESIDENT,
     dirent,
-    elapsed,
     inode,
     object_,
     pin,
     promotion,
     trash,
+    with_below,
 )
-from gateway.elapsed import Moment
 from gateway.namespace.lookup import way_up
+from gateway.trusted_clock import ElapsedTime
 
 _INTEGER_MAX = (1 << 63) - 1
 
@@ -141,22 +142,14 @@ WANTED = Statement(
     )
 )
 """Selects what people pinned, and what is being copied for them."""
-ELAPSED = Statement(select(*(elapsed.c[name] for name in Moment._fields)))
-ELAPSED_DELETE = Statement(delete(elapsed))
-ELAPSED_INSERT = Statement(insert(elapsed))
 
-_TOP = (
-    select(trash.c.id, trash.c.ino)
-    .where(
+_TREE = with_below(
+    select(trash.c.id, trash.c.ino).where(
         trash.c.since_ns.between(b("first_ns"), b("last_ns")),
         exists().where(
             dirent.c.parent == literal_column(f"{TRASH_INO}"), dirent.c.ino == trash.c.ino
         ),
     )
-    .cte("below", recursive=True)
-)
-_TREE = _TOP.union(
-    select(_TOP.c.id, dirent.c.ino).select_from(_TOP.join(dirent, dirent.c.parent == _TOP.c.ino))
 )
 _is_waiting = and_(*IS_DIRTY, inode.c.write_open == 0)
 TOTALS = Statement(
@@ -229,15 +222,16 @@ def move_on(session: Session, entry: Entry, after: State) -> bool:
     return session.run(MOVE_ON, **given, after=str(after)) > 0
 
 
-def moment(session: Session) -> Moment:
-    """Return the present moment. Raises OSError."""
-    row = session.one(ELAPSED)
-    return time.now(None if row is None else Moment(*row))
+def elapsed_time(session: Session) -> ElapsedTime:
+    """Return the elapsed time. Raises OSError."""
+    row = session.one(sql.ELAPSED)
+    stored = None if row is None else ElapsedTime(*row)
+    return trusted_clock.elapsed_time(trusted_clock.reading(), stored)
 
 
-def tick(session: Session) -> Moment:
-    """Store the present moment, inside a write transaction, and return it. Raises OSError."""
-    now = moment(session)
-    session.run(ELAPSED_DELETE)
-    session.run(ELAPSED_INSERT, id=1, **now._asdict())
+def tick(session: Session) -> ElapsedTime:
+    """Store the elapsed time, inside a write transaction, and return it. Raises OSError."""
+    now = elapsed_time(session)
+    session.run(sql.ELAPSED_DELETE)
+    session.run(sql.ELAPSED_INSERT, id=1, **now._asdict())
     return now

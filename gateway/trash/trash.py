@@ -15,13 +15,12 @@ what that was and what is not given back yet.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 
-from gateway import clock, failpoints
+from gateway import clock, failpoints, filelock
 from gateway.checkpoints.catalogue import catalogue_of
 from gateway.checkpoints.looks import Row
 from gateway.db.compiled import Session
@@ -266,7 +265,7 @@ class Trash:
         """Return the time that has passed for certain, as ``Entry.expires_ns`` counts. Raises
         OSError."""
         with self._database.reading() as session:
-            return rows.moment(session).elapsed_ns
+            return rows.elapsed_time(session).elapsed_ns
 
     def tick(self, entries: Sequence[Entry]) -> int:
         """Store the present moment, and count again what the drain leaves alone. Returns what
@@ -364,15 +363,9 @@ class Trash:
         # It is not known whether the request was carried out, or will be.
         return Answer(errno.EIO, None)
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _alone(self) -> AbstractContextManager[None]:
         """Keep other processes from the rows, between the row and the rename too."""
-        fd = os.open(self.settings.run_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(fd)
+        return filelock.held(filelock.open_lock(self.settings.run_dir / LOCK))
 
     def _hit(self, what: str) -> None:
         failpoints.hit_counted(TRASH_STEP.format(what=what))

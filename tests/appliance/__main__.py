@@ -35,8 +35,8 @@ from tests.appliance.playbook import succeeded
 from tests.appliance.saves import CHECKPOINTS, MOUNT
 from tests.appliance.stage import Stage
 from tests.appliance.steps import timed
+from tests.support.units import EXPOSURE_MAX, SERVICES
 from tests.support.waiting import until
-from tests.t11_package.test_package import EXPOSURE_MAX, SERVICES
 
 R = TypeVar("R", "Run", Choices)
 DATASETS = {"name": "/datasets", "path": "team/sets", "clients": ["127.0.0.1 ro"]}

@@ -27,8 +27,8 @@ from tests.bench import load
 from tests.bench.experiments import Experiment
 from tests.bench.names import CHANGES
 from tests.bench.rows import Row, Target
-from tests.conformance.server import Server
 from tests.support.gateway import Values
+from tests.support.nfsserver import Server
 from tests.support.s3server import RcloneServer, credentials, die_with_parent
 from tests.support.stopping import stop_outside_turns
 from tests.support.waiting import until

@@ -32,6 +32,7 @@ from gateway.namespace.nameslog import NamesLog
 from gateway.namespace.sharednames import SharedNames
 from gateway.namespace.space import Space
 from gateway.namespace.trouble import DiskTrouble
+from gateway.namespace.used import Used
 from gateway.settings import Settings
 from gateway.types import Attr, Kind
 from tests.bench import load, names, report, sites
@@ -61,6 +62,7 @@ class Creates:
             DiskTrouble(settings),
             SharedNames(settings),
             NamesLog(settings),
+            Used(settings),
         )
         self._requests = (bridge.RequestStruct * TOGETHER)()
         self._replies = (bridge.ReplyStruct * TOGETHER)()

@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.bench import load
 from tests.bench.load import MIB
 from tests.bench.rows import Measured, Row, Target
-from tests.conformance.server import Server
+from tests.support.nfsserver import Server
 
 Side = Callable[[int], Sequence[float]]
 """The work of one side; its parameter is the number of the alternation."""

@@ -35,7 +35,7 @@ from tests.bench.scale import percentile
 from tests.support.gateway import Gateway
 from tests.support.ports import free_port
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer, die_with_parent
-from tests.support.waiting import until
+from tests.support.waiting import background, until
 
 BUCKET = "governed"
 CLIENTS = 16
@@ -193,25 +193,13 @@ class Site:
     @contextmanager
     def saving(self) -> Iterator[None]:
         """Have clients save without a pause meanwhile. What is saved is removed."""
-        stop = threading.Event()
-        failed: list[Exception] = []
 
-        def save() -> None:
-            try:
-                while not stop.is_set():
-                    self._save(8)
-            except Exception as exc:
-                failed.append(exc)
+        def save(stop: threading.Event) -> None:
+            while not stop.is_set():
+                self._save(8)
 
-        thread = threading.Thread(target=save)
-        thread.start()
-        try:
+        with background(save):
             yield
-        finally:
-            stop.set()
-            thread.join()
-        if failed:
-            raise failed[0]
 
     def _save(self, mib: int) -> float:
         """Save and remove. Returns MiB/s of the save."""

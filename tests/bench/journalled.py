@@ -14,7 +14,7 @@ from gateway.db.engine import Database
 from tests.bench.experiments import Experiment
 from tests.bench.names import WORKS, change_names
 from tests.bench.rows import Row, Target
-from tests.conformance.server import Server
+from tests.support.nfsserver import Server
 
 CONNECTIONS = 16
 COUNT = 8000

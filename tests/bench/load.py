@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from tests.conformance.server import EXPORT
+from tests.support.nfsserver import EXPORT
 
 PROGRAMS = Path(__file__).parents[2] / "build" / "bench"
 MIB = 1 << 20

@@ -8,7 +8,7 @@ from functools import partial
 from tests.bench import load
 from tests.bench.experiments import VFS, Experiment, again, flight, shape
 from tests.bench.rows import Row, Target
-from tests.conformance.server import Server
+from tests.support.nfsserver import Server
 
 DIRSYNC = "FSAL_VFS, ext4 dirsync"
 MEMORY = "FSAL_VFS, tmpfs"

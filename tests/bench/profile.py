@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.bench import load, names, report, sites
-from tests.conformance.server import Server
+from tests.support.nfsserver import Server
 
 PARTS = {
     r"\[kernel": "kernel",

@@ -22,8 +22,8 @@ from typing import NamedTuple
 from tests.bench import load
 from tests.bench.load import MIB
 from tests.bench.rows import Measured, Row, Target
-from tests.conformance.server import accepts
 from tests.support.gateway import Gateway
+from tests.support.nfsserver import accepts
 from tests.support.ports import free_port
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer, die_with_parent
 from tests.support.waiting import until

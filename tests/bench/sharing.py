@@ -20,11 +20,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.conformance.server import EXPORT, Server
 from tests.support.client import MOUNT, start_program
 from tests.support.guest.share import GRACE_SECONDS, Records, Report
+from tests.support.nfsserver import EXPORT, Server
 from tests.support.vm.build import Image
 from tests.support.vm.client import ClientVm, Command
+from tests.support.waiting import background
 
 WAIT_SECONDS_MAX = 10.0
 OPTIONS = "hard,timeo=50,retrans=1"
@@ -130,9 +131,9 @@ def _start(client: Client, seconds: float) -> Iterator[Running]:
 @contextmanager
 def probed(path: Path) -> Iterator[list[float]]:
     """Write a block and sync it, again and again. Yields how long each sync takes, in seconds."""
-    ended, syncs = threading.Event(), list[float]()
+    syncs = list[float]()
 
-    def probe() -> None:
+    def probe(ended: threading.Event) -> None:
         with path.open("wb", buffering=0) as file:
             while not ended.wait(PROBE_SECONDS):
                 os.pwrite(file.fileno(), os.urandom(4096), 0)
@@ -140,13 +141,8 @@ def probed(path: Path) -> Iterator[list[float]]:
                 os.fsync(file.fileno())
                 syncs.append(time.monotonic() - began)
 
-    thread = threading.Thread(target=probe)
-    thread.start()
-    try:
+    with background(probe):
         yield syncs
-    finally:
-        ended.set()
-        thread.join()
 
 
 def faults(report: Report) -> list[str]:

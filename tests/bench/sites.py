@@ -10,8 +10,8 @@ from pathlib import Path
 from gateway import config
 from gateway.types import ROOT_CRED, SetAttr
 from tests.bench.scale import ROOT, creator, spread
-from tests.conformance.server import Server
 from tests.support.namespace import Namespace
+from tests.support.nfsserver import Server
 from tests.support.tools import tool
 
 TMPFS_MIB = 6144
@@ -57,7 +57,7 @@ def dirsync_ext4(mount_point: Path) -> Iterator[Path]:
 def start(
     stack: ExitStack, kind: str, directory: Path, files: Mapping[str, int] | None = None
 ) -> Server:
-    """Start a server of ``tests.conformance.server.KINDS`` in a new directory.
+    """Start a server of ``tests.support.nfsserver.KINDS`` in a new directory.
 
     Parameters: files, the number of empty files (f0000000 …) by directory name. They are made
     before the server starts, so they are in none of its caches.

@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.bench import load
 from tests.bench.load import Load
 from tests.bench.sharing import Say, Watch, share
-from tests.conformance.server import KINDS, Server
+from tests.support.nfsserver import KINDS, Server
 from tests.support.vm.build import build_image
 
 MIXED, SHARING = PARTS = ("mixed", "sharing")

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.server import EXPORT, LEASE_SECONDS, Server
 from tests.support.datafiles import data_files
+from tests.support.nfsserver import EXPORT, LEASE_SECONDS, Server
 from tests.support.waiting import until
 
 NFSLOAD = Path(__file__).parents[2] / "build" / "bench" / "nfsload"

@@ -29,7 +29,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.conformance.server import EXPORT, KINDS, Server
+from tests.support.nfsserver import EXPORT, KINDS, Server
 from tests.support.vm.build import BuildError, build_image
 from tests.support.vm.client import ClientVm, Completed
 

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from gateway.cli import nfsserver
 from gateway.nfssettings import NfsSettings
-from tests.conformance.server import KINDS, Server
 from tests.conformance.suite import Result, Suite
+from tests.support.nfsserver import KINDS, Server
 
 BUILD = Path(__file__).parents[2] / "build" / "pynfs"
 EXPECTED = Path(__file__).with_name("pynfs-expected.txt")

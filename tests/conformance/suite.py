@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.conformance.server import EXPORT, Server
+from tests.support.nfsserver import EXPORT, Server
 from tests.support.s3server import die_with_parent
 
 PACKAGES = ("ply==3.11", "xdrlib3==0.1.1")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tests.frameworks.recorder import Call
-from tests.t9_checkpoints.world import World
+from tests.support.checkpoints.world import World
 
 
 @dataclass

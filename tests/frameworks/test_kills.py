@@ -22,9 +22,9 @@ from tests.frameworks.recorded import STEPS
 from tests.frameworks.recorder import Call, Recording
 from tests.frameworks.replay import Replay, below
 from tests.frameworks.savings import DIVIDED, SAVINGS, Record, Saving
+from tests.support.checkpoints.world import World, follow, rows_of
 from tests.support.namespace import Namespace
 from tests.support.volumes import make_settings, make_volume
-from tests.t9_checkpoints.world import World, follow, rows_of
 
 COMPLETE = ("complete", "draining", "durable")
 

@@ -7,8 +7,8 @@ import pytest
 from gateway.checkpoints import indexes, pickles
 from gateway.checkpoints.pickles import Made, Pairs
 from tests.frameworks.savings import SAVINGS, Record, Saving
-from tests.t9_checkpoints.layouts import metadata
-from tests.t9_checkpoints.memory import Memory, MemoryPlace, parts
+from tests.support.checkpoints.layouts import metadata
+from tests.support.checkpoints.memory import Memory, MemoryPlace, parts
 
 STATE = ("relative_path", "offset", "length")
 DCP = [saving for saving in SAVINGS if saving.rule == "dcp"]

@@ -19,7 +19,7 @@ from typing import NamedTuple, Self
 from gateway.door import frames
 from gateway.door.frames import Op
 from gateway.door.remote import SOCKET
-from gateway.errors import GatewayError, errno_of
+from gateway.errors import SpillwayError, errno_of
 from gateway.namespace import residency
 from gateway.types import Attr
 from tests.support.namespace import Namespace
@@ -150,7 +150,7 @@ class FakeDoor:
             self.told.append(told)
         try:
             status = self._done(told)
-        except GatewayError as exc:
+        except SpillwayError as exc:
             status = errno_of(exc)
         if status:
             with self._changed:

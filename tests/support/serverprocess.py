@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from gateway.db import postgres
-from gateway.errors import GatewayError, NotFound, TryAgain
+from gateway.errors import NotFound, SpillwayError, TryAgain
 from gateway.namespace import identity
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, Sealed, SetAttr
@@ -139,7 +139,7 @@ def main() -> None:
         try:
             VERBS[verb](namespace, *(name.encode() for name in names))
             print("ok", flush=True)
-        except GatewayError as exc:
+        except SpillwayError as exc:
             print(type(exc).__name__, flush=True)
 
 

@@ -14,12 +14,12 @@ from sqlalchemy import text
 
 from gateway import config
 from gateway.control import alarms
-from gateway.control.reading import opened
 from gateway.control.status import Status, gather_quickly
 from gateway.data.layout import DataFiles
 from gateway.db import upgrade
 from gateway.db.engine import Database
 from gateway.db.models import CHECKPOINTS_INO, RESERVED_INO
+from gateway.db.opening import opened
 from gateway.db.sqlite import Sqlite
 from gateway.namespace import volume
 from gateway.serialize import from_json, to_json
@@ -104,7 +104,7 @@ def query(settings: Settings, statement: str, **values: object) -> list[tuple[An
 
 def status_of(settings: Settings) -> dict[str, Any]:
     """Return the state of a gateway, without the bucket and without what must be counted."""
-    with opened(settings) as database:
+    with opened(settings.database_url) as database:
         found: dict[str, Any] = to_json(gather_quickly(settings, database))
         return found
 

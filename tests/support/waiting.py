@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -36,3 +37,23 @@ def meanwhile(work: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         thread.join(60)
+
+
+@contextmanager
+def background(work: Callable[[threading.Event], None]) -> Iterator[threading.Event]:
+    """Have something done in a thread until the body ends, or sets the event.
+
+    Args:
+        work: gets the event that tells it to stop.
+
+    Raises:
+        Exception: what the work raised, unless the body raised.
+    """
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        working = pool.submit(work, stop)
+        try:
+            yield stop
+        finally:
+            stop.set()
+    working.result()

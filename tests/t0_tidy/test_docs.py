@@ -11,7 +11,7 @@ import pytest
 
 from gateway.settings import SECTIONS
 from package.lock import lock_file
-from tests.t0_tidy.test_tidy import ROOT
+from tests.support.checkout import ROOT
 
 DOCUMENTS = sorted(
     path for pattern in ("*.md", "docs/*.md", "gateway/*.md") for path in ROOT.glob(pattern)

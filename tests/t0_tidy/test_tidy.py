@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.checkout import ROOT
+
 FILE_LINES_MAX = 800
 FUNCTION_LINES_MAX = 60
 
@@ -20,6 +21,7 @@ LIBRARIES = {
     "gateway.acknowledge",
     "gateway.types",
     "gateway.atomic",
+    "gateway.filelock",
     "gateway.clock",
     "gateway.proc",
     "gateway.backoff",
@@ -35,7 +37,7 @@ LIBRARIES = {
     "gateway.holds",
     "gateway.naming",
     "gateway.storageclasses",
-    "gateway.released",
+    "gateway.keymapper",
     "gateway.ownership",
 }
 """The packages that every room of the drain, and the hydrator, may use."""
@@ -89,18 +91,21 @@ ALLOWED = {
     "gateway.types": set[str](),
     "gateway.escapes": set[str](),
     "gateway.atomic": set[str](),
+    "gateway.filelock": set[str](),
     "gateway.clock": set[str](),
     "gateway.proc": set[str](),
     "gateway.backoff": set[str](),
     "gateway.report": {"gateway.atomic", "gateway.clock", "gateway.proc"},
     "gateway.failpoints": set[str](),
     "gateway.errors": set[str](),
-    "gateway.schedule": set[str](),
+    "gateway.schedule": {"gateway.units"},
     "gateway.serialize": set[str](),
     "gateway.clients": set[str](),
     "gateway.loopback": set[str](),
     "gateway.early": set[str](),
-    "gateway.checks": {"gateway.clients", "gateway.loopback", "gateway.schedule"},
+    "gateway.checks": {
+        "gateway.clients", "gateway.loopback", "gateway.schedule", "gateway.units",
+    },
     "gateway.declare": {"gateway.checks"},
     "gateway.pathpattern": set[str](),
     "gateway.acknowledge": {
@@ -121,24 +126,27 @@ ALLOWED = {
         "gateway.checkpointsettings", "gateway.errors", "gateway.settings", "gateway.sizing",
     },
     "gateway.state": {"gateway.proc", "gateway.settings"},
-    "gateway.datadir": {"gateway.clock", "gateway.errors", "gateway.settings", "gateway.state"},
+    "gateway.datadir": {
+        "gateway.clock", "gateway.errors", "gateway.filelock", "gateway.settings", "gateway.state",
+    },
     "gateway.port": {"gateway.settings"},
     "gateway.notify": {"gateway.clock"},
     "gateway.services": {
-        "gateway.atomic", "gateway.clock", "gateway.datadir", "gateway.errors", "gateway.proc",
-        "gateway.settings", "gateway.state",
+        "gateway.atomic", "gateway.clock", "gateway.datadir", "gateway.errors", "gateway.filelock",
+        "gateway.proc", "gateway.settings", "gateway.state",
     },
     "gateway.daemon": {
-        "gateway.clock", "gateway.config", "gateway.errors", "gateway.logs", "gateway.notify",
-        "gateway.services", "gateway.settings", "gateway.namespace",
+        "gateway.clock", "gateway.config", "gateway.errors", "gateway.filelock", "gateway.logs",
+        "gateway.notify", "gateway.services", "gateway.settings", "gateway.namespace",
     },
     "gateway.holds": set[str](),
     "gateway.naming": set[str](),
     "gateway.storageclasses": set[str](),
-    "gateway.released": {"gateway.db", "gateway.objectstore"},
+    "gateway.keymapper": {"gateway.db", "gateway.namespace.lookup", "gateway.objectstore"},
     "gateway.ownership": {
         "gateway.clock", "gateway.db", "gateway.drain.metadata", "gateway.errors",
-        "gateway.objectstore", "gateway.ownership", "gateway.settings", "gateway.units",
+        "gateway.filelock", "gateway.objectstore", "gateway.ownership", "gateway.settings",
+        "gateway.units",
     },
     "gateway.interrupt": set[str](),
     "gateway.text": set[str](),
@@ -162,6 +170,7 @@ ALLOWED = {
         "gateway.errors",
         "gateway.clock",
         "gateway.failpoints",
+        "gateway.filelock",
         "gateway.proc",
         "gateway.db",
     },
@@ -175,9 +184,10 @@ ALLOWED = {
         "gateway.settings",
         "gateway.checks",
         "gateway.acknowledge",
-        "gateway.elapsed",
+        "gateway.trusted_clock",
         "gateway.escapes",
         "gateway.holds",
+        "gateway.proc",
         "gateway.db",
         "gateway.data",
         "gateway.namespace",
@@ -194,6 +204,7 @@ ALLOWED = {
         "gateway.schedule",
         "gateway.escapes",
         "gateway.storageclasses",
+        "gateway.backoff",
         "gateway.objectstore",
     },
     **{
@@ -219,7 +230,7 @@ ALLOWED = {
     **{
         f"gateway.checkpoints.{name}": {
             "gateway.types", "gateway.holds", "gateway.text", "gateway.pathpattern",
-            "gateway.clock", "gateway.naming",
+            "gateway.clock", "gateway.errors", "gateway.naming",
             *(f"gateway.checkpoints.{one}" for one in CHECKPOINTS_PURE),
         }
         for name in (*CHECKPOINTS_PURE, "frameworks", "configured")
@@ -229,7 +240,7 @@ ALLOWED = {
     "gateway.checkpoints": {
         *LIBRARIES, "gateway.holds", "gateway.state", "gateway.text", "gateway.daemon",
         "gateway.checkpoints",
-        "gateway.cache.homes", "gateway.cache.warming",
+        "gateway.cache.warming",
     },
     # What was promoted, and where: commands and policies ask for it too.
     **{
@@ -249,7 +260,7 @@ ALLOWED = {
         "gateway.types", "gateway.escapes", "gateway.objectstore.keys"
     },
     "gateway.manifests": {
-        *LIBRARIES, "gateway.cache.homes", "gateway.checkpoints", "gateway.text",
+        *LIBRARIES, "gateway.checkpoints", "gateway.text",
         "gateway.drain.metadata", "gateway.manifests",
     },
     "gateway.receipts.wanted": {
@@ -264,6 +275,7 @@ ALLOWED = {
         f"gateway.retention.{name}": {
             "gateway.checks", "gateway.errors", "gateway.holds", "gateway.text",
             "gateway.checkpoints.facts", "gateway.storageclasses", "gateway.types",
+            "gateway.units",
             *(f"gateway.retention.{one}" for one in RETENTION_PURE),
         }
         for name in RETENTION_PURE
@@ -271,11 +283,12 @@ ALLOWED = {
     "gateway.retention": {
         *LIBRARIES, "gateway.text", "gateway.door", "gateway.cache", "gateway.checkpoints",
         "gateway.promotion.store", "gateway.promotion.wishes", "gateway.retention",
+        "gateway.trusted_clock",
     },
     "gateway.exports": {
         "gateway.atomic", "gateway.clients", "gateway.clock", "gateway.config", "gateway.datadir",
-        "gateway.db", "gateway.door", "gateway.errors", "gateway.exports", "gateway.namespace",
-        "gateway.settings", "gateway.state", "gateway.text", "gateway.types",
+        "gateway.db", "gateway.door", "gateway.errors", "gateway.exports", "gateway.filelock",
+        "gateway.namespace", "gateway.settings", "gateway.state", "gateway.text", "gateway.types",
     },
     # What it knows of tables it leaves to the commands that it runs.
     "gateway.firstboot": {
@@ -284,11 +297,11 @@ ALLOWED = {
         "gateway.firstboot", "gateway.loopback", "gateway.retention.policy", "gateway.settings",
     },
     "gateway.trash": {
-        *LIBRARIES, "gateway.elapsed", "gateway.text", "gateway.door", "gateway.cache.room",
+        *LIBRARIES, "gateway.trusted_clock", "gateway.text", "gateway.door", "gateway.cache.room",
         "gateway.checkpoints.catalogue", "gateway.checkpoints.facts",
         "gateway.checkpoints.looks", "gateway.retention.store", "gateway.trash",
     },
-    "gateway.elapsed": {"gateway.clock"},
+    "gateway.trusted_clock": {"gateway.clock", "gateway.types"},
     # The command line prints the facts of gateway.control, and the admin API serves them.
     "gateway.control": {*LIBRARIES, "gateway"},
     "admin_api": {"gateway", "admin_api"},
@@ -347,6 +360,17 @@ def test_imports_point_one_way() -> None:
         ours = (i for i in imports(path) if below(i, {"gateway", "fsal", "admin_api", "tests"}))
         # "from gateway import config" names both the package and the module.
         wrong += [f"{name} imports {i}" for i in ours if i not in PACKAGES and not below(i, rule)]
+    assert not wrong
+
+
+def test_suites_share_only_helpers() -> None:
+    """A suite that imports another cannot be changed, or run, without it."""
+    wrong = []
+    for path in sources():
+        if path.suffix == ".py" and path.is_relative_to(ROOT / "tests"):
+            own = ".".join(path.relative_to(ROOT).parts[:2])
+            others = (i for i in imports(path) if re.match(r"tests\.t[0-9]", i))
+            wrong += [f"{module_of(path)} imports {i}" for i in others if not below(i, {own})]
     assert not wrong
 
 
@@ -415,11 +439,20 @@ def test_only_some_packages_see_the_object_store() -> None:
             {
                 *("gateway.drain", "gateway.cache", "gateway.cli", "gateway.manifests"),
                 *("gateway.control", "gateway.retention.heads"),
-                *("gateway.promotion", "gateway.objectstore", "gateway.released", "tests"),
+                *("gateway.promotion", "gateway.objectstore", "gateway.keymapper", "tests"),
                 "gateway.ownership",
             },
         )
     } == set()
+
+
+def test_one_module_locks_files() -> None:
+    """Turns to write to a database have descriptors of their own, which they keep."""
+    users = {
+        module_of(path) for path in sources() if path.suffix == ".py" and "fcntl" in imports(path)
+    }
+    ours = {name for name in users if below(name, {"gateway", "fsal", "admin_api"})}
+    assert ours == {"gateway.filelock", "gateway.db.lock"}
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))

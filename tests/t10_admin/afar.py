@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from admin_api.access.principal import Role
+from tests.support.adminsite import AdminSite, admin_site
 from tests.t10_admin.filled import Filled
-from tests.t10_admin.site import AdminSite, admin_site
 
 
 class Afar(Filled):

@@ -12,11 +12,11 @@ import pytest
 
 from admin_api.jobs import rows
 from gateway.control import deletion
+from tests.support.adminsite import AdminSite, admin_site
+from tests.support.checkpoints.keeping import Present, catch_up, save
+from tests.support.checkpoints.world import World
 from tests.support.namespace import Namespace
 from tests.support.waiting import until
-from tests.t9_checkpoints.keeping import Present, catch_up, save
-from tests.t9_checkpoints.world import World
-from tests.t10_admin.site import AdminSite, admin_site
 
 
 class Filled:

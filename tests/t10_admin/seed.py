@@ -27,11 +27,11 @@ from gateway.retention import policy, store
 from gateway.retention.facts import Checkpoint
 from gateway.settings import Settings
 from gateway.types import Sealed
+from tests.support.checkpoints.records import record
+from tests.support.checkpoints.trashing import trash_of
+from tests.support.checkpoints.world import World, follow
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
-from tests.t9_checkpoints.records import record
-from tests.t9_checkpoints.trashing import trash_of
-from tests.t9_checkpoints.world import World, follow
 
 GIB = 1 << 30
 MINUTE_NS = 60 * clock.NS

@@ -19,12 +19,12 @@ from gateway.db.engine import Database
 from gateway.exports import server
 from gateway.exports.keeper import Exports
 from gateway.settings import Settings
+from tests.support.adminsite import serving
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
 from tests.support.volumes import query
 from tests.t10_admin.places import PLACES, STATUS
 from tests.t10_admin.seed import seed
 from tests.t10_admin.seedstore import fill
-from tests.t10_admin.site import serving
 
 _NAMED = {
     "checkpoint": "SELECT ino FROM checkpoint WHERE state = 'draining'",

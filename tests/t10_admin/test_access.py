@@ -19,7 +19,7 @@ from admin_api.access.roles import role_of
 from admin_api.access.tokens import TRIES, MustWait, Refused, Verifier
 from admin_api.app import PREFIX, create_app
 from gateway import clock
-from tests.t10_admin.site import AdminSite, admin_site, serving
+from tests.support.adminsite import AdminSite, admin_site, serving
 
 OPEN = {
     *(f"{PREFIX}/health/live", f"{PREFIX}/health/ready"),

@@ -17,8 +17,8 @@ from admin_api.jobs import rows, runner
 from admin_api.jobs.kinds import Kind, Work
 from admin_api.jobs.runner import Runner
 from admin_api.store.tokens import SESSIONS_MAX
+from tests.support.adminsite import ADMIN, AdminSite, admin_site
 from tests.support.waiting import until
-from tests.t10_admin.site import ADMIN, AdminSite, admin_site
 
 
 def stored(site: AdminSite, statement: str) -> list[Any]:

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from gateway import config
 from gateway.control import checkpoints
-from gateway.control.reading import opened, reading
+from gateway.db.opening import opened, reading
 from tests.support.ports import free_port
 from tests.support.site import Site, running
 from tests.support.waiting import until
@@ -57,7 +57,7 @@ def save(site: Site, step: int, size_mib: int) -> None:
 def states(site: Site) -> dict[int | None, str]:
     """Return the state of each step."""
     settings = config.load(site.gateway.config)
-    with opened(settings) as database, reading(database) as session:
+    with opened(settings.database_url) as database, reading(database) as session:
         return {one.step: one.state for one in checkpoints.every(session, settings)}
 
 

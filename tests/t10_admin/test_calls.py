@@ -28,8 +28,8 @@ from admin_api.pages.render import _environment
 from admin_api.store import audit
 from gateway import clock
 from gateway.errors import UserError
+from tests.support.adminsite import AdminSite, admin_site, serving
 from tests.support.waiting import until
-from tests.t10_admin.site import AdminSite, admin_site, serving
 
 probes = APIRouter(prefix="/probes")
 done: list[Any] = []

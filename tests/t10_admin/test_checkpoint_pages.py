@@ -11,8 +11,8 @@ import pytest
 
 from admin_api.pages import checkpoints
 from gateway.checkpoints.shown import MEANING
+from tests.support.checkpoints.keeping import save
 from tests.support.volumes import query
-from tests.t9_checkpoints.keeping import save
 from tests.t10_admin.filled import Filled, filled
 
 BROKEN = "2 of 5 files are gone"

@@ -22,10 +22,10 @@ from gateway.db.compiled import Statement
 from gateway.db.engine import Database
 from gateway.db.statements import checkpoint, inode
 from gateway.settings import Settings
+from tests.support.adminsite import ADMIN, serving
+from tests.support.checkpoints.keeping import save
 from tests.support.volumes import query
-from tests.t9_checkpoints.keeping import save
 from tests.t10_admin.filled import Filled, filled, tag
-from tests.t10_admin.site import ADMIN, serving
 
 MANY = 10_000
 

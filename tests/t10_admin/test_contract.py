@@ -23,11 +23,11 @@ from admin_api.access.tokens import create
 from admin_api.gateway import open_gateway
 from gateway import config
 from tests.support import nfs4
+from tests.support.checkpoints.layouts import safetensors, tensors
 from tests.support.gateway import Gateway, Values
 from tests.support.ports import free_port
 from tests.support.site import running
 from tests.support.waiting import until
-from tests.t9_checkpoints.layouts import safetensors, tensors
 from tests.t10_admin import asking
 
 EXAMPLES = int(os.environ.get("SPILLWAY_CONTRACT_EXAMPLES", "4"))

@@ -16,8 +16,8 @@ from admin_api.access.principal import Role
 from admin_api.access.tokens import create
 from admin_api.store.opening import open_store
 from gateway.cli.main import main
+from tests.support.clisite import PROGRAM, Running, Site, environ
 from tests.support.ports import free_port
-from tests.t5_cli.site import PROGRAM, Running, Site, environ
 
 SECONDS_MAX = 1.0
 ROUNDS = 8

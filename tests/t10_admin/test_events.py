@@ -20,10 +20,10 @@ from admin_api.app import create_app
 from admin_api.events import hub as hubs
 from admin_api.store import tokens
 from gateway import clock
+from tests.support.adminsite import ADMIN, AdminSite, admin_site
+from tests.support.checkpoints.keeping import save
 from tests.support.waiting import until
-from tests.t9_checkpoints.keeping import save
 from tests.t10_admin.filled import Filled
-from tests.t10_admin.site import ADMIN, AdminSite, admin_site
 
 
 @pytest.fixture(scope="module")

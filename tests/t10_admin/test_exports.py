@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gateway.exports.keeper import Exports, Wanted
+from tests.support.adminsite import admin_site
 from tests.t10_admin.filled import Filled, tag
-from tests.t10_admin.site import admin_site
 
 HOSTS = ["10.0.0.0/8 rw"]
 DATASETS: dict[str, Any] = {"path": "datasets", "clients": HOSTS}

@@ -23,11 +23,11 @@ from gateway.namespace.browse import ENTRIES_BY_NAME
 from gateway.serialize import to_json
 from gateway.settings import BucketSettings, NamespaceSettings
 from gateway.types import ROOT_CRED, SetAttr
+from tests.support.adminsite import ADMIN, admin_site
+from tests.support.checkpoints.world import World
 from tests.support.volumes import query
 from tests.support.waiting import until
-from tests.t9_checkpoints.world import World
 from tests.t10_admin.filled import Filled, ended, job
-from tests.t10_admin.site import ADMIN, admin_site
 
 ODD = b"b\xff%41"
 HALF = b'{"path": "half a pair: \\ud800"}'

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from admin_api import problems
-from tests.t10_admin.site import AdminSite, admin_site
+from tests.support.adminsite import AdminSite, admin_site
 
 
 @pytest.fixture(scope="module")

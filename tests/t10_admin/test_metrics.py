@@ -31,10 +31,10 @@ from gateway.control.runs import Run
 from gateway.db.compiled import Statement
 from gateway.settings import Settings
 from tests.support import nfs4
+from tests.support.adminsite import AdminSite, admin_site
 from tests.support.ports import free_port
 from tests.support.site import Site, running
 from tests.support.waiting import until
-from tests.t10_admin.site import AdminSite, admin_site
 
 MONITORING = Path(__file__).parents[2] / "docs" / "monitoring"
 _METRIC = re.compile(r"\bspillway_[a-z0-9_]+")

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from admin_api import examples, problems
 from admin_api.access.roles import role_of
-from tests.t10_admin.site import AdminSite, admin_site
+from tests.support.adminsite import AdminSite, admin_site
 
 METHODS = ("get", "put", "post", "delete", "patch")
 

@@ -20,7 +20,7 @@ from admin_api.pages import site as pages
 from admin_api.pages.render import STATIC, static
 from admin_api.store import tokens
 from gateway import clock
-from tests.t10_admin.site import AdminSite, admin_site
+from tests.support.adminsite import AdminSite, admin_site
 
 VENDOR = STATIC / "vendor"
 AXE = Path(__file__).parent / "axe"

@@ -13,8 +13,8 @@ from admin_api import figures
 from gateway.control import retention
 from gateway.retention import policy
 from gateway.retention.facts import Current
+from tests.support.checkpoints.keeping import save
 from tests.support.volumes import query
-from tests.t9_checkpoints.keeping import save
 from tests.t10_admin.filled import Filled, filled, tag
 
 NEWEST = {"name": "newest", "run": "jobs/*", "keep_newest": 2, "wait_hours": 0}

@@ -15,10 +15,10 @@ from admin_api.jobs.kinds import Kind, Work
 from admin_api.jobs.runner import Runner
 from admin_api.priority import ANSWERS
 from gateway.cli.main import main
+from tests.support.adminsite import ADMIN, admin_site
+from tests.support.clisite import PROGRAM, Running, Site, environ
 from tests.support.ports import free_port
 from tests.support.waiting import until
-from tests.t5_cli.site import PROGRAM, Running, Site, environ
-from tests.t10_admin.site import ADMIN, admin_site
 
 OWN = os.getpriority(os.PRIO_PROCESS, 0)
 RAISED = ANSWERS if os.geteuid() == 0 else OWN

@@ -27,11 +27,11 @@ from gateway.cli.main import main
 from gateway.errors import UserError
 from gateway.settings import Settings
 from tests.support.certificates import certify
+from tests.support.clisite import PROGRAM, Running, Site, environ, spillway
 from tests.support.ports import free_port
 from tests.support.site import running
 from tests.support.volumes import make_settings
 from tests.support.waiting import until
-from tests.t5_cli.site import PROGRAM, Running, Site, environ, spillway
 
 DAY_NS = 86_400 * clock.NS
 

@@ -24,11 +24,11 @@ from gateway.cli.main import NEEDS_NO_GATEWAY, SUBCOMMANDS, main
 from gateway.cli.remote.commands import COMMANDS
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, SetAttr
+from tests.support.checkpoints.keeping import catch_up, put, save
+from tests.support.checkpoints.world import World
+from tests.support.clisite import PROGRAM, Running, Site, environ
 from tests.support.namespace import Namespace
 from tests.support.ports import free_port
-from tests.t5_cli.site import PROGRAM, Running, Site, environ
-from tests.t9_checkpoints.keeping import catch_up, put, save
-from tests.t9_checkpoints.world import World
 
 ONLY_HERE = {
     *("init", "up", "admin", "serve", "drain", "upgrade", "adopt", "fsck"),

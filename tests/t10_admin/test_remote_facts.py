@@ -21,9 +21,9 @@ from admin_api.store.opening import open_store
 from gateway import clock
 from gateway.cli.main import main
 from gateway.cli.remote import following
+from tests.support.clisite import PROGRAM, Running, environ
 from tests.support.volumes import query
 from tests.support.waiting import until
-from tests.t5_cli.site import PROGRAM, Running, environ
 from tests.t10_admin import test_remote as shared
 from tests.t10_admin.test_remote import TIMES, Remote, Run, done
 

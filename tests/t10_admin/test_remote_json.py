@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.cli.main import main
-from tests.t9_checkpoints.keeping import catch_up, save
+from tests.support.checkpoints.keeping import catch_up, save
 from tests.t10_admin.afar import Afar, afar
 
 Ask = Callable[..., Any]

@@ -15,9 +15,9 @@ from gateway.cli import progress
 from gateway.cli.main import main
 from gateway.cli.remote import jobs
 from gateway.proc import start_ticks
+from tests.support.checkpoints import keeping
+from tests.support.checkpoints.keeping import save
 from tests.support.waiting import meanwhile, until
-from tests.t9_checkpoints import keeping
-from tests.t9_checkpoints.keeping import save
 from tests.t10_admin.afar import Afar, afar
 
 FILES = ("first", "second")

@@ -15,7 +15,7 @@ from admin_api.access.roles import role_of
 from admin_api.app import PREFIX, ROUTERS
 from admin_api.calls import SAFE, Recorded
 from admin_api.pages import site as pages
-from tests.t10_admin.site import AdminSite, admin_site
+from tests.support.adminsite import AdminSite, admin_site
 
 SAME = {
     "POST /tokens": "/settings/tokens",

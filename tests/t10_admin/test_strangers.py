@@ -20,8 +20,8 @@ from admin_api.access.principal import Role
 from admin_api.apart import BUCKET
 from admin_api.connections import Connections, Listener
 from gateway.control import bucket
+from tests.support.adminsite import AdminSite, admin_site
 from tests.support.waiting import until
-from tests.t10_admin.site import AdminSite, admin_site
 from tests.t10_admin.test_access import bearer
 
 HEAD = b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n"

@@ -12,7 +12,7 @@ from fastapi.routing import iter_route_contexts
 from admin_api.access.tokens import LIFE_SECONDS
 from admin_api.shapes import Body
 from gateway import clock
-from tests.t10_admin.site import AdminSite, admin_site
+from tests.support.adminsite import AdminSite, admin_site
 
 
 @pytest.fixture(scope="module")

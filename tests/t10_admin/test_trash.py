@@ -13,8 +13,8 @@ from admin_api.jobs import files, trash
 from admin_api.jobs.runner import Runner
 from gateway.namespace import identity
 from gateway.trash.trash import Trash
+from tests.support.adminsite import ADMIN
 from tests.t10_admin.filled import Filled, ended, filled, job, tag
-from tests.t10_admin.site import ADMIN
 
 
 @pytest.fixture(scope="module")

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from gateway import config
+from tests.support.checkout import ROOT
 from tests.support.nfs4 import Client
 from tests.support.ports import free_port
 from tests.support.s3server import RcloneServer, credentials
 from tests.support.tools import tool
-from tests.t0_tidy.test_tidy import ROOT
 from tests.t11_package.apart import MACHINE
 
 CHECKOUT = "/opt/spillway"

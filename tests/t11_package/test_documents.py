@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.checkout import ROOT
 from tests.support.nfs4 import IO, Status
-from tests.t0_tidy.test_tidy import ROOT
 from tests.t11_package.standing import CHECKOUT, Standing
 
 _BRIEFLY = """\

@@ -24,12 +24,12 @@ from gateway.cli.main import EXIT_USAGE, main
 from gateway.errors import UserError
 from gateway.firstboot import disk, drive, site, system
 from tests.appliance import site as appliance
+from tests.support.checkout import ROOT
+from tests.support.clisite import PROGRAM
 from tests.support.disks import make_ext4
 from tests.support.s3server import SECRET_KEY
 from tests.support.tools import run_as_root, tool
 from tests.support.volumes import make_settings, make_volume
-from tests.t0_tidy.test_tidy import ROOT
-from tests.t5_cli.site import PROGRAM
 from tests.t11_package import apart
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPbJ ann@example.com"

@@ -14,12 +14,10 @@ from pathlib import Path
 import pytest
 
 from package.lock import lock_file
-from tests.t0_tidy.test_tidy import ROOT
+from tests.support.checkout import ROOT
+from tests.support.units import EXPOSURE_MAX, SERVICES, UNITS
 
-UNITS = ROOT / "package/systemd"
-SERVICES = sorted(path.name for path in UNITS.glob("spillway-*.service"))
 FIRST_BOOT = "configure-spillway.service"
-EXPOSURE_MAX = 2.0
 LOCKS = sorted((ROOT / "package").glob("python*.lock"))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.t0_tidy.test_tidy import ROOT
+from tests.support.checkout import ROOT
 from tests.t11_package import apart
 
 PROGRAM = ROOT / "build/ansible/bin/ansible-playbook"

@@ -19,8 +19,8 @@ import yaml
 
 from gateway import config
 from gateway.firstboot.site import Export
+from tests.support.checkout import ROOT
 from tests.support.postgres import PostgresServer
-from tests.t0_tidy.test_tidy import ROOT
 
 DATABASE = runpy.run_path(str(ROOT / "ansible/roles/spillway/files/database.py"))
 _PG_DUMP = """\

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.t0_tidy.test_tidy import ROOT
+from tests.support.checkout import ROOT
 from tests.t11_package import apart
 
 SCRIPTS = ROOT / "package/debian"

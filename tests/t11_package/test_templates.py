@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.t0_tidy.test_tidy import ROOT
+from tests.support.checkout import ROOT
 
 DEBIAN = Path("/etc/debian_version").read_text()
 ANSIBLE = "#!/bin/sh\necho 'ansible-playbook [core 2.19.14]'\n"

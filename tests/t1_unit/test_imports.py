@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from gateway import config
+from tests.support.libraries import UNUSED
 from tests.support.volumes import make_settings, make_volume
 
-UNUSED = {"boto3", "botocore", "urllib3", "awscrt", "alembic", "psycopg", "sqlalchemy.orm"}
-UNUSED |= {"httpx", "rich", "fastapi", "uvicorn"}
 RUN = """
 import sys
 from gateway.cli.main import main

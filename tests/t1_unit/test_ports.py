@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.support import ports
+from tests.support.checkout import ROOT
 
-ROOT = Path(__file__).parents[2]
 GIVEN = 300
 PRINT = f"from tests.support.ports import free_port\nfor _ in range({GIVEN}): print(free_port())"
 

@@ -18,7 +18,7 @@ from gateway.db.engine import Database
 from gateway.drain import lacking, paths, precedence, verify
 from gateway.drain import statements as drain_statements
 from gateway.drain.admission import retries
-from gateway.drain.plan import backfill, behind
+from gateway.drain.plan import behind
 from gateway.drain.send import blockrows
 from gateway.drain.tidy import transition
 from gateway.namespace import browse, imprint, naming, residency, rotation
@@ -59,7 +59,7 @@ STATEMENTS = {
     f"{module.__name__.removeprefix('gateway.')}.{name}": value
     for module in (
         *(namespace_statements, browse, journal, drain_statements),
-        *(retries, backfill, blockrows, verify, lacking, paths, precedence, behind),
+        *(retries, blockrows, verify, lacking, paths, precedence, behind),
         *(candidates, leftover, rows, warming, residency, checkpoint_statements),
         *(imprint, naming, rotation, rotated, trash_rows, transition, transitions),
         *(retention_statements, references, risk, checkpoints),

@@ -20,6 +20,7 @@ from gateway.errors import Busy, TryAgain
 from gateway.namespace import content
 from gateway.types import ROOT_CRED, Residency, SetAttr
 from tests.support.namespace import Namespace
+from tests.support.objects import record_object
 from tests.support.postgres import PostgresServer
 from tests.support.serverprocess import ServerProcess
 from tests.support.tcpproxy import TcpProxy
@@ -27,7 +28,6 @@ from tests.support.volumes import query
 from tests.support.waiting import until
 from tests.t2_db.test_failover import clean, persist, settings_at
 from tests.t2_db.test_fate import promote
-from tests.t3_namespace.test_residency import record_object
 
 ROOT = 2
 INO_OF = "SELECT ino FROM dirent WHERE name = :name"

@@ -12,9 +12,10 @@ from gateway.namespace.acknowledged import Answer
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, Attr, Sealed
 from tests.support.namespace import Namespace
+from tests.support.objects import record_object
 from tests.support.volumes import query
 from tests.t3_namespace.test_names import ROOT, create, mkdir
-from tests.t3_namespace.test_residency import record_object, save
+from tests.t3_namespace.test_residency import save
 
 RULES = Acknowledge(({"path": "f"}, {"path": "g"}, {"path": "d"}), ["*.tmp"])
 

@@ -6,7 +6,6 @@ change.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 from collections.abc import Callable
@@ -22,15 +21,13 @@ from gateway.db.models import CHECKPOINTS_INO
 from gateway.namespace import fsck, volume
 from gateway.settings import Settings
 from gateway.types import GATEWAY_CRED, ROOT_CRED, Kind, Sealed, SetAttr
+from tests.support.forking import context
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
 
 STEPS_MAX = 40
 NAMES = [b"file", b"drained", b"gone", b"absent"]
 ROOT = 2
-
-context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(["tests.support.namespace", "psycopg", "tests.support.volumes"])
 
 
 class Scene(NamedTuple):

@@ -28,9 +28,9 @@ from gateway.namespace import adopt, content, create, fsck, remove, rename, xatt
 from gateway.namespace.setattr import setattr_
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, Attr, Kind, Sealed, SetAttr
+from tests.support.forking import context
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
-from tests.t3_namespace.test_crash import context
 
 SEED = os.environ.get("SEED", "journal")
 LIVES = int(os.environ.get("SPILLWAY_JOURNAL_LIVES", "3"))

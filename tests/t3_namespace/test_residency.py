@@ -15,28 +15,11 @@ from gateway.namespace import adopt, content, fsck
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, Attr, Found, Residency, Sealed, SetAttr
 from tests.support.namespace import Namespace
+from tests.support.objects import record_object
 from tests.support.volumes import query
 from tests.t3_namespace.test_names import ROOT, create, mkdir
 
 DATA = b"12345"
-
-
-def record_object(settings: Settings, ino: int, key: str) -> None:
-    """Record a file as drained, with digests, as the drain does."""
-    query(settings, "UPDATE inode SET drained_version = content_version WHERE ino = :ino", ino=ino)
-    query(
-        settings,
-        "INSERT INTO object SELECT ino, :key, content_version, size, 'e', 'c', 1, NULL FROM inode"
-        " WHERE ino = :ino",
-        ino=ino,
-        key=key,
-    )
-    query(
-        settings,
-        "INSERT INTO block_digest VALUES (:ino, 4194304, :crcs)",
-        ino=ino,
-        crcs=b"12345678",
-    )
 
 
 def save(namespace: Namespace, settings: Settings, name: bytes = b"f") -> Attr:

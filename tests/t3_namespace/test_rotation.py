@@ -19,10 +19,10 @@ from gateway.namespace import fsck, rotation
 from gateway.namespace.remove import remove as verb
 from gateway.settings import Settings
 from gateway.types import GATEWAY_CRED, ROOT_CRED, Cred, Extent, Kind, Removed, SetAttr
+from tests.support.checkpoints.world import World
 from tests.support.namespace import Namespace
 from tests.support.records import record
 from tests.support.volumes import query
-from tests.t9_checkpoints.world import World
 
 USER = Cred(1000, 100)
 PATH = "run/step-1"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
+from tests.support.drainsite import MIB, Site
 from tests.support.s3proxy import Act
 from tests.support.waiting import until
-from tests.t4_drain.site import MIB, Site
 
 
 def killed_after_two_parts(site: Site) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from gateway.checkpoints.follower import Follower
 from gateway.control.queue import opened
@@ -14,9 +14,9 @@ from gateway.drain import queue
 from gateway.drain.context import View
 from gateway.drain.paths import file_of
 from gateway.drain.rows import File
+from tests.support.drainsite import PREFIX, Site
 from tests.support.s3proxy import Act, Request
-from tests.support.waiting import until
-from tests.t4_drain.site import PREFIX, Site
+from tests.support.waiting import background, until
 
 RANKS = range(3)
 
@@ -34,23 +34,16 @@ WRITTEN = {
 @contextmanager
 def catalogue(site: Site) -> Iterator[None]:
     """Keep the catalogue up to date meanwhile."""
-    database = Database(site.settings.database_url)
-    stop = threading.Event()
-    follower = Follower(site.settings, database, stop)
 
-    def follow() -> None:
-        while not stop.is_set():
-            if follower.step():
-                stop.wait(0.05)
+    def follow(stop: threading.Event) -> None:
+        with closing(Database(site.settings.database_url)) as database:
+            follower = Follower(site.settings, database, stop)
+            while not stop.is_set():
+                if follower.step():
+                    stop.wait(0.05)
 
-    thread = threading.Thread(target=follow)
-    thread.start()
-    try:
+    with background(follow):
         yield
-    finally:
-        stop.set()
-        thread.join()
-        database.close()
 
 
 def shards(path: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.t4_drain.site import Site
+from tests.support.drainsite import Site
 
 
 def configured(site: Site, checksum: str) -> Site:

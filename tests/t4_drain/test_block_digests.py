@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import time
-from typing import Any, BinaryIO
 
 import pytest
 from awscrt.checksums import crc64nvme
@@ -13,18 +10,13 @@ from sqlalchemy.exc import IntegrityError
 
 from gateway.data.layout import DataFiles
 from gateway.db.engine import Database
-from gateway.drain.context import Context
-from gateway.drain.job import Page
-from gateway.drain.plan import backfill
-from gateway.drain.send import source
 from gateway.drain.verify import changed
 from gateway.objectstore.crc64 import BLOCK_BYTES
-from tests.support.s3proxy import Act
+from tests.support.drainsite import MIB, Site
 from tests.support.volumes import query
 from tests.support.waiting import until
 from tests.t4_drain.conftest import Counted
 from tests.t4_drain.interrupted import killed_after_two_parts
-from tests.t4_drain.site import MIB, Site
 from tests.t4_drain.test_checksum import flip
 from tests.t4_drain.test_snapshots import append, opened
 
@@ -41,11 +33,6 @@ def found(site: Site) -> dict[str, tuple[int, bytes]]:
     """Return the recorded digests, by key below the prefix."""
     rows = site.rows("SELECT key, block_bytes, crcs FROM object NATURAL JOIN block_digest")
     return {key.rpartition("/")[2]: (size, bytes(crcs)) for key, size, crcs in rows}
-
-
-def forget(site: Site) -> None:
-    """Delete the digests, as if an earlier version of Spillway had uploaded the objects."""
-    site.rows("DELETE FROM block_digest RETURNING 1")
 
 
 @pytest.mark.parametrize("processes", [0, 1])
@@ -123,175 +110,6 @@ def test_no_digests_without_an_object(rclone_site: Site) -> None:
     ino = rclone_site.write("f", b"data")
     with pytest.raises(IntegrityError):
         query(rclone_site.settings, "INSERT INTO block_digest VALUES (:ino, 1, '')", ino=ino)
-
-
-def test_objects_of_an_earlier_spillway_get_digests_afterwards(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(backfill, "BATCH_FILES", 2)
-    monkeypatch.setattr(backfill, "SCAN_PAGE", 3)
-    files = {f"f{size}": os.urandom(size) for size in SIZES}
-    for path, data in files.items():
-        site.write(path, data)
-    site.drain()
-    before = found(site)
-    forget(site)
-    site.proxy.forget()
-    with site.draining():
-        until(lambda: found(site) == before, "all have digests")
-    assert {r.operation for r in site.proxy.operations()} <= {"LIST", "LIST UPLOADS"}
-
-
-def test_digests_are_made_afterwards_at_a_bounded_rate(
-    rclone_site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site = rclone_site
-    for path in ("f", "g"):
-        site.write(path, os.urandom(4 * MIB))
-    site.drain()
-    forget(site)
-    monkeypatch.setattr(backfill, "BYTES_PER_SECOND", 2 * MIB)
-    started = time.monotonic()
-    site.drain()
-    assert len(found(site)) == 2
-    assert time.monotonic() - started >= 4.0
-
-
-def test_digests_wait_for_uploads(rclone_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site = rclone_site
-    asked = 0
-    honest = backfill.Backfill.plan
-
-    def counting(self: backfill.Backfill, context: Context, after: int | str | None) -> Page:
-        nonlocal asked
-        asked += 1
-        return honest(self, context, after)
-
-    monkeypatch.setattr(backfill.Backfill, "plan", counting)
-    site.write("f", b"old")
-    site.drain()
-    forget(site)
-    held = site.proxy.inject(lambda r: r.operation == "PUT", Act.HOLD, times=1e9)
-    for number in range(150):
-        site.write(f"g{number}", b"new")
-    with site.draining() as drain:
-        held.wait()
-        until(lambda: len(drain._survey) > 0, "files wait")
-        before = asked
-        until(lambda: asked >= before + 10, "they had their chances")
-        assert found(site) == {}
-        held.release()
-        until(lambda: len(found(site)) == 151, "all have digests")
-
-
-@pytest.mark.parametrize("size", [4, 11 * MIB])
-def test_bytes_that_are_not_what_was_uploaded_get_no_digests(
-    rclone_site: Site, size: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Otherwise the object would be compared with bytes that the disk changed."""
-    site = rclone_site
-    for path in ("f", "g"):
-        site.write(path, os.urandom(size))
-    site.drain()
-    forget(site)
-    flip(site, "f", size - 1)
-    with caplog.at_level(logging.WARNING, "drain"):
-        site.drain()
-    assert list(found(site)) == ["g"]
-    assert "is not what was uploaded" in caplog.text
-
-
-def test_bytes_that_are_not_what_was_uploaded_are_read_once(
-    rclone_site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A file of a terabyte would be read for hours, again and again."""
-    site = rclone_site
-    monkeypatch.setattr(backfill, "PASS_SECONDS", 0.0)
-    read: list[int] = []
-    passes = 0
-    honest_read, honest_plan = backfill._read, backfill.Backfill.plan
-
-    def reading(context: Context, one: backfill.Lacking, on_read: Any) -> Any:
-        read.append(one.file.ino)
-        return honest_read(context, one, on_read)
-
-    def planning(self: backfill.Backfill, context: Context, after: int | str | None) -> Page:
-        nonlocal passes
-        passes += 1
-        return honest_plan(self, context, after)
-
-    site.write("f", b"data")
-    site.drain()
-    forget(site)
-    flip(site, "f", 0)
-    monkeypatch.setattr(backfill, "_read", reading)
-    monkeypatch.setattr(backfill.Backfill, "plan", planning)
-    with site.draining():
-        until(lambda: len(read) > 0, "it is read")
-        before = passes
-        until(lambda: passes >= before + 10, "there were more looks")
-    assert len(read) == 1
-
-
-def test_a_missing_data_file_does_not_stop_the_others(rclone_site: Site) -> None:
-    site = rclone_site
-    ino = site.write("f", b"data")
-    site.write("g", b"data")
-    site.drain()
-    forget(site)
-    site.namespace.files.path(ino, 0).unlink()
-    site.drain()
-    assert found(site) == {"g": of(b"data")}
-
-
-@pytest.mark.parametrize("closed", [True, False])
-def test_a_file_that_is_opened_meanwhile_gets_no_digests(
-    rclone_site: Site, monkeypatch: pytest.MonkeyPatch, closed: bool
-) -> None:
-    site = rclone_site
-    ino = site.write("f", b"data")
-    site.drain()
-    forget(site)
-    honest = source.read
-
-    def reopened(data: BinaryIO, size: int) -> bytes:
-        body = honest(data, size)
-        site.namespace.open_write(ino)
-        if closed:
-            site.namespace.seal(ino, site.sealed_unchanged(b"data"))
-        return body
-
-    monkeypatch.setattr(source, "read", reopened)
-    site.drain()
-    assert found(site) == {}
-    monkeypatch.undo()
-    if not closed:
-        site.drain()
-        assert found(site) == {}, "while it is open"
-        site.namespace.seal(ino, site.sealed_unchanged(b"data"))
-    site.drain()
-    assert found(site) == {"f": of(b"data")}
-
-
-def test_a_file_that_is_open_gets_no_digests(rclone_site: Site) -> None:
-    """This holds whatever the versions of the file say."""
-    site = rclone_site
-    site.write("f", b"data")
-    site.drain()
-    forget(site)
-    site.rows("UPDATE inode SET write_open = 1 WHERE kind = 1 RETURNING 1")
-    site.drain()
-    assert found(site) == {}
-
-
-def test_an_object_without_a_checksum_gets_no_digests(rclone_site: Site) -> None:
-    site = rclone_site
-    site.write("f", b"data")
-    site.drain()
-    forget(site)
-    site.rows("UPDATE object SET checksum = NULL RETURNING 1")
-    site.drain()
-    assert found(site) == {}
 
 
 def test_fsck_names_the_blocks_that_changed(rclone_site: Site) -> None:

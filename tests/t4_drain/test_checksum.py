@@ -17,9 +17,9 @@ from gateway.drain.send import source
 from gateway.drain.send.upload import upload
 from gateway.drain.verify import changed
 from gateway.objectstore.s3 import S3Store
+from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act
 from tests.support.waiting import until
-from tests.t4_drain.site import MIB, PREFIX, Site
 
 SIZES = [9, 3 * MIB, 11 * MIB]
 """Sizes of files that are sent in a batch, by themselves, and in parts."""

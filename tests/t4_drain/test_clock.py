@@ -8,10 +8,10 @@ from gateway import clock
 from gateway.db.compiled import Session
 from gateway.drain.admission.retries import Retries
 from gateway.drain.job import JobId, Work
+from tests.support.clisite import spillway
+from tests.support.drainsite import Site
 from tests.support.s3proxy import Act
 from tests.support.waiting import until
-from tests.t4_drain.site import Site
-from tests.t5_cli.site import spillway
 
 STEP_NS = 365 * 24 * 3600 * clock.NS
 

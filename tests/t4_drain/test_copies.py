@@ -11,9 +11,9 @@ import pytest
 from gateway.errors import StoreUnavailable
 from gateway.objectstore.s3 import PART_COPIES, S3Store
 from tests.support.drain import Drain
+from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act, Request
 from tests.support.waiting import until
-from tests.t4_drain.site import MIB, PREFIX, Site
 
 PARTS = 5
 DATA = os.urandom(5 * MIB * (PARTS - 1) + 7)

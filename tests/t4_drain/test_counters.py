@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 from gateway import clock
+from tests.support.drainsite import MIB, Site
 from tests.support.s3proxy import Act
 from tests.support.waiting import until
-from tests.t4_drain.site import MIB, Site
 
 
 def counted(site: Site) -> dict[str, int]:

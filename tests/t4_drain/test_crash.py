@@ -7,9 +7,9 @@ import signal
 
 import pytest
 
+from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act
 from tests.support.waiting import until
-from tests.t4_drain.site import MIB, PREFIX, Site
 
 
 @pytest.mark.parametrize("after", ["nothing", "unlink", "rename", "rewrite"])

@@ -14,8 +14,8 @@ from gateway.drain.send import source
 from gateway.errors import DataFileError
 from gateway.objectstore.body import Section
 from gateway.types import ROOT_CRED, SetAttr
+from tests.support.drainsite import Site
 from tests.support.waiting import until
-from tests.t4_drain.site import Site
 
 PIPE_BYTES = 65536
 REASON = "fdatasync failed: Input/output error"

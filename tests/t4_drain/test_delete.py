@@ -11,10 +11,10 @@ from gateway.db.engine import Database
 from gateway.drain import worker
 from gateway.drain.context import Context
 from gateway.objectstore.s3 import S3Store
+from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.owner import OWNER
 from tests.support.s3proxy import Act
 from tests.support.waiting import until
-from tests.t4_drain.site import MIB, PREFIX, Site
 
 
 def test_an_unlinked_files_object_is_deleted(site: Site) -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from gateway.errors import ObjectRefused, StoreRefused
 from gateway.objectstore.s3 import S3Store
+from tests.support.drainsite import PREFIX, Site
 from tests.support.s3proxy import Act
-from tests.t4_drain.site import PREFIX, Site
 
 LACKING = [(501, "NotImplemented"), (400, "InvalidArgument"), (405, "MethodNotAllowed")]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gateway.drain.admission.refusals import IN_A_ROW, Refusals
 from gateway.drain.job import Work
+from tests.support.drainsite import Site
 from tests.support.s3proxy import Act
 from tests.support.waiting import until
-from tests.t4_drain.site import Site
 from tests.t4_drain.test_refused import bucket_state
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from gateway.objectstore.objects import Etag
 from gateway.objectstore.ranges import Place, Ranges
+from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Headers, Request
-from tests.t4_drain.site import MIB, PREFIX, Site
 
 CONDITIONS = ("if-match", "x-amz-copy-source-if-match")
 

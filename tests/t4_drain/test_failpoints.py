@@ -23,9 +23,9 @@ from gateway import failpoints
 from gateway.data.layout import DataFiles
 from gateway.db.engine import Database
 from gateway.namespace import fsck
+from tests.support.drainsite import MIB, Site
 from tests.support.s3server import die_with_parent
 from tests.support.waiting import until
-from tests.t4_drain.site import MIB, Site
 
 OPERATIONS = (
     "create_multipart_upload",

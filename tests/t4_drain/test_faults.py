@@ -16,9 +16,9 @@ from gateway.db.engine import Database
 from gateway.drain.context import Context
 from gateway.drain.tidy import garbage
 from gateway.objectstore.s3 import S3Store
+from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act, Fault, Request
 from tests.support.waiting import until
-from tests.t4_drain.site import MIB, PREFIX, Site
 
 SECONDS = float(os.environ.get("SPILLWAY_FAULT_SECONDS", "15"))
 SEED = int(os.environ.get("SPILLWAY_FAULT_SEED", "7"))

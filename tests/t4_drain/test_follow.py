@@ -23,10 +23,10 @@ from gateway.drain.job import Lane
 from gateway.drain.plan import rest, survey
 from gateway.drain.plan.survey import Survey
 from gateway.objectstore.s3 import S3Store
+from tests.support.clisite import spillway
+from tests.support.drainsite import PREFIX, Site
 from tests.support.s3proxy import Act
 from tests.support.waiting import until
-from tests.t4_drain.site import PREFIX, Site
-from tests.t5_cli.site import spillway
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 from gateway.control import alarms
 from gateway.drain.send import occupied
 from tests.support.ceph import ON_CEPH
+from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act, Request
 from tests.support.volumes import alarms_in, status_of
-from tests.t4_drain.site import MIB, PREFIX, Site
 
 REPLACES = ("PUT", "COPY", "COMPLETE")
 

@@ -14,8 +14,8 @@ from gateway.control.queue import opened
 from gateway.db.engine import Database
 from gateway.drain import queue
 from gateway.drain.plan import held
+from tests.support.drainsite import Site
 from tests.support.waiting import until
-from tests.t4_drain.site import Site
 
 
 def follow(site: Site) -> None:

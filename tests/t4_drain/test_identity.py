@@ -10,10 +10,10 @@ from gateway.db.engine import Database
 from gateway.drain.context import Context
 from gateway.objectstore.objects import COPY_PART_BYTES
 from gateway.objectstore.s3 import S3Store
+from tests.support.drainsite import MIB, PART_BYTES, PREFIX, Site
 from tests.support.s3proxy import Act
 from tests.support.s3server import MotoServer
 from tests.t4_drain.conftest import MakeSite
-from tests.t4_drain.site import MIB, PART_BYTES, PREFIX, Site
 
 
 def volume(site: Site) -> str:

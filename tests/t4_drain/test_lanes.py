@@ -16,9 +16,9 @@ from gateway.drain.tidy import move
 from gateway.objectstore import pace
 from gateway.objectstore.pace import Ended, Pace, Rates, patiently
 from gateway.objectstore.s3 import S3Store
+from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act, Fault
 from tests.support.waiting import meanwhile, until
-from tests.t4_drain.site import MIB, PREFIX, Site
 
 WORKERS = 2
 

@@ -13,10 +13,10 @@ from gateway.db.engine import Database
 from gateway.namespace import adopt, residency
 from gateway.types import Residency
 from tests.support.drain import Drain
+from tests.support.drainsite import PREFIX, Site
 from tests.support.namespace import Namespace
 from tests.support.s3proxy import Act
 from tests.support.waiting import until
-from tests.t4_drain.site import PREFIX, Site
 
 DATA = b"only here"
 

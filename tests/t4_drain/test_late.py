@@ -19,10 +19,10 @@ from gateway.drain.context import Context
 from gateway.drain.tidy.doubt import Waits
 from gateway.objectstore.s3 import S3Store
 from tests.support.drain import Drain
+from tests.support.drainsite import MIB, PART_BYTES, PREFIX, Site
 from tests.support.s3proxy import Act, Fault
 from tests.support.volumes import status_of
 from tests.support.waiting import until
-from tests.t4_drain.site import MIB, PART_BYTES, PREFIX, Site
 
 READ_TIMEOUT_SECONDS = 2.0
 PUTS = ("PUT", "CREATE", "PART", "COMPLETE")

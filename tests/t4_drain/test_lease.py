@@ -18,13 +18,13 @@ from gateway.db.compiled import Session, Statement
 from gateway.drain import statements as own
 from gateway.drain.send.upload import BATCH_FILES
 from tests.support.drain import Drain
+from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.postgres import PostgresServer
 from tests.support.s3proxy import Act, Fault
 from tests.support.s3server import RcloneServer
 from tests.support.stopping import stop_outside_turns
 from tests.support.waiting import until
 from tests.t4_drain.conftest import MakeSite
-from tests.t4_drain.site import MIB, PREFIX, Site
 
 LONG_LEASE_SECONDS = 10
 """Longer than a busy machine holds a drain up. A drain that loses its lease sends files twice."""

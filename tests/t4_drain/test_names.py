@@ -9,8 +9,8 @@ from urllib.parse import unquote_to_bytes
 import pytest
 
 from gateway.objectstore.keys import KEY_MAX_BYTES, is_shortened, key_of, parts_of
+from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act
-from tests.t4_drain.site import MIB, PREFIX, Site
 
 NASTY = [b"\xff\xfe", b"tab\there", b"line\r\nfeed", b"\x01\x7f", b"%41", b"100%", b"%~x", b"..."]
 NASTY += [

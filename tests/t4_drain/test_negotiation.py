@@ -14,11 +14,11 @@ from gateway.objectstore import negotiation
 from gateway.objectstore.checksums import Kind
 from gateway.objectstore.negotiation import negotiate
 from tests.support.ceph import ON_CEPH
+from tests.support.clisite import spillway
+from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act, Request
 from tests.support.verifier import Verifier
 from tests.t4_drain.negotiated import configured, remembered
-from tests.t4_drain.site import MIB, PREFIX, Site
-from tests.t5_cli.site import spillway
 
 ANY = ("PUT", "PART", "HEAD")
 

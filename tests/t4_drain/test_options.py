@@ -20,9 +20,9 @@ from gateway.objectstore.s3 import S3Store
 from gateway.settings import Settings
 from tests.support.ceph import ON_CEPH
 from tests.support.certificates import certify
+from tests.support.drainsite import MIB, Site
 from tests.support.s3server import MotoServer, RcloneServer, credentials
 from tests.support.volumes import make_settings
-from tests.t4_drain.site import MIB, Site
 
 METADATA = {"ino": "16"}
 ROLE = {

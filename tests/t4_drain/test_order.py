@@ -13,9 +13,9 @@ from gateway.drain.context import Context
 from gateway.drain.plan.complete import Complete
 from gateway.drain.plan.survey import JOBS_PAGE, SCAN_PAGE, Survey
 from gateway.objectstore.s3 import S3Store
+from tests.support.drainsite import Site
 from tests.support.s3proxy import Act
 from tests.support.waiting import until
-from tests.t4_drain.site import Site
 
 
 def sent(site: Site) -> list[str]:

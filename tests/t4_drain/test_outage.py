@@ -12,12 +12,12 @@ import pytest
 from gateway.errors import StoreRefused
 from gateway.objectstore import client
 from gateway.objectstore.s3 import S3Store
+from tests.support.drainsite import PREFIX, Site
 from tests.support.s3proxy import Act
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer, credentials
 from tests.support.volumes import make_settings
 from tests.support.waiting import until
 from tests.t4_drain.conftest import MakeSite
-from tests.t4_drain.site import PREFIX, Site
 
 
 def bucket_state(site: Site) -> str:

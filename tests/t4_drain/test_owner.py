@@ -24,14 +24,14 @@ from gateway.ownership import keeper
 from gateway.ownership.keeper import Ownership, guarded
 from gateway.settings import Settings
 from tests.support.ceph import ON_CEPH
+from tests.support.clisite import spillway
 from tests.support.drain import Drain
+from tests.support.drainsite import PREFIX, Site
 from tests.support.owner import OWNER
 from tests.support.s3server import MotoServer
 from tests.support.volumes import alarms_in, status_of
 from tests.support.waiting import until
 from tests.t4_drain.conftest import MakeSite
-from tests.t4_drain.site import PREFIX, Site
-from tests.t5_cli.site import spillway
 
 KEY = f"{PREFIX}/{OWNER}"
 CHANGES = ("PUT", "PART", "PART COPY", "COPY", "CREATE", "COMPLETE", "ABORT", "DELETE")

@@ -5,7 +5,7 @@ rclone is one. There, what is at such a key must leave before anything is put be
 
 from __future__ import annotations
 
-from tests.t4_drain.site import Site
+from tests.support.drainsite import Site
 
 
 def settled(site: Site, expected: dict[str, bytes]) -> None:

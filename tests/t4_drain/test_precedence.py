@@ -15,6 +15,7 @@ from gateway.drain.plan.survey import Survey
 from gateway.drain.queue import State
 from gateway.drain.send import upload
 from gateway.types import ROOT_CRED, SetAttr
+from tests.support.drainsite import PREFIX, Site
 from tests.support.s3proxy import Act
 from tests.support.waiting import until
 from tests.t4_drain.naming import (
@@ -28,7 +29,6 @@ from tests.t4_drain.naming import (
     waiting,
     watched,
 )
-from tests.t4_drain.site import PREFIX, Site
 
 
 @pytest.mark.parametrize("is_followed", [True, False])

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from gateway.control.bucket import Probe, Reachability
+from tests.support.drainsite import Site
 from tests.support.s3proxy import Act, S3Proxy
 from tests.support.s3server import RcloneServer
 from tests.support.waiting import until
-from tests.t4_drain.site import Site
 
 
 def test_a_kept_connection_that_is_gone_is_no_alarm(tmp_path: Path) -> None:

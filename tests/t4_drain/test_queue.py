@@ -17,13 +17,13 @@ from gateway.control import queue as control
 from gateway.drain import queue as orders
 from gateway.errors import START
 from gateway.types import ROOT_CRED, SetAttr
+from tests.support.clisite import DEADLINE_SECONDS, PROGRAM, assert_refused, environ, spillway
 from tests.support.drain import Drain
+from tests.support.drainsite import MIB, Site
 from tests.support.s3proxy import Act
 from tests.support.s3server import RcloneServer
 from tests.support.waiting import until
 from tests.t4_drain.conftest import MakeSite
-from tests.t4_drain.site import MIB, Site
-from tests.t5_cli.site import DEADLINE_SECONDS, PROGRAM, assert_refused, environ, spillway
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
+from tests.support.drainsite import MIB, Site
 from tests.support.s3proxy import Act, Request
 from tests.support.waiting import until
-from tests.t4_drain.site import MIB, Site
 
 
 def busiest(requests: list[Request], seconds: float) -> int:

@@ -17,10 +17,10 @@ from gateway.errors import ObjectRefused, StoreRefused
 from gateway.objectstore.objects import Head
 from gateway.objectstore.s3 import S3Store
 from tests.support.ceph import ON_CEPH
+from tests.support.clisite import spillway
+from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act, Request
 from tests.support.waiting import until
-from tests.t4_drain.site import MIB, PREFIX, Site
-from tests.t5_cli.site import spillway
 
 WINDOW_SECONDS = 2.0
 RETRY_SECONDS = 1.0

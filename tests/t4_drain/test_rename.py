@@ -18,10 +18,10 @@ from gateway.objectstore import client
 from gateway.objectstore.s3 import S3Store
 from tests.support.ceph import ON_CEPH
 from tests.support.drain import Drain
+from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act, Request
 from tests.support.waiting import until
 from tests.t4_drain.conftest import MakeSite
-from tests.t4_drain.site import MIB, PREFIX, Site
 
 WRITES = {"PUT", "COPY", "PART COPY", "COMPLETE", "DELETE"}
 

@@ -18,7 +18,7 @@ from gateway.drain.plan.rest import REST, STEP_MAX_SECONDS
 from gateway.errors import TryAgain
 from gateway.objectstore.s3 import S3Store
 from gateway.types import ROOT_CRED
-from tests.t4_drain.site import PREFIX, Site
+from tests.support.drainsite import PREFIX, Site
 
 MIB = 1 << 20
 FIRST_INO = 1_000_000

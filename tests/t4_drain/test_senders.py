@@ -8,9 +8,9 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
+from tests.support.drainsite import Site
 from tests.support.s3proxy import Act
 from tests.support.waiting import until
-from tests.t4_drain.site import Site
 
 FILES = 300
 

@@ -11,9 +11,9 @@ import pytest
 
 from gateway.objectstore.setup import RULE_ID, rule_id
 from tests.support.ceph import ON_CEPH
+from tests.support.clisite import spillway
+from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act
-from tests.t4_drain.site import MIB, PREFIX, Site
-from tests.t5_cli.site import spillway
 
 OURS = rule_id(f"{PREFIX}/")
 LOCK: Any = {

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act, Fault
 from tests.support.waiting import until
-from tests.t4_drain.site import MIB, PREFIX, Site
 
 READ_TIMEOUT_SECONDS = 2.0
 SENT = ("PUT", "CREATE", "PART", "COMPLETE", "COPY", "PART COPY")

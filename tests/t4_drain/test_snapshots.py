@@ -21,9 +21,9 @@ from gateway.namespace import fsck
 from gateway.objectstore.objects import Head
 from gateway.objectstore.s3 import S3Store
 from gateway.types import ROOT_CRED, Attr, SetAttr
+from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act
-from tests.support.waiting import until
-from tests.t4_drain.site import MIB, PREFIX, Site
+from tests.support.waiting import background, until
 
 AGE_SECONDS = 0.3
 BLOCK_BYTES = 64 * 1024
@@ -131,9 +131,8 @@ def rewriting(data: Path) -> Iterator[None]:
 
     The order of the blocks in round n comes from the seed n.
     """
-    stop = threading.Event()
 
-    def write() -> None:
+    def write(stop: threading.Event) -> None:
         number = 1
         with data.open("r+b", buffering=0) as file:
             while not stop.is_set():
@@ -144,13 +143,8 @@ def rewriting(data: Path) -> Iterator[None]:
                     # The pauses grow until a copy fits into one, also on a busy machine.
                     stop.wait(0.4 + number / 200)
 
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
+    with background(write):
         yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 def order(number: int) -> list[int]:
@@ -214,25 +208,18 @@ def test_a_file_that_is_never_still_is_shown_and_not_uploaded(
     # A busy machine may hold the writer up for longer than the usual time.
     monkeypatch.setattr(still, "QUIET_NS", 20 * still.QUIET_NS)
     _attr, data = opened(site, "f.log")
-    stop = threading.Event()
 
-    def write() -> None:
+    def write(stop: threading.Event) -> None:
         while not stop.wait(0.01):
             append(data, b"line\n")
 
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        with site.draining():
-            until(lambda: site.report().get("restless_files") == 1, "it is shown")
-            assert site.report()["counters"]["snapshots_missed"] >= 1
-            assert site.proxy.operations("PUT") == []
-            stop.set()
-            until(lambda: site.objects() == {"f.log": data.read_bytes()}, "it is still now")
-            until(lambda: site.report()["restless_files"] == 0, "and not shown any more")
-    finally:
+    with background(write) as stop, site.draining():
+        until(lambda: site.report().get("restless_files") == 1, "it is shown")
+        assert site.report()["counters"]["snapshots_missed"] >= 1
+        assert site.proxy.operations("PUT") == []
         stop.set()
-        thread.join()
+        until(lambda: site.objects() == {"f.log": data.read_bytes()}, "it is still now")
+        until(lambda: site.report()["restless_files"] == 0, "and not shown any more")
 
 
 @pytest.mark.parametrize("after", ["nothing", "append", "seal", "rename", "unlink"])

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from gateway.drain.send import still
+from tests.support.drainsite import MIB
 from tests.support.waiting import until
-from tests.t4_drain.site import MIB
 
 
 def test_a_copy_waits_for_the_write_that_is_under_way(tmp_path: Path) -> None:

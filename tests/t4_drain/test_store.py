@@ -13,8 +13,8 @@ from gateway.objectstore.checksums import Digests, Kind, sum_of
 from gateway.objectstore.objects import OBJECT_MAX_BYTES, part_bytes_of
 from gateway.objectstore.ranges import Place, Ranges
 from gateway.objectstore.s3 import S3Store
+from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act
-from tests.t4_drain.site import MIB, PREFIX, Site
 
 GIB = 1024 * MIB
 KEY = f"{PREFIX}/f"

@@ -19,13 +19,13 @@ from gateway.drain.admission import retries
 from gateway.drain.admission.retries import FOR_GOOD
 from gateway.drain.job import Work
 from gateway.drain.plan.renames import LEFT_MAX, Renames
+from tests.support.clisite import spillway
+from tests.support.drainsite import PREFIX, Site
 from tests.support.s3proxy import Act
 from tests.support.volumes import alarms_in, status_of
 from tests.support.waiting import until
-from tests.t4_drain.site import PREFIX, Site
 from tests.t4_drain.test_refused import bucket_state
 from tests.t4_drain.test_renames import FIRST_INO, context_of, fill, read_round, rekeys
-from tests.t5_cli.site import spillway
 
 
 def run(site: Site, *args: str) -> subprocess.CompletedProcess[str]:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from gateway.control import alarms
+from tests.support.drainsite import MIB, Site
 from tests.support.s3proxy import Act
 from tests.support.volumes import alarms_in, status_of
 from tests.support.waiting import until
-from tests.t4_drain.site import MIB, Site
 
 
 def until_tried_again(site: Site) -> str:

@@ -7,11 +7,11 @@ import pytest
 from gateway.control.queue import opened
 from gateway.drain import queue
 from gateway.drain.queue import State
+from tests.support.checkpoints.layouts import safetensors
+from tests.support.drainsite import Site
 from tests.support.s3proxy import Act, Request
 from tests.support.waiting import until
 from tests.t4_drain.naming import catalogue, drain, files, save, sent, waiting, watched
-from tests.t4_drain.site import Site
-from tests.t9_checkpoints.layouts import safetensors
 
 
 @pytest.mark.parametrize("how", ["rewrite", "rename", "bump"])

@@ -26,11 +26,11 @@ from gateway.objectstore.pace import Pace, Rates
 from gateway.objectstore.s3 import S3Store
 from gateway.objectstore.transport import UNHEEDED_MAX, Timeouts, Transport
 from tests.support.certificates import certify
+from tests.support.drainsite import MIB
 from tests.support.ports import free_port
 from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import RcloneServer
 from tests.support.waiting import until
-from tests.t4_drain.site import MIB
 from tests.t4_drain.test_options import settings_of
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nETag: x\r\n\r\nok"

@@ -11,7 +11,7 @@ from gateway.drain.context import Context
 from gateway.objectstore.s3 import S3Store
 from gateway.types import GATEWAY_CRED
 from tests.support import trash
-from tests.t4_drain.site import PREFIX, Site
+from tests.support.drainsite import PREFIX, Site
 from tests.t4_drain.test_rename import watch
 
 CHANGES = ("PUT", "COPY", "DELETE")

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.support.clisite import spillway
+from tests.support.drainsite import PREFIX, Site
 from tests.support.s3proxy import Act
-from tests.t4_drain.site import PREFIX, Site
-from tests.t5_cli.site import spillway
 
 
 def vanish(site: Site) -> None:

@@ -15,9 +15,9 @@ from gateway.drain.job import Outcome
 from gateway.drain.paths import file_of
 from gateway.drain.send.upload import upload
 from gateway.objectstore.s3 import S3Store
+from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act
 from tests.support.waiting import until
-from tests.t4_drain.site import MIB, PREFIX, Site
 
 
 def test_files_of_every_size_arrive_with_their_metadata(site: Site) -> None:

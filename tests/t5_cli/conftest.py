@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from gateway.cli.main import main
+from tests.support.clisite import Site, environ, spillway
 from tests.support.ports import free_port
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
-from tests.t5_cli.site import Site, environ, spillway
 
 FAKE_CHILD = Path(__file__).with_name("fake_child.py")
 

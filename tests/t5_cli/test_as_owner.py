@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.clisite import PROGRAM, environ
 from tests.support.ports import free_port
-from tests.t5_cli.site import PROGRAM, environ
 
 NOBODY = 65534
 POLICY = '[[policy]]\nname = "mine"\nrun = "jobs/b"\nkeep_newest = 1\n'

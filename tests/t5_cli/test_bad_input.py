@@ -14,9 +14,7 @@ from pathlib import Path
 import pytest
 
 from gateway import datadir
-from tests.support.ports import free_port
-from tests.support.tools import run_as_root
-from tests.t5_cli.site import (
+from tests.support.clisite import (
     DEADLINE_SECONDS,
     PROGRAM,
     Site,
@@ -24,6 +22,8 @@ from tests.t5_cli.site import (
     environ,
     spillway,
 )
+from tests.support.ports import free_port
+from tests.support.tools import run_as_root
 
 COMMANDS = ("init", "up", "status")
 NOBODY = "65534"

@@ -15,22 +15,21 @@ import pytest
 from gateway import clock
 from gateway.cli import progress
 from gateway.cli.retention import moment
-from gateway.cli.status import lines as lines_of
 from gateway.control import warming
 from gateway.db.models import ROOT_INO
 from gateway.errors import START
 from gateway.namespace import residency
 from gateway.proc import start_ticks
 from gateway.types import ROOT_CRED, Kind, Sealed, SetAttr
+from tests.support.clisite import Site
 from tests.support.drain import Drain
 from tests.support.namespace import Namespace
 from tests.support.owner import own
 from tests.support.s3server import RcloneServer
 from tests.support.volumes import query
 from tests.support.waiting import meanwhile, until
-from tests.t5_cli.site import Site
 from tests.t5_cli.test_names import run
-from tests.t5_cli.test_status import status
+from tests.t5_cli.test_status import lines_of, status
 
 MODE = SetAttr(mode=0o644)
 SIZE = 100_000

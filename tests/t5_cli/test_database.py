@@ -10,10 +10,10 @@ import pytest
 
 from gateway import datadir
 from gateway.db import fence
+from tests.support.clisite import Site, assert_refused, spillway
 from tests.support.namespace import Namespace
 from tests.support.postgres import PostgresServer
 from tests.support.volumes import query
-from tests.t5_cli.site import Site, assert_refused, spillway
 
 
 def test_a_healthy_namespace(site: Site) -> None:

@@ -10,7 +10,7 @@ import pytest
 from gateway.cli.examples import EXAMPLES, Example
 from gateway.cli.main import SUBCOMMANDS, main, program_parser
 from gateway.cli.reference import reference
-from tests.t0_tidy.test_tidy import ROOT
+from tests.support.checkout import ROOT
 
 
 def test_each_command_has_examples() -> None:

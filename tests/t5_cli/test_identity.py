@@ -11,9 +11,9 @@ import pytest
 from gateway.data.layout import DataFiles
 from gateway.db.engine import Database
 from gateway.types import ROOT_CRED, Sealed, SetAttr
+from tests.support.clisite import Site, assert_refused, spillway
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
-from tests.t5_cli.site import Site, assert_refused, spillway
 
 
 @pytest.fixture

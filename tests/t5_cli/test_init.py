@@ -14,9 +14,7 @@ import pytest
 
 from gateway import config
 from gateway.data.layout import SHARDS
-from tests.support.postgres import PostgresServer
-from tests.support.volumes import query
-from tests.t5_cli.site import (
+from tests.support.clisite import (
     DEADLINE_SECONDS,
     PROGRAM,
     Site,
@@ -24,6 +22,8 @@ from tests.t5_cli.site import (
     environ,
     spillway,
 )
+from tests.support.postgres import PostgresServer
+from tests.support.volumes import query
 
 SECRET = "wJalr/XUtn+FEMI%secret"
 KEYS = {"AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": SECRET}

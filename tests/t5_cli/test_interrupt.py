@@ -9,7 +9,7 @@ import pytest
 
 from gateway.cli.main import EXIT_INTERRUPTED, main
 from gateway.namespace.browse import Browser, Entry
-from tests.t5_cli.site import Site
+from tests.support.clisite import Site
 
 
 class Interrupted:

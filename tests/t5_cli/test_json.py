@@ -16,7 +16,7 @@ from admin_api.access.tokens import made as prepare
 from gateway.cli.main import command_parsers, main, program_parser
 from gateway.cli.result import Results
 from gateway.errors import UserError
-from tests.t5_cli.site import Site
+from tests.support.clisite import Site
 
 WITHOUT = {
     "up": "it runs until it is ended, and prints what happens",

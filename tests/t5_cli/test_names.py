@@ -32,12 +32,12 @@ from gateway.namespace.browse import Browser, Entry
 from gateway.proc import start_ticks
 from gateway.text import printable
 from gateway.types import ROOT_CRED, SetAttr
+from tests.support.clisite import PROGRAM, Site, environ, spillway
 from tests.support.namespace import Namespace
 from tests.support.tools import run_as_root
 from tests.support.trees import make_big
 from tests.support.volumes import query
 from tests.support.waiting import until
-from tests.t5_cli.site import PROGRAM, Site, environ, spillway
 
 MODE = SetAttr(mode=0o644)
 TREE = int(os.environ.get("SPILLWAY_DOOR_FILES", "10000"))

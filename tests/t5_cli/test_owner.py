@@ -13,9 +13,9 @@ import pytest
 
 from gateway import config
 from gateway.settings import Settings
+from tests.support.clisite import assert_refused, spillway
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, MotoServer
 from tests.support.volumes import query
-from tests.t5_cli.site import assert_refused, spillway
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.cli.checks import LIBRARIES
 from gateway.config import render
-from tests.t0_tidy.test_tidy import ROOT
+from tests.support.checkout import ROOT
 
 _WITHOUT = """
 import sys

@@ -12,7 +12,7 @@ from gateway.cli.main import main
 from gateway.cli.planoptions import OPTIONS
 from gateway.cli.quantities import SIZE
 from gateway.settings import DrainSettings
-from tests.t5_cli.site import assert_refused, spillway
+from tests.support.clisite import assert_refused, spillway
 
 SAVE = ("--parameters", "405B", "--interval", "15m")
 ALL = (

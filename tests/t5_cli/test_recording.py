@@ -12,8 +12,8 @@ import pytest
 from gateway.cli import recording
 from gateway.cli.main import SUBCOMMANDS, command_parsers, main, program_parser
 from gateway.errors import UserError
+from tests.support.clisite import Site
 from tests.support.ports import free_port
-from tests.t5_cli.site import Site
 
 READING: dict[str, frozenset[str]] = {
     "policy": frozenset({"list", "show", "history", "plan", "validate", "log", "approvals"}),
@@ -144,3 +144,22 @@ def test_an_error_of_a_command_is_its_own(site: Site) -> None:
     args.config = site.config
     with pytest.raises(UserError, match="mine"), recording.recorded(args, ["rm", "x"]):
         raise UserError("mine")
+
+
+def test_a_bucket_that_is_away_ends_a_command_with_one_line_that_the_log_has_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = Site(tmp_path, free_port())
+    data, away = str(tmp_path / "data"), f"http://127.0.0.1:{free_port()}"
+    given = ("--data-dir", data, "--bucket", "b", "--endpoint-url", away)
+    assert run(site, "init", *given) == 0
+    site.settings.credentials_file.write_text(
+        "[default]\naws_access_key_id = a\naws_secret_access_key = b\n"
+    )
+    assert run(site, "mkdir", "a") == 0
+    capsys.readouterr()
+    assert run(site, "promote", "--legal-hold", "a", "--as", "best") == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("spillway: ") and away in line
+    refused, _made = logged(site, capsys)
+    assert (refused["status"], refused["detail"]) == (409, line.removeprefix("spillway: "))

@@ -18,10 +18,10 @@ from gateway import clock, port
 from gateway.control import status
 from gateway.notify import STALL_SECONDS, Rounds
 from gateway.serialize import to_json
+from tests.support.clisite import PROGRAM, Running, Site, assert_refused, environ, spillway
 from tests.support.gateway import PLUGINS_DIR
 from tests.support.s3server import RcloneServer
 from tests.support.stopping import stop
-from tests.t5_cli.site import PROGRAM, Running, Site, assert_refused, environ, spillway
 
 
 class Manager:

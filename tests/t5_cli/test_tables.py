@@ -14,7 +14,7 @@ import termios
 import pytest
 
 from gateway.cli import table
-from tests.t5_cli.site import PROGRAM, Site, environ, spillway
+from tests.support.clisite import PROGRAM, Site, environ, spillway
 
 LONG = "/checkpoints/" + "a-long-name-" * 6
 RUN = f"""

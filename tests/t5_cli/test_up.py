@@ -15,10 +15,7 @@ import pytest
 
 from gateway import port
 from gateway.proc import start_ticks
-from tests.support.gateway import PLUGINS_DIR
-from tests.support.s3server import RcloneServer
-from tests.support.waiting import until
-from tests.t5_cli.site import (
+from tests.support.clisite import (
     DEADLINE_SECONDS,
     PROGRAM,
     Running,
@@ -27,6 +24,9 @@ from tests.t5_cli.site import (
     environ,
     spillway,
 )
+from tests.support.gateway import PLUGINS_DIR
+from tests.support.s3server import RcloneServer
+from tests.support.waiting import until
 
 UP_WITH_FAKES = Path(__file__).with_name("up_with_fakes.py")
 

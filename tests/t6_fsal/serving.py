@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from gateway.door.remote import Remote
-from tests.conformance.server import Server
+from tests.support.nfsserver import Server
 from tests.support.waiting import until
 
 

@@ -17,15 +17,15 @@ from admin_api.app import create_app
 from admin_api.pages.alarms import alarms_of
 from gateway.cli.main import main
 from gateway.control import alarms, sharednames
-from gateway.control.reading import opened
 from gateway.control.status import gather_quickly
+from gateway.db.opening import opened
 from gateway.door import clients
 from gateway.door.clients import Counts, Opened
-from tests.conformance.server import LEASE_SECONDS, Server
 from tests.support import nfs4
+from tests.support.adminsite import ADMIN, serving
+from tests.support.nfsserver import LEASE_SECONDS, Server
 from tests.support.waiting import until
 from tests.t6_fsal.serving import await_door
-from tests.t10_admin.site import ADMIN, serving
 
 KIB = 1024
 ONE, TWO = "127.0.0.2", "127.0.0.3"
@@ -168,7 +168,7 @@ def test_two_machines_with_one_name_are_told(
     [found] = sharednames.gather(server.settings)
     assert (found.name, found.addresses) == (r"twin\n", [ONE, TWO])
     assert "SHARED NAME: 127.0.0.2 and 127.0.0.3 share the name twin" in said(server, capsys)
-    with opened(server.settings) as database:
+    with opened(server.settings.database_url) as database:
         facts = gather_quickly(server.settings, database)
     assert alarms.of(facts)[alarms.CLIENTS_SHARE_NAME] == 1 and not facts.healthy
     [told] = [one for one in alarms_of(facts) if "share the name" in one.text]

@@ -22,8 +22,8 @@ from gateway.door.frames import Op, Request
 from gateway.door.remote import Remote
 from gateway.settings import Settings
 from gateway.types import Attr, Cred, SetAttr
-from tests.conformance.server import Server
 from tests.support import nfs4
+from tests.support.nfsserver import Server
 from tests.support.volumes import query
 from tests.support.waiting import until
 from tests.t6_fsal.serving import await_door, serving

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.server import EXPORT, Server
 from tests.support import nfs4
 from tests.support.nfs4 import op, opaque, putfh
+from tests.support.nfsserver import EXPORT, Server
 from tests.t6_fsal.serving import await_door
 
 LOCK, LOCKU, EXCHANGE_ID, CREATE_SESSION = 12, 14, 42, 43

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench import load
-from tests.conformance.server import Server
+from tests.support.nfsserver import Server
 from tests.support.waiting import until
 
 CONNECTIONS = 8

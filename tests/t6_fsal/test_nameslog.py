@@ -1,4 +1,4 @@
-"""The log of names of a real NFS server: who removed, renamed or made what."""
+"""The log of names of a real NFS server: who removed, renamed, made or opened what."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 from gateway.cli.main import main
 from gateway.namespace.nameslog import FILE, FORMER
-from tests.conformance.server import Server
 from tests.support import nfs4
+from tests.support.nfsserver import Server
 
 ONE = "127.0.0.2"
 LOG_BYTES = 1 << 20
@@ -86,7 +86,10 @@ def test_who_removed_what_is_known_when_its_directory_is_gone(
         f"{ONE} uid 1000  rename /export/run/c to /export/run/d, which was replaced"
     )
     assert r"remove /export/run/a\nb" in said(server, capsys)
-    assert said(server, capsys, "--since", "2100-01-01T00:00") == "there are no such changes\n"
+    assert (
+        said(server, capsys, "--since", "2100-01-01T00:00")
+        == "the log of names has nothing of it\n"
+    )
 
 
 def test_a_change_that_is_refused_is_not_in_it(
@@ -127,7 +130,7 @@ def test_names_change_also_while_the_log_cannot_be_written(
     directory.write_text("no directory")
     client.mkdir(top, "unlogged")
     client.remove(top, "unlogged")
-    assert "changes of names are made, and are not in it" in server.errors()
+    assert "what clients do is not in it" in server.errors()
     directory.unlink()
     directory.mkdir()
     client.mkdir(top, "logged")
@@ -144,3 +147,33 @@ def test_the_setting_decides(tmp_path: Path, level: str, whats: list[str] | None
         log = server.settings.log_dir / FILE
         lines = log.read_text().splitlines() if log.exists() else None
     assert whats == (lines and [json.loads(line)["what"] for line in lines])
+
+
+def test_opens_that_are_not_refused_are_logged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(tmp_path, "opens") as server:
+        with nfs4.Client(server.port, ONE) as client:
+            top = client.handle("export")
+            client.mkdir(top, "run", 0o777)
+            run = client.handle("export", "run")
+            make(client, run, "file")
+            with client.opened(run, "file", reads=True):
+                pass
+        server.crash()
+        with nfs4.Client(server.port, ONE) as client:
+            client.uid = 1000
+            for reads in (False, True):
+                with pytest.raises(nfs4.Status, match="13"):  # NFS4ERR_ACCESS
+                    client.open(run, "file", reads=reads)
+            client.uid = 0
+            with client.opened(run, "file") as file:
+                file.open()
+            client.remove(run, "file")
+        assert told(server, capsys, "run/file") == [
+            [ONE, 0, "mkdir", "/export/run"],
+            [ONE, 0, "create", "/export/run/file"],
+            [ONE, 0, "open to read", "/export/run/file"],
+            *[[ONE, 0, "open to write", "/export/run/file"]] * 2,
+            [ONE, 0, "remove", "/export/run/file"],
+        ]

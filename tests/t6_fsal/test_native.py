@@ -30,6 +30,7 @@ STRUCTS = {
     "spw_seal": bridge.SealStruct,
     "spw_orphan": bridge.OrphanStruct,
     "spw_read": bridge.ReadStruct,
+    "spw_used": bridge.UsedStruct,
     "spw_space": bridge.SpaceStruct,
     "spw_item": bridge.ItemStruct,
     "spw_removed": bridge.RemovedStruct,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.server import Server
 from tests.support import nfs4
+from tests.support.nfsserver import Server
 from tests.support.volumes import query
 from tests.support.waiting import until
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from gateway.data import stamp
-from tests.conformance.server import Server
 from tests.support import nfs4
+from tests.support.nfsserver import Server
 from tests.support.postgres import PostgresServer
 from tests.support.tcpproxy import TcpProxy
 from tests.support.volumes import query

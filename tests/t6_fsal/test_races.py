@@ -18,9 +18,9 @@ import pytest
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
 from gateway.exports.keeper import Exports, Wanted
-from tests.conformance.server import Server
 from tests.support import nfs4
 from tests.support.gateway import PLUGINS_DIR
+from tests.support.nfsserver import Server
 from tests.support.volumes import query
 from tests.support.waiting import until
 from tests.t6_fsal.serving import await_door

@@ -21,9 +21,9 @@ from gateway.db.models import (
 from gateway.door.door import Door
 from gateway.door.frames import Op, Request
 from gateway.types import GATEWAY_CRED, Attr, SetAttr
-from tests.conformance.server import Server
 from tests.support import nfs4, trash
 from tests.support.nfs4 import op, opaque, putfh
+from tests.support.nfsserver import Server
 from tests.support.volumes import query
 from tests.support.waiting import until
 from tests.t6_fsal.serving import serving

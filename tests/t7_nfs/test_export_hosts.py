@@ -10,8 +10,8 @@ import pytest
 from gateway.db.engine import Database
 from gateway.errors import UserError
 from gateway.exports.keeper import Exports, Wanted
-from tests.conformance.server import Server
 from tests.support import nfs4
+from tests.support.nfsserver import Server
 from tests.support.waiting import until
 
 

@@ -24,9 +24,9 @@ from gateway.exports import blocks
 from gateway.exports import server as exports_server
 from gateway.exports.keeper import Exports, Wanted, at_start
 from gateway.types import Attr, SetAttr
-from tests.conformance.server import Server
 from tests.support import nfs4
 from tests.support.nfs4 import op, opaque, putfh
+from tests.support.nfsserver import Server
 from tests.support.waiting import until
 
 LOAD = Path(__file__).parents[2] / "build" / "bench" / "nfsload"

@@ -13,9 +13,9 @@ from gateway.cli.main import main
 from gateway.door import statistics
 from gateway.door.statistics import Statistics
 from gateway.errors import DoorClosed
-from tests.conformance.server import Server
 from tests.support import nfs4
 from tests.support.nfs4 import op, opaque, putfh
+from tests.support.nfsserver import Server
 from tests.support.volumes import make_settings
 from tests.support.waiting import until
 

@@ -15,11 +15,11 @@ import pytest
 
 from gateway import config, port
 from tests.support import nfs4
+from tests.support.clisite import PROGRAM, Running, environ, spillway
 from tests.support.gateway import PLUGINS_DIR
 from tests.support.nfs4 import op, opaque, putfh
 from tests.support.ports import free_port
 from tests.support.waiting import until
-from tests.t5_cli.site import PROGRAM, Running, environ, spillway
 
 NOBODY = 65534
 NET_BIND_SERVICE = 10

@@ -17,12 +17,12 @@ from gateway.door.direct import Direct
 from gateway.door.frames import Answer, Request
 from gateway.objectstore.s3 import S3Store
 from gateway.types import Residency
+from tests.support.drainsite import Site
 from tests.support.namespace import Namespace
 from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import RcloneServer
 from tests.support.tools import run_as_root
 from tests.support.volumes import query
-from tests.t4_drain.site import Site
 
 DISK_BYTES = 16 << 20
 FILE_BYTES = 512 << 10

@@ -17,12 +17,12 @@ from gateway.cache.hydrator import Hydrator
 from gateway.db.drainmodels import HYDRATE
 from gateway.namespace import residency
 from gateway.types import Attr, Residency
+from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.fakedoor import FakeDoor
 from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import Server, die_with_parent
 from tests.support.volumes import make_settings
 from tests.support.waiting import until
-from tests.t4_drain.site import MIB, PREFIX, Site
 
 BLOCK_BYTES = 4 * MIB
 

@@ -10,10 +10,10 @@ import pytest
 from gateway import clock
 from gateway.door.frames import Op
 from gateway.storageclasses import BULK, EXPEDITED, STANDARD
+from tests.support.clisite import spillway
+from tests.support.drainsite import MIB, PREFIX
 from tests.support.s3proxy import Act, Fault, Request
 from tests.support.waiting import until
-from tests.t4_drain.site import MIB, PREFIX
-from tests.t5_cli.site import spillway
 from tests.t8_cold.site import ColdSite
 
 HOUR_NS = 3600 * clock.NS

@@ -12,9 +12,9 @@ from gateway.cache.blockmap import State
 from gateway.cache.hydration import ALONE_SECONDS, ALONE_TRIES, Alone
 from gateway.cache.judge import NO_OBJECT
 from gateway.door.frames import Op
+from tests.support.drainsite import MIB, PREFIX
 from tests.support.s3proxy import Act, Request
 from tests.support.waiting import until
-from tests.t4_drain.site import MIB, PREFIX
 from tests.t8_cold.site import BLOCK_BYTES, ColdSite
 
 SIZE = 12 * MIB

@@ -21,9 +21,9 @@ from gateway.data import layout
 from gateway.db.engine import Database
 from gateway.door.frames import ALL_BYTES, Op
 from gateway.types import ROOT_CRED
+from tests.support.drainsite import MIB
 from tests.support.s3proxy import Act, Fault
 from tests.support.waiting import until
-from tests.t4_drain.site import MIB
 from tests.t8_cold.site import BLOCK_BYTES, ColdSite
 
 HELD_AT = 16 * MIB

@@ -19,10 +19,10 @@ from gateway.db.engine import Database
 from gateway.objectstore.crc64 import CRC_BYTES
 from gateway.objectstore.ranges import Place
 from gateway.settings import Settings
-from gateway.types import Sealed
+from gateway.types import ROOT_CRED, Sealed, SetAttr
 from tests.support.namespace import Namespace
-from tests.t3_namespace.test_names import create
 
+ROOT = 2
 DATA = b"global_step12"
 BLOCK_BYTES = 4 << 20
 
@@ -43,7 +43,7 @@ def test_a_block_that_cannot_be_read_is_one_that_is_not_here(tmp_path: Path) -> 
 def test_no_checkpoint_is_judged_by_what_is_left_of_a_file(
     namespace: Namespace, settings: Settings, left: int | None
 ) -> None:
-    attr = create(namespace, b"latest")
+    attr = namespace.create(ROOT_CRED, ROOT, b"latest", SetAttr(mode=0o644))
     path = namespace.files.path(attr.ino, attr.epoch)
     path.write_bytes(DATA)
     namespace.seal(attr.ino, Sealed(len(DATA), 4096, 77, 1))

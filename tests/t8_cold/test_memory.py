@@ -12,7 +12,7 @@ import pytest
 from awscrt.checksums import crc64nvme
 
 from gateway.door.frames import Op
-from tests.t4_drain.site import MIB
+from tests.support.drainsite import MIB
 from tests.t8_cold.site import BLOCK_BYTES, ColdSite
 
 SIZE = 10 * 1024 * MIB

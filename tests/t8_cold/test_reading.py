@@ -14,9 +14,9 @@ from gateway import clock
 from gateway.cache.board import Board, Step
 from gateway.cache.rows import Found
 from gateway.door.frames import Op
+from tests.support.drainsite import MIB
 from tests.support.s3proxy import Act
 from tests.support.waiting import until
-from tests.t4_drain.site import MIB
 from tests.t8_cold.site import BLOCK_BYTES, ColdSite
 
 

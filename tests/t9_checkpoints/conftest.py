@@ -14,13 +14,13 @@ from gateway.checkpoints.follower import Follower
 from gateway.receipts.keeper import Receipts
 from gateway.settings import Settings
 from gateway.trash import expiry
+from tests.support.checkpoints.world import World, follow
+from tests.support.drainsite import Site
 from tests.support.namespace import Namespace
 from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import RcloneServer
 from tests.support.volumes import make_settings, make_volume
-from tests.t4_drain.site import Site
 from tests.t9_checkpoints.rotating import Job
-from tests.t9_checkpoints.world import World, follow
 
 
 @pytest.fixture

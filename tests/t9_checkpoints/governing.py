@@ -7,18 +7,18 @@ import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from gateway import clock
+from gateway import clock, trusted_clock
 from gateway.checkpoints.catalogue import catalogue_of
 from gateway.checkpoints.follower import Follower
 from gateway.db.engine import Database
-from gateway.retention import knowntime, policy, store
+from gateway.retention import policy, store
 from gateway.retention.facts import Plan, Situation
 from gateway.retention.planning import Planned, Planning
 from gateway.retention.policy import DAY_NS, HOUR_NS
+from tests.support.checkpoints.records import record
+from tests.support.checkpoints.world import follow
+from tests.support.drainsite import Site
 from tests.support.volumes import query
-from tests.t4_drain.site import Site
-from tests.t9_checkpoints.records import record
-from tests.t9_checkpoints.world import follow
 
 RULE = {"name": "ours", "path": "{run}/c{step}", "files": ["a", "end"]}
 
@@ -73,7 +73,7 @@ def save(site: Site, draw: random.Random) -> Saved:
 
 def govern(
     site: Site, draw: random.Random, saved: Saved, tables: Sequence[dict[str, Any]]
-) -> knowntime.Reading:
+) -> trusted_clock.Reading:
     """Store policies, random pins, promotions, and a time. Returns what the clocks say."""
     now_ns = clock.now_ns()
     database = Database(site.settings.database_url)
@@ -81,8 +81,8 @@ def govern(
         for number, table in enumerate(tables):
             store.put(session, policy.of({"name": f"p{number}", **table}), "a person")
         if draw.random() < 0.5:
-            row = knowntime.Known(now_ns, "boot", 0)
-            store.save_time(session, knowntime.KnownTime(now_ns, 0, row))
+            row = trusted_clock.KnownTime(now_ns, "boot", 0)
+            store.save_time(session, trusted_clock.JudgedTime(now_ns, 0, row))
     database.close()
     places = [*saved.durable, f"{saved.durable[0]}/a", "s"]
     for path in draw.sample(places, draw.choice([0, 0, 1, 2])):
@@ -100,7 +100,7 @@ def govern(
             files=files,
         )
     days, uptime_days = draw.choice([(-5, 1), (0, 0), (30, 30), (30, 31), (400, 1), (400, 400)])
-    return knowntime.Reading(now_ns + days * DAY_NS, "boot", uptime_days * DAY_NS)
+    return trusted_clock.Reading(now_ns + days * DAY_NS, "boot", uptime_days * DAY_NS)
 
 
 def looked(site: Site) -> tuple[Situation, Planned]:

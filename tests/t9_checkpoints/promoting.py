@@ -29,12 +29,12 @@ from gateway.promotion.store import Promotion, State
 from gateway.promotion.wishes import NO_WISHES, Wishes
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, SetAttr
+from tests.support.drainsite import PREFIX, Site
 from tests.support.namespace import Namespace
 from tests.support.owner import OWNER
 from tests.support.s3server import die_with_parent
 from tests.support.volumes import query
 from tests.support.waiting import until
-from tests.t4_drain.site import PREFIX, Site
 
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(["gateway.promotion.duty", "gateway.objectstore.tags"])

@@ -6,7 +6,7 @@ from typing import Any
 
 from gateway.door.direct import Direct
 from gateway.receipts.keeper import Receipts
-from tests.t9_checkpoints.world import World
+from tests.support.checkpoints.world import World
 
 
 def save(world: World, path: str) -> None:

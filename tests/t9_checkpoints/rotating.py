@@ -13,11 +13,11 @@ from gateway.trash.expiry import Expiry
 from gateway.trash.rows import Entry
 from gateway.trash.trash import Trash
 from gateway.types import ROOT_CRED
+from tests.support.checkpoints.trashing import opener
+from tests.support.checkpoints.world import follow, rows_of
+from tests.support.drainsite import Site
 from tests.support.records import record
 from tests.support.volumes import query
-from tests.t4_drain.site import Site
-from tests.t9_checkpoints.trashing import opener
-from tests.t9_checkpoints.world import follow, rows_of
 
 HOUR_NS = 3600 * clock.NS
 RUN, PATH, NEXT = "run", "run/step-1", "run/step-2"

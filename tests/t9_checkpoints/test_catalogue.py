@@ -14,9 +14,9 @@ from gateway.checkpoints.follower import Follower
 from gateway.checkpoints.looks import Look
 from gateway.checkpoints.tree import View
 from gateway.types import ROOT_CRED, Extent
+from tests.support.checkpoints.layouts import LAYOUTS, index, metadata, safetensors, tensors
+from tests.support.checkpoints.world import World, follow, rebuilt, rows_of
 from tests.support.volumes import query
-from tests.t9_checkpoints.layouts import LAYOUTS, index, metadata, safetensors, tensors
-from tests.t9_checkpoints.world import World, follow, rebuilt, rows_of
 
 NS = 1_000_000_000
 

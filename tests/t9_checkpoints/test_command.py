@@ -18,10 +18,10 @@ from gateway.control import checkpoints as control
 from gateway.control.checkpoints import Catalogue
 from gateway.db.engine import Database
 from gateway.serialize import from_json
+from tests.support.checkpoints.layouts import tensors
+from tests.support.checkpoints.trashing import put, trash_of
+from tests.support.checkpoints.world import World, follow
 from tests.support.volumes import query, status_of
-from tests.t9_checkpoints.layouts import tensors
-from tests.t9_checkpoints.trashing import put, trash_of
-from tests.t9_checkpoints.world import World, follow
 
 
 def run(configured: World, *words: str) -> int:
@@ -282,19 +282,13 @@ def test_it_says_that_nobody_has_looked_yet(
 
 
 def test_the_line_of_the_status(configured: World) -> None:
-    assert checkpoints.line(catalogue_of(configured)) == (
-        "catalogue",
-        "none",
-    )
+    assert checkpoints.line(catalogue_of(configured)) == ("catalogue", "none")
     configured.write("a/step-1/.metadata", b"1")
     configured.write("b/step-1/__0_0.distcp", b"1")
     configured.write("b/step-2/.metadata", b"1")
     follow(configured.follower())
     text = "2 runs: 1 writing, 2 complete"
-    assert checkpoints.line(catalogue_of(configured)) == (
-        "catalogue",
-        text,
-    )
+    assert checkpoints.line(catalogue_of(configured)) == ("catalogue", text)
 
 
 def catalogue_of(world: World) -> Catalogue:

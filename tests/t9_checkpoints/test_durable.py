@@ -11,12 +11,12 @@ import pytest
 from gateway.checkpoints.facts import State
 from gateway.checkpoints.follower import Follower
 from gateway.db.engine import Database
+from tests.support.checkpoints.world import follow, rows_of
 from tests.support.drain import Drain
+from tests.support.drainsite import Site
 from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import MotoServer, RcloneServer
 from tests.support.waiting import until
-from tests.t4_drain.site import Site
-from tests.t9_checkpoints.world import follow, rows_of
 
 
 @pytest.fixture(params=[RcloneServer, MotoServer])

@@ -11,8 +11,7 @@ import pytest
 from gateway import clock
 from gateway.checkpoints.follower import Follower
 from gateway.types import ROOT_CRED
-from tests.support.volumes import query
-from tests.t9_checkpoints.layouts import (
+from tests.support.checkpoints.layouts import (
     LAYOUTS,
     Layout,
     deepspeed_states,
@@ -21,7 +20,8 @@ from tests.t9_checkpoints.layouts import (
     safetensors,
     tensors,
 )
-from tests.t9_checkpoints.world import World, follow, forgotten, rebuilt, rows_of
+from tests.support.checkpoints.world import World, follow, forgotten, rebuilt, rows_of
+from tests.support.volumes import query
 
 SHARDS = ("__0_0.distcp", "__1_0.distcp", "__2_0.distcp")
 

@@ -9,24 +9,24 @@ from typing import Any
 
 import pytest
 
-from gateway import clock, datadir, elapsed
+from gateway import clock, datadir, trusted_clock
 from gateway.checkpoints import __main__ as process
 from gateway.data import stamp
 from gateway.data.layout import DataFiles
 from gateway.db.engine import Database
 from gateway.door import door
 from gateway.door.frames import Answer
-from gateway.elapsed import Moment
 from gateway.errors import TrashRefused, UserError
 from gateway.namespace import adopt
 from gateway.retention.applier import Applier
 from gateway.settings import Settings
 from gateway.trash.trash import Trash
+from gateway.trusted_clock import ElapsedTime
+from tests.support.checkpoints.trashing import Door, put, save, trash_of
+from tests.support.checkpoints.world import World, follow
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
 from tests.t9_checkpoints.test_trash import DAY_NS, expiry_of, with_values
-from tests.t9_checkpoints.trashing import Door, put, save, trash_of
-from tests.t9_checkpoints.world import World, follow
 
 PATH = "run/step-1"
 
@@ -36,19 +36,20 @@ PATH = "run/step-1"
     [
         (300, 0.5, DAY_NS // 2),
         (300, -5, 0),
-        (2, 10, 2 * DAY_NS + elapsed.OFF_MAX_NS),
+        (2, 10, 2 * DAY_NS + trusted_clock.OFF_MAX_NS),
         (2, 2, 2 * DAY_NS),
-        (0, 400, elapsed.OFF_MAX_NS),
+        (0, 400, trusted_clock.OFF_MAX_NS),
     ],
 )
 def test_a_machine_that_ran_before_the_stored_moment_ends_no_grace(
     monkeypatch: pytest.MonkeyPatch, uptime_days: float, clock_days: float, passed_ns: int
 ) -> None:
-    stored = Moment(7, "here", 5 * DAY_NS, 1000 * DAY_NS)
+    stored = ElapsedTime(7, "here", 5 * DAY_NS, 1000 * DAY_NS)
     monkeypatch.setattr(clock, "boot_id", lambda: "there")
     monkeypatch.setattr(clock, "uptime_ns", lambda: int(uptime_days * DAY_NS))
     monkeypatch.setattr(clock, "now_ns", lambda: int((1000 + clock_days) * DAY_NS))
-    assert elapsed.now(stored).elapsed_ns == 7 + passed_ns
+    found = trusted_clock.elapsed_time(trusted_clock.reading(), stored)
+    assert found.elapsed_ns == 7 + passed_ns
 
 
 def test_what_was_deleted_a_second_time_has_a_grace_of_its_own(world: World) -> None:

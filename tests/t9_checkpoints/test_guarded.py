@@ -14,12 +14,12 @@ from gateway.control.deletion import check_tree
 from gateway.db.engine import Database
 from gateway.errors import NotPossible
 from gateway.namespace import fsck
+from tests.support.checkpoints.keeping import Present
+from tests.support.checkpoints.records import record as trust
+from tests.support.checkpoints.world import World, follow
 from tests.support.namespace import Namespace
 from tests.support.records import record
 from tests.support.volumes import query
-from tests.t9_checkpoints.keeping import Present
-from tests.t9_checkpoints.records import record as trust
-from tests.t9_checkpoints.world import World, follow
 
 Run = Callable[..., tuple[int, str]]
 

@@ -11,7 +11,7 @@ from gateway import clock
 from gateway.checkpoints.catalogue import Catalogue, catalogue_of
 from gateway.checkpoints.follower import Follower
 from gateway.db.engine import Database
-from gateway.errors import BucketError
+from gateway.errors import StoreError
 from gateway.retention import heads as heads_module
 from gateway.retention import policy, store
 from gateway.retention import statements as own
@@ -20,13 +20,13 @@ from gateway.retention.facts import Checkpoint
 from gateway.retention.heads import BELIEVED_SECONDS, BucketHeads
 from gateway.retention.planning import checkpoint_of
 from gateway.trash.trash import Trash
+from tests.support.checkpoints.records import record
+from tests.support.checkpoints.world import follow
+from tests.support.drainsite import PREFIX, Site
 from tests.support.namespace import Namespace
 from tests.support.s3proxy import Act
 from tests.support.s3server import SECRET_KEY, credentials
 from tests.support.volumes import query
-from tests.t4_drain.site import PREFIX, Site
-from tests.t9_checkpoints.records import record
-from tests.t9_checkpoints.world import follow
 
 FILES = ("__0_0.distcp", ".metadata", "deep/er/c")
 
@@ -140,11 +140,11 @@ def test_a_bucket_that_does_not_answer_says_nothing(
 ) -> None:
     heads, one = heads_of(site), newest(site, database)
     site.proxy.inject(lambda request: request.operation == "HEAD", Act.FAIL, times=100)
-    with pytest.raises(BucketError):
+    with pytest.raises(StoreError):
         heads.differs(catalogue, one)
     ended = threading.Event()
     ended.set()
-    with pytest.raises(BucketError):
+    with pytest.raises(StoreError):
         BucketHeads(site.settings, ended).differs(catalogue, one)
 
 
@@ -153,7 +153,7 @@ def test_corrected_credentials_are_used_without_a_restart(
 ) -> None:
     heads, one = heads_of(site), newest(site, database)
     site.set_credentials(credentials(SECRET_KEY[:-1]))
-    with pytest.raises(BucketError):
+    with pytest.raises(StoreError):
         heads.differs(catalogue, one)
     site.set_credentials(credentials())
     assert heads.differs(catalogue, one) is None

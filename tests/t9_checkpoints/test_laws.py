@@ -14,17 +14,18 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
+from gateway import trusted_clock
 from gateway.checkpoints.facts import TRUSTED, Grade, State
 from gateway.db.engine import Database
 from gateway.failpoints import RETENTION_ACTION
-from gateway.retention import knowntime, planner, policy, store
-from gateway.retention.facts import FIRST_NS, Checkpoint, Measure, Measuring, Plan, Situation
+from gateway.retention import planner, policy, store
+from gateway.retention.facts import Checkpoint, Measure, Measuring, Plan, Situation
 from gateway.retention.policy import DAY_NS, HOUR_NS, Best
-from gateway.types import Extent
+from gateway.types import FIRST_NS, Extent
+from tests.support.drainsite import Site
+from tests.support.forking import context
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
-from tests.t3_namespace.test_crash import context
-from tests.t4_drain.site import Site
 from tests.t9_checkpoints.governing import govern, looked, save, wanted_of
 from tests.t9_checkpoints.test_planner import (
     NOW_NS,
@@ -317,7 +318,7 @@ def test_what_is_shown_is_applied_whatever_is_killed(
     draw = random.Random(seed)
     saved = save(site, draw)
     read = govern(site, draw, saved, tables_of(draw))
-    monkeypatch.setattr(knowntime, "reading", lambda: read)
+    monkeypatch.setattr(trusted_clock, "reading", lambda: read)
 
     def measure(one: Checkpoint, _best: Best) -> Measure:
         return Measure(saved.metrics[one.path])

@@ -17,11 +17,11 @@ from gateway.manifests.writer import Manifests
 from gateway.objectstore.s3 import S3Store
 from gateway.settings import Settings
 from tests.support import restore
+from tests.support.checkpoints.records import record
+from tests.support.checkpoints.world import World, follow, forgotten
 from tests.support.owner import OWNER, own
 from tests.support.s3server import RcloneServer, credentials
 from tests.support.volumes import query
-from tests.t9_checkpoints.records import record
-from tests.t9_checkpoints.world import World, follow, forgotten
 
 BUCKET = "checkpoints"
 PREFIX = "team/run"
@@ -310,7 +310,7 @@ def test_a_request_that_was_given_up_is_looked_at(
     assert etag is None
     assert look_ns > 0
     server.start()
-    monkeypatch.setattr(duty, "_resume_at", 0.0)
+    monkeypatch.setattr(duty._breaker, "_retry_at", 0.0)
     duty.turn()
     assert set(listed(server)) == {"job/1.json"}
     # The late request brings an older manifest.

@@ -18,10 +18,10 @@ from gateway.namespace import create, naming, remove, rename
 from gateway.receipts.keeper import Receipts
 from gateway.receipts.wanted import Link
 from gateway.types import GATEWAY_CRED, ROOT_CRED, Cred, SetAttr
+from tests.support.checkpoints.world import World, follow
 from tests.support.namespace import Namespace
 from tests.t9_checkpoints.receiving import door_of, save, tree
 from tests.t9_checkpoints.test_random import DATA, change
-from tests.t9_checkpoints.world import World, follow
 
 COMPLETE, DURABLE = b"latest-complete", b"latest-durable"
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from gateway.checkpoints.facts import Grade, State
-from gateway.retention.facts import FIRST_NS, Checkpoint
+from gateway.retention.facts import Checkpoint
 from gateway.retention.order import Order, Successors, successor
+from gateway.types import FIRST_NS
 
 HALF = 0.5
 

@@ -9,9 +9,9 @@ import pytest
 
 from gateway.checkpoints.facts import Grade, State
 from gateway.retention import planner, policy
-from gateway.retention.facts import FIRST_NS, Checkpoint, Current, Measure, Plan, Situation
+from gateway.retention.facts import Checkpoint, Current, Measure, Plan, Situation
 from gateway.retention.policy import DAY_NS, HOUR_NS, Best
-from gateway.types import Extent
+from gateway.types import FIRST_NS, Extent
 
 NOW_NS = FIRST_NS + 100 * DAY_NS
 

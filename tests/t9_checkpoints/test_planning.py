@@ -8,20 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gateway import clock
+from gateway import clock, trusted_clock
 from gateway.checkpoints.catalogue import catalogue_of
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.models import Inode
-from gateway.retention import knowntime, policy, store
+from gateway.retention import policy, store
 from gateway.retention.facts import Current, Decision, Fate
 from gateway.retention.planning import Planning
 from gateway.retention.share import Asked, Consent
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, SetAttr
-from tests.support.namespace import Namespace
-from tests.support.volumes import query
-from tests.t9_checkpoints.keeping import (
+from tests.support.checkpoints.keeping import (
     Bin,
     applier,
     catch_up,
@@ -29,9 +27,11 @@ from tests.t9_checkpoints.keeping import (
     put,
     shown,
 )
+from tests.support.checkpoints.world import World
+from tests.support.namespace import Namespace
+from tests.support.volumes import query
 from tests.t9_checkpoints.test_planner import checkpoint
 from tests.t9_checkpoints.test_retention import made, world
-from tests.t9_checkpoints.world import World
 
 __all__ = ["made", "world"]
 
@@ -81,8 +81,8 @@ def test_rows_on_both_engines(settings: Settings) -> None:
     assert query(settings, versions) == [("a", 1, "me")]
     writing(lambda session: store.ask(session, None, frozenset()))
     assert writing(store.approvals) == []
-    known = knowntime.Known(7, "boot", 5)
-    found = knowntime.KnownTime(7, 0, known)
+    known = trusted_clock.KnownTime(7, "boot", 5)
+    found = trusted_clock.JudgedTime(7, 0, known)
     for _ in range(2):
         writing(lambda session: store.save_time(session, found))
     assert writing(store.known_time) == known

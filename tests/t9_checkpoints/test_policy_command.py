@@ -9,18 +9,17 @@ from typing import Any
 
 import pytest
 
-from gateway import config
+from gateway import config, trusted_clock
 from gateway.cli import retention
 from gateway.cli.main import main
 from gateway.control.retention import RetentionSummary
-from gateway.retention import knowntime
 from gateway.serialize import from_json
 from gateway.settings import Settings
+from tests.support.checkpoints.keeping import Bin, applier, catch_up, save
+from tests.support.checkpoints.world import World
 from tests.support.namespace import Namespace
 from tests.support.volumes import make_settings, make_volume, query, status_of
-from tests.t9_checkpoints.keeping import Bin, applier, catch_up, save
 from tests.t9_checkpoints.test_knowntime import read_at
-from tests.t9_checkpoints.world import World
 
 FILE = """
 [[policy]]
@@ -270,7 +269,7 @@ def test_a_clock_that_jumped_is_confirmed(
     assert run(world, "clock") == 1
     assert "spillway policy clock --confirm" in capsys.readouterr().out
     assert run(world, "clock", "--confirm") == 0
-    assert knowntime.reading().uptime_ns > 0
+    assert trusted_clock.reading().uptime_ns > 0
     capsys.readouterr()
     assert told(capsys, world, "plan")["deleted"] == 3
 

@@ -12,14 +12,26 @@ from gateway.retention import policy, store
 from gateway.retention.applier import Applier
 from gateway.retention.policy import HOUR_NS
 from gateway.trash.trash import Trash
+from tests.support.checkpoints.keeping import Present
+from tests.support.checkpoints.world import follow
+from tests.support.drainsite import Site
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
-from tests.t4_drain.site import Site
-from tests.t9_checkpoints.keeping import Present
-from tests.t9_checkpoints.world import follow
 
 
-def test_what_was_not_used_leaves_the_disk(site: Site) -> None:
+def turn(site: Site) -> list[tuple[str, str, str]]:
+    """Have a turn of a new process, while no server runs. Returns the actions so far."""
+    database = Database(site.settings.database_url)
+    site.namespace.close()
+    trash = Trash(site.settings, database)
+    Applier(site.settings, database, threading.Event(), trash, Present()).turn()
+    site.namespace = Namespace(site.settings)
+    found = query(site.settings, "SELECT what, author, path, result FROM action ORDER BY id")
+    return [(f"{what} by {by}", bytes(path).decode(), res) for what, by, path, res in found]
+
+
+def save_long_ago(site: Site) -> None:
+    """Save two steps that a policy evicts by now. It has had a turn, without an action."""
     database = Database(site.settings.database_url)
     for step in (1, 2):
         for name in ("__0_0.distcp", ".metadata", "b"):
@@ -32,17 +44,8 @@ def test_what_was_not_used_leaves_the_disk(site: Site) -> None:
         session = Session(connection, database.dialect)
         store.put(session, policy.of(table), "a person")
 
-    def turn() -> list[tuple[str, str, str]]:
-        """Have a turn of a new process, while no server runs. Returns the actions so far."""
-        site.namespace.close()
-        trash = Trash(site.settings, database)
-        Applier(site.settings, database, threading.Event(), trash, Present()).turn()
-        site.namespace = Namespace(site.settings)
-        found = query(site.settings, "SELECT what, author, path, result FROM action ORDER BY id")
-        return [(f"{what} by {by}", bytes(path).decode(), res) for what, by, path, res in found]
-
-    assert turn() == []
-    # The save is seven hours ago; a file of the second step was read since.
+    assert turn(site) == []
+    # The save is seven hours ago.
     ago_ns = 7 * HOUR_NS
     query(
         site.settings,
@@ -53,8 +56,13 @@ def test_what_was_not_used_leaves_the_disk(site: Site) -> None:
         site.settings, "UPDATE checkpoint_record SET complete_ns = complete_ns - :ago", ago=ago_ns
     )
     query(site.settings, "UPDATE object SET stored_ns = stored_ns - :ago", ago=ago_ns)
+
+
+def test_what_was_not_used_leaves_the_disk(site: Site) -> None:
+    save_long_ago(site)
+    # A file of the second step was read since.
     site.namespace.note_reads([(site.attr("run/step-2/b").ino, clock.now_ns())])
-    assert turn() == [
+    assert turn(site) == [
         ("evict by disk v1", "run/step-1", "3 files evicted"),
         ("evict by disk v1", "run/step-2", "2 files evicted"),
     ]
@@ -62,4 +70,12 @@ def test_what_was_not_used_leaves_the_disk(site: Site) -> None:
     kept = {site.attr(f"run/{path}").ino for path in ("step-2/b", "step-3/__0_0.distcp")}
     assert {ino for (ino,) in query(site.settings, rows)} == kept
     # What has left is not recorded again.
-    assert len(turn()) == 2
+    assert len(turn(site)) == 2
+
+
+def test_a_bucket_that_cannot_be_asked_is_the_result_of_an_action(site: Site) -> None:
+    save_long_ago(site)
+    site.settings.credentials_file.unlink()
+    [(what, path, result)] = turn(site)
+    assert (what, path) == ("evict by disk v1", "run/step-1")
+    assert result.startswith("failed: no credentials for bucket checkpoints: write ")

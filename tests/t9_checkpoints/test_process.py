@@ -19,13 +19,13 @@ from gateway.db.engine import Database
 from gateway.failpoints import CATALOGUE_COMMIT
 from gateway.manifests.rows import document
 from gateway.settings import Settings
+from tests.support.checkpoints.world import World, follow, rebuilt, rows_of
+from tests.support.forking import context
+from tests.support.libraries import UNUSED
 from tests.support.namespace import Namespace
 from tests.support.s3server import die_with_parent
 from tests.support.volumes import make_settings, make_volume, query
 from tests.support.waiting import until
-from tests.t1_unit.test_imports import UNUSED
-from tests.t3_namespace.test_crash import context
-from tests.t9_checkpoints.world import World, follow, rebuilt, rows_of
 
 MEMBERS = int(os.environ.get("SPILLWAY_MEMBERS", "20000"))
 MEMORY_BYTES = 12 << 20

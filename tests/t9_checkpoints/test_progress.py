@@ -9,8 +9,8 @@ import pytest
 from gateway import clock
 from gateway.checkpoints.follower import SAVE_SECONDS, WRITING_SECONDS
 from gateway.checkpoints.looks import Look
+from tests.support.checkpoints.world import World, follow, rebuilt, rows_of
 from tests.support.volumes import query
-from tests.t9_checkpoints.world import World, follow, rebuilt, rows_of
 
 
 def test_a_save_that_goes_on_waits_for_the_next_transaction(world: World) -> None:

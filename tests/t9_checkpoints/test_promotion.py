@@ -17,11 +17,11 @@ from gateway.door.frames import Request as Asked
 from gateway.errors import DoorClosed, UserError
 from gateway.promotion import duty, places
 from gateway.promotion.store import State
+from tests.support.drainsite import Site
 from tests.support.s3proxy import Act, Request, S3Proxy
 from tests.support.s3server import MotoServer, RcloneServer, Server
 from tests.support.volumes import query
 from tests.support.waiting import until
-from tests.t4_drain.site import Site
 from tests.t9_checkpoints.promoting import Promoting, context, save, work
 
 REGULAR, LINK, DIRECTORY = 1, 4, 7
@@ -359,6 +359,21 @@ def test_a_copy_whose_answer_comes_too_late_is_made_once(site: Promoting) -> Non
     site.settle(promoter)
     copied = [one.key for one in site.proxy.operations("COPY")]
     assert len(copied) == len(set(copied))
+    assert {path.partition("/")[0] for path in site.tree()} == {"best"}
+
+
+@pytest.mark.parametrize("server", [MotoServer], indirect=True)
+def test_a_bucket_that_is_away_is_waited_for(site: Promoting) -> None:
+    save(site)
+    site.ask("job/step-5", "best")
+    away = site.proxy.inject(lambda _request: True, Act.FAIL, math.inf)
+    promoter = site.promoter()
+    assert promoter.turn() == duty.RETRY_SECONDS
+    waiting = site.promotion("best")
+    assert waiting is not None
+    assert waiting.state == State.COPYING and "it may recover" in str(waiting.reason)
+    away.times = 0
+    site.settle(promoter)
     assert {path.partition("/")[0] for path in site.tree()} == {"best"}
 
 

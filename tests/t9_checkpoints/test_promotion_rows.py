@@ -25,9 +25,9 @@ from gateway.promotion.store import Promotion, Protected, State
 from gateway.settings import Settings
 from gateway.types import GATEWAY_CRED, ROOT_CRED, Kind, SetAttr
 from tests.support import trash
+from tests.support.checkpoints.layouts import safetensors
+from tests.support.checkpoints.world import World, follow
 from tests.support.volumes import query, status_of
-from tests.t9_checkpoints.layouts import safetensors
-from tests.t9_checkpoints.world import World, follow
 
 SAVED = ("job/step-5/__0_0.distcp", "job/step-5/deep/__1_0.distcp", "job/step-5/.metadata")
 

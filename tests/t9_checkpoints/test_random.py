@@ -9,8 +9,8 @@ import pytest
 from gateway.checkpoints import catalogue as catalogue_module
 from gateway.checkpoints import follower as follower_module
 from gateway.checkpoints.follower import Follower
-from tests.t9_checkpoints.layouts import index, tensors
-from tests.t9_checkpoints.world import World, follow, rebuilt, rows_of
+from tests.support.checkpoints.layouts import index, tensors
+from tests.support.checkpoints.world import World, follow, rebuilt, rows_of
 
 NAMES = ["a", "run", "step-1", "iter_0000001", "global_step2", "checkpoint-3", "x.tmp", "4"]
 FILES = [

@@ -20,14 +20,14 @@ from gateway.receipts.status import Status
 from gateway.receipts.wanted import Fact, Link
 from gateway.types import GATEWAY_CRED, ROOT_CRED, SetAttr
 from tests.support import nfs4, trash
+from tests.support.checkpoints.records import record
+from tests.support.checkpoints.world import World, follow
 from tests.support.nfs4 import op, putfh
 from tests.support.site import Site, running
 from tests.support.volumes import query
 from tests.support.waiting import until
 from tests.t9_checkpoints.receiving import door_of, save, tree
-from tests.t9_checkpoints.records import record
 from tests.t9_checkpoints.test_random import change_some
-from tests.t9_checkpoints.world import World, follow
 
 
 def fact(

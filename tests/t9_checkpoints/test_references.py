@@ -13,8 +13,8 @@ from gateway.retention import statements as own
 from gateway.retention.planning import checkpoint_of
 from gateway.retention.references import References
 from gateway.types import ROOT_CRED, SetAttr
+from tests.support.checkpoints.world import World, follow
 from tests.support.volumes import query
-from tests.t9_checkpoints.world import World, follow
 
 
 class Looking:

@@ -26,12 +26,12 @@ from gateway.objectstore.body import digest
 from gateway.objectstore.checksums import Kind
 from gateway.types import ROOT_CRED, SetAttr
 from tests.support import restore
+from tests.support.checkpoints.world import follow, rows_of
+from tests.support.drainsite import MIB, PART_BYTES, PREFIX, Site
 from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import RcloneServer, die_with_parent
 from tests.support.site import flip
 from tests.support.waiting import until
-from tests.t4_drain.site import MIB, PART_BYTES, PREFIX, Site
-from tests.t9_checkpoints.world import follow, rows_of
 
 BUCKET = "checkpoints"
 SECONDS = 60.0

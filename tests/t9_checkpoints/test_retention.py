@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway import failpoints
+from gateway import failpoints, trusted_clock
 from gateway.data import stamp
 from gateway.data.stamp import Stamp
 from gateway.db.engine import Database
@@ -18,17 +18,14 @@ from gateway.errors import TrashRefused
 from gateway.failpoints import RETENTION_ACTION
 from gateway.namespace import identity
 from gateway.retention import applier as applier_module
-from gateway.retention import knowntime, transitions
+from gateway.retention import transitions
 from gateway.retention.applier import PAUSE_SECONDS, Applier
 from gateway.retention.heads import Heads
-from gateway.retention.knowntime import Reading
 from gateway.settings import Settings
 from gateway.trash.trash import Trash
+from gateway.trusted_clock import Reading
 from gateway.types import ROOT_CRED, SetAttr
-from tests.support.namespace import Namespace
-from tests.support.volumes import make_settings, make_volume, query
-from tests.t3_namespace.test_crash import context
-from tests.t9_checkpoints.keeping import (
+from tests.support.checkpoints.keeping import (
     Bin,
     Present,
     actions,
@@ -40,7 +37,10 @@ from tests.t9_checkpoints.keeping import (
     save,
     shown,
 )
-from tests.t9_checkpoints.world import World
+from tests.support.checkpoints.world import World
+from tests.support.forking import context
+from tests.support.namespace import Namespace
+from tests.support.volumes import make_settings, make_volume, query
 
 SECONDS = 30.0
 
@@ -249,7 +249,7 @@ def live(
     bucket has, or None for a bucket that has everything.
     """
     if read is not None:
-        knowntime.reading = lambda: read
+        trusted_clock.reading = lambda: read
     transitions.AT_ONCE = 1000
     failpoints.arm(armed)
     database = Database(settings.database_url)

@@ -11,8 +11,8 @@ from gateway.errors import NotFound, TrashRefused
 from gateway.trash import expiry
 from gateway.types import ROOT_CRED
 from tests.support import restore
+from tests.support.drainsite import PREFIX
 from tests.support.volumes import query
-from tests.t4_drain.site import PREFIX
 from tests.t9_checkpoints.rotating import FILES, HOUR_NS, MANIFEST, NEXT, PATH, RUN, Job
 
 

@@ -9,11 +9,11 @@ from gateway.errors import DoorClosed, NotFound, TrashRefused
 from gateway.trash import rotated
 from gateway.trash.trash import Trash
 from gateway.types import SetAttr
+from tests.support.checkpoints.trashing import opener
+from tests.support.checkpoints.world import rows_of
 from tests.support.records import record
 from tests.support.volumes import query
 from tests.t9_checkpoints.rotating import FILES, MANIFEST, PATH, Job
-from tests.t9_checkpoints.trashing import opener
-from tests.t9_checkpoints.world import rows_of
 
 
 def test_a_removal_that_was_killed_comes_back_whole(job: Job) -> None:

@@ -8,9 +8,9 @@ from gateway.cli.main import main
 from gateway.control.trash import removable, summary
 from gateway.db.engine import Database
 from gateway.trash.trash import Trash
+from tests.support.checkpoints.trashing import opener
+from tests.support.checkpoints.world import World
 from tests.support.records import record
-from tests.t9_checkpoints.trashing import opener
-from tests.t9_checkpoints.world import World
 
 
 def test_people_see_what_is_held_and_let_it_go(

@@ -17,8 +17,8 @@ from gateway.checkpoints.frameworks import BUILT_IN
 from gateway.checkpoints.steps import lone_number, step_in
 from gateway.errors import ConfigError
 from gateway.text import printable
-from tests.t9_checkpoints.layouts import LAYOUTS, Layout, Steps, index, safetensors, tensors
-from tests.t9_checkpoints.memory import Memory, judge, parts, rules_of
+from tests.support.checkpoints.layouts import LAYOUTS, Layout, Steps, index, safetensors, tensors
+from tests.support.checkpoints.memory import Memory, judge, parts, rules_of
 
 NS = 1_000_000_000
 DONE_BY_CUT = {"orbax, commit file", "marker", "patterns"}

@@ -15,12 +15,12 @@ from gateway.retention.applier import Applier
 from gateway.retention.facts import Checkpoint, Situation
 from gateway.retention.share import Consent
 from gateway.retention.superseded import soon, superseded
+from tests.support.checkpoints.keeping import Present
+from tests.support.checkpoints.records import record
+from tests.support.checkpoints.world import follow
+from tests.support.drainsite import Site
 from tests.support.waiting import until
-from tests.t4_drain.site import Site
-from tests.t9_checkpoints.keeping import Present
-from tests.t9_checkpoints.records import record
 from tests.t9_checkpoints.test_planner import NOW_NS, Said, checkpoint, metric, policies
-from tests.t9_checkpoints.world import follow
 
 SAVED = (
     checkpoint(1, 100),

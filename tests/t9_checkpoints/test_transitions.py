@@ -25,15 +25,15 @@ from gateway.retention.transitions import Transitions
 from gateway.settings import Settings
 from gateway.trash.trash import Trash
 from tests.support import drain as drains
+from tests.support.checkpoints.keeping import Present
+from tests.support.checkpoints.records import record
+from tests.support.checkpoints.world import World, follow
+from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.namespace import Namespace
 from tests.support.s3proxy import Act, S3Proxy
 from tests.support.s3server import MotoServer, Server, die_with_parent
 from tests.support.volumes import query
 from tests.support.waiting import until
-from tests.t4_drain.site import MIB, PREFIX, Site
-from tests.t9_checkpoints.keeping import Present
-from tests.t9_checkpoints.records import record
-from tests.t9_checkpoints.world import World, follow
 
 COLD = {"name": "cold", "run": "run", "storage_class": "STANDARD_IA", "transition_after_days": 0}
 CLASS = "STANDARD_IA"

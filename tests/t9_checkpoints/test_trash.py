@@ -25,12 +25,12 @@ from gateway.trash.expiry import Expiry
 from gateway.trash.rows import Entry
 from gateway.trash.trash import UNKNOWN, Trash
 from gateway.types import GATEWAY_CRED, ROOT_CRED, SetAttr
+from tests.support.checkpoints.trashing import Door, opener, put, save, trash_of
+from tests.support.checkpoints.world import World, follow, rebuilt, rows_of
+from tests.support.forking import context
 from tests.support.namespace import Namespace
 from tests.support.ports import free_port
 from tests.support.volumes import make_settings, make_volume, query
-from tests.t3_namespace.test_crash import context
-from tests.t9_checkpoints.trashing import Door, opener, put, save, trash_of
-from tests.t9_checkpoints.world import World, follow, rebuilt, rows_of
 
 DAY_NS = 86_400 * clock.NS
 RUN, PATH = "run", "run/step-1"

@@ -11,9 +11,9 @@ from gateway.db.models import ROOT_INO
 from gateway.errors import ReadOnly, TrashRefused
 from gateway.namespace import fsck, marks
 from gateway.types import ROOT_CRED, SetAttr
+from tests.support.checkpoints.trashing import put, save, trash_of
+from tests.support.checkpoints.world import World
 from tests.support.volumes import make_settings, query
-from tests.t9_checkpoints.trashing import put, save, trash_of
-from tests.t9_checkpoints.world import World
 
 PATH = "run/step-1"
 

@@ -10,9 +10,10 @@ from contextlib import contextmanager
 
 from gateway.db import statements as sql
 from gateway.types import SetAttr
+from tests.support.checkpoints.trashing import put, trash_of
+from tests.support.checkpoints.world import World
 from tests.support.volumes import query
-from tests.t9_checkpoints.trashing import put, trash_of
-from tests.t9_checkpoints.world import World
+from tests.support.waiting import background
 
 # `make slow` takes a million.
 FILES = int(os.environ.get("SPILLWAY_TRASHED_FILES", "3000"))
@@ -57,23 +58,17 @@ def copied(world: World, path: str, count: int) -> None:
 def waits(world: World) -> Iterator[list[float]]:
     """Change another file again and again. Yields the seconds that each change took."""
     ino = world.attr("other").ino
-    done = threading.Event()
     found: list[float] = []
 
-    def change() -> None:
+    def change(done: threading.Event) -> None:
         while not done.is_set():
             began = time.monotonic()
             world.namespace.setattr(ino, SetAttr(mode=0o600))
             found.append(time.monotonic() - began)
             done.wait(0.005)
 
-    thread = threading.Thread(target=change)
-    thread.start()
-    try:
+    with background(change):
         yield found
-    finally:
-        done.set()
-        thread.join()
 
 
 def test_clients_work_while_a_large_directory_goes_and_comes_back(world: World) -> None:

@@ -18,11 +18,11 @@ from gateway.retention.law import NONE_LEFT, NOT_KNOWN, NOT_STILL, Law
 from gateway.trash import expiry
 from gateway.trash.expiry import Expiry
 from gateway.trash.rows import Entry
+from tests.support.checkpoints.keeping import Present, catch_up
+from tests.support.checkpoints.trashing import put, save, trash_of
+from tests.support.checkpoints.world import World
 from tests.support.volumes import query
-from tests.t9_checkpoints.keeping import Present, catch_up
 from tests.t9_checkpoints.test_trash import expiry_of, with_values
-from tests.t9_checkpoints.trashing import put, save, trash_of
-from tests.t9_checkpoints.world import World
 
 
 @pytest.fixture

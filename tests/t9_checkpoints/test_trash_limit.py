@@ -11,11 +11,11 @@ from gateway import clock
 from gateway.cli.main import main
 from gateway.trash.limit import TOO_LARGE
 from gateway.trash.rows import Entry
+from tests.support.checkpoints.trashing import put, save, trash_of
+from tests.support.checkpoints.world import World
 from tests.support.volumes import query
 from tests.t9_checkpoints.test_trash import expiry_of, with_values
 from tests.t9_checkpoints.test_trash_log import REMOVED, logged
-from tests.t9_checkpoints.trashing import put, save, trash_of
-from tests.t9_checkpoints.world import World
 
 SIZE = len("a.distcp") + len(".metadata")
 STAYS = "no newer checkpoint of its run is durable"

@@ -14,13 +14,13 @@ from gateway.cli.main import main
 from gateway.failpoints import TRASH_STEP
 from gateway.settings import Settings
 from gateway.trash import expiry
+from tests.support.checkpoints.keeping import Bin, applier
+from tests.support.checkpoints.trashing import put, save, trash_of
+from tests.support.checkpoints.world import World
+from tests.support.forking import context
 from tests.support.namespace import Namespace
 from tests.support.volumes import make_settings, make_volume, query
-from tests.t3_namespace.test_crash import context
-from tests.t9_checkpoints.keeping import Bin, applier
 from tests.t9_checkpoints.test_trash import expiry_of, killed, with_values
-from tests.t9_checkpoints.trashing import put, save, trash_of
-from tests.t9_checkpoints.world import World
 
 PATH = "run/step-1"
 REMOVED = "removed for good"

@@ -15,10 +15,10 @@ from gateway.door.direct import Direct
 from gateway.door.frames import Answer, Request
 from gateway.errors import ReadOnly, TrashRefused
 from gateway.namespace import marks
+from tests.support.checkpoints.trashing import Door, put, save, trash_of
+from tests.support.checkpoints.world import World, follow
 from tests.support.volumes import query
 from tests.t9_checkpoints.test_trash import PATH, RUN, names, reserved
-from tests.t9_checkpoints.trashing import Door, put, save, trash_of
-from tests.t9_checkpoints.world import World, follow
 
 CHANGED: dict[str, Callable[[World, str], object]] = {
     "written": lambda world, path: world.write(f"{path}/a.distcp", b"newer"),

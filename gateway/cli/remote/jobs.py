@@ -9,7 +9,7 @@ from typing import Any
 from gateway import clock
 from gateway.cli.progress import Line, Transfer, bar
 from gateway.cli.remote.client import Api, Unreachable
-from gateway.errors import NotPossible, UserError
+from gateway.errors import NotPossible, SpillwayError, UserError
 from gateway.text import shown
 
 POLL_SECONDS = 0.2
@@ -25,7 +25,7 @@ IN_BYTES = ("warm", "wait")
 Job = dict[str, Any]
 
 
-class Late(Exception):
+class Late(SpillwayError):
     """The time is over, and the job was cancelled. Parameters: how far it was."""
 
 

@@ -12,9 +12,7 @@ credentials that may list may still be unable to write.
 A refusal of one key is no refusal of the kind (refusals.py). It only raises doubt. A refusal of a
 kind stops jobs of this kind only: where there is no room for uploads, deletions must continue. On
 trial, one job of the refused kinds may run at a time. So a refusal costs a handful of requests for
-each pause, however much there is to do.
-
-Pauses double up to the longest, with full jitter. The drain never stops trying.
+each pause (gateway.objectstore.breaker), however much there is to do.
 """
 
 from __future__ import annotations
@@ -25,9 +23,9 @@ from enum import Enum
 from typing import Any
 
 from gateway import clock
-from gateway.backoff import DOUBLINGS_MAX, jittered_seconds
 from gateway.drain.job import Work
 from gateway.errors import OtherOwner, SignAwaited, StoreRefused
+from gateway.objectstore.breaker import CircuitBreaker
 
 log = logging.getLogger("drain")
 
@@ -63,10 +61,8 @@ class Health:
 
     def __init__(self, bucket: str, retry_max_seconds: float) -> None:
         self._bucket = bucket
-        self._retry_max_seconds = retry_max_seconds
+        self._breaker = CircuitBreaker(retry_max_seconds)
         self._lock = threading.Lock()
-        self._tries = 0
-        self._retry_at = 0.0
         self._since_ns = clock.now_ns()
         self._refused: set[Work] = set()
         """The kinds of jobs that were refused. If it is empty in REFUSED, the check itself was
@@ -80,7 +76,7 @@ class Health:
     def pause_seconds(self) -> float:
         """Return for how long what failed must not be tried again."""
         with self._lock:
-            return max(0.0, self._retry_at - clock.monotonic_seconds())
+            return self._breaker.pause_seconds()
 
     def needs_check(self) -> bool:
         """Return whether a check is due as soon as the pause is over."""
@@ -166,12 +162,7 @@ class Health:
                 self._refused.clear()
             else:
                 self._refused.add(kind)
-            if clock.monotonic_seconds() >= self._retry_at:
-                # Jobs that fail during the pause say nothing new. They must not prolong it.
-                self._tries += 1
-                self._retry_at = clock.monotonic_seconds() + jittered_seconds(
-                    DOUBLINGS_MAX if refused else self._tries, self._retry_max_seconds
-                )
+            self._breaker.failed(is_slow=refused)
             self._enter(BucketState.REFUSED if refused else BucketState.UNREACHABLE)
 
     def shown(self) -> dict[str, Any]:
@@ -193,7 +184,8 @@ class Health:
         before = self.state.shown
         self.state = state
         if state == BucketState.REACHABLE:
-            self._tries, self._retry_at, self.error = 0, 0.0, None
+            self._breaker.reset()
+            self.error = None
             self._is_taken = self._is_awaited = False
             self._refused.clear()
         after = state.shown

@@ -21,7 +21,7 @@ from gateway.drain.plan.rest import rest_seconds, spent_seconds
 from gateway.drain.plan.survey import SCAN_PAGE
 from gateway.drain.rows import File
 from gateway.drain.send import checksum, source
-from gateway.errors import GatewayError
+from gateway.errors import SpillwayError
 from gateway.objectstore.objects import MIB
 
 BATCH_FILES = 64
@@ -107,7 +107,7 @@ def _compute_many(context: Context, files: Sequence[File]) -> list[Outcome | Exc
             form = checksum.form_for(context.store.kind, drain, file.size)
             with source.open_data(context.files, file) as data:
                 read = checksum.of_file(data, file.size, form, context.stop.is_set)
-        except GatewayError as exc:
+        except SpillwayError as exc:
             results[index] = exc
             continue
         if read is not None:

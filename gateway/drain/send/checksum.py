@@ -78,15 +78,12 @@ def of_file(
     size: int,
     form: Form,
     is_stopped: Callable[[], bool],
-    on_read: Callable[[int], object] = lambda _bytes: None,
 ) -> Read | None:
-    """Read a file for its checksum and its block digests. Returns None if told to stop.
-
-    Parameters: on_read, called with the bytes of each piece that was read. Raises DataFileError.
-    """
+    """Read a file for its checksum and its block digests. Returns None if told to stop. Raises
+    DataFileError."""
     kinds = {form.kind}
     if form.kind is Kind.MD5 and form.part_bytes is None:
-        parts = [digest(source.read(data, size), kinds, on_read=on_read)]
+        parts = [digest(source.read(data, size), kinds)]
         return Read(form.of(parts), blocks_of(size, parts))
     parts = []
     step_bytes = form.part_bytes or WHOLE_BYTES
@@ -94,7 +91,7 @@ def of_file(
         if is_stopped():
             return None
         section = section_of(data, start, min(step_bytes, size - start), size)
-        parts.append(digest(section, kinds, on_read=on_read))
+        parts.append(digest(section, kinds))
     return Read(form.of(parts), blocks_of(size, parts))
 
 

@@ -30,7 +30,7 @@ def expected(started: Started) -> str | None:
 
 
 def put(context: Context, started: Started, body: bytes) -> Stored:
-    """Store an object in one request. Raises BucketError; ForeignObject, and nothing was sent."""
+    """Store an object in one request. Raises StoreError; ForeignObject, and nothing was sent."""
     store, metadata = context.store, intent.metadata(started)
     if started.is_first and started.is_replacing:
         return store.put(started.key, body, metadata, look(context, started, body))
@@ -42,7 +42,7 @@ def put(context: Context, started: Started, body: bytes) -> Stored:
 
 def look(context: Context, started: Started, body: bytes | None = None) -> str:
     """Return what is at the key of an upload: ABSENT, or the ETag of an object of this namespace.
-    Raises BucketError; ForeignObject.
+    Raises StoreError; ForeignObject.
 
     Parameters: body, of the file, if it is in memory.
     """

@@ -20,10 +20,10 @@ from gateway.drain.metadata import SNAPSHOT
 from gateway.drain.send import checksum, intent, occupied
 from gateway.drain.send.intent import Sent, Started
 from gateway.errors import (
-    BucketError,
     DataFileError,
     ObjectRefused,
     StoreBusy,
+    StoreError,
     StoreUnavailable,
 )
 from gateway.objectstore.body import Section, digest
@@ -43,7 +43,7 @@ def send_parts(
 
     Parameters: expected, the checksum of the file when it was sealed, or None if it is not known.
     Returns None if the file changed (nothing is left in the bucket) or the drain stops (the upload
-    stays, to resume later). Raises: BucketError, DataFileError; the upload stays.
+    stays, to resume later). Raises: StoreError, DataFileError; the upload stays.
     """
     key = started.key
     there = _completed(context, started)
@@ -105,7 +105,7 @@ def _send_parts(
             if there is not None:
                 kind = context.store.kind
                 context.store.compare(key, there, file.size, sum_of(digests, kind))
-    except (BucketError, DataFileError) as exc:
+    except (StoreError, DataFileError) as exc:
         # Bytes that change while they are sent do not match their own checksum.
         if completing or intent.is_current(context, started):
             if isinstance(exc, ObjectRefused):
@@ -141,7 +141,7 @@ def _complete(
     parts: list[Part],
     replaces: str | None,
 ) -> Head:
-    """Return the object of the parts. Raises BucketError.
+    """Return the object of the parts. Raises StoreError.
 
     Parameters: replaces, what is at the key now, as of ``S3Store.put``.
     """

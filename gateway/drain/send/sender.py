@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from gateway.drain.messages import Attempt, Handshake, Result, Small, Task
-from gateway.errors import BucketError
+from gateway.errors import StoreError
 from gateway.objectstore.objects import Stored
 from gateway.objectstore.pace import Ended, Goes, always
 from gateway.objectstore.s3 import S3Store
@@ -79,7 +79,7 @@ def _serve(connection: Connection, store: S3Store, notes: _Notes) -> None:
 def _put(store: S3Store, one: Small) -> Result:
     try:
         return store.put(*one)
-    except BucketError as exc:
+    except StoreError as exc:
         return exc
 
 

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from queue import LifoQueue
 
 from gateway.drain.messages import Attempt, Handshake, Result, Small, Task
-from gateway.errors import BucketError, StoreBusy, StoreRefused, StoreUnavailable
+from gateway.errors import StoreBusy, StoreError, StoreRefused, StoreUnavailable
 from gateway.objectstore.client import ATTEMPTS_MAX
 from gateway.objectstore.objects import KIB, Stored
 from gateway.objectstore.pace import Ended, Pace
@@ -109,7 +109,7 @@ class Senders:
         """Send the first object. Returns its result."""
         try:
             return [self._store.put(*objects[0])]
-        except BucketError as exc:
+        except StoreError as exc:
             return [exc]
 
     def _send_there(
@@ -173,7 +173,7 @@ class _Streak:
     """Tells whether the bucket fails, so that no more objects should be tried."""
 
     def __init__(self) -> None:
-        self.last: BucketError | None = None
+        self.last: StoreError | None = None
         self._unanswered = 0
 
     def note(self, result: Result) -> None:
@@ -206,7 +206,7 @@ class _Process:
         self._connections: list[Connection] = []
 
     def connection(self, number: int) -> Connection:
-        """Return one of its connections. Raises OSError, BucketError."""
+        """Return one of its connections. Raises OSError, StoreError."""
         with self._lock:
             if self._process is None:
                 self._start()

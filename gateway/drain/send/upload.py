@@ -23,10 +23,10 @@ from gateway.drain.send import checksum, intent, occupied, source
 from gateway.drain.send.intent import Sent, Started
 from gateway.drain.send.parts import send_parts
 from gateway.errors import (
-    BucketError,
     DataFileError,
     Occupied,
     StoreBusy,
+    StoreError,
     StoreRefused,
     StoreUnavailable,
 )
@@ -46,7 +46,7 @@ def upload(context: Context, planned: File, key: str) -> Outcome:
     """Bring one dirty file into the bucket.
 
     Parameters: planned and key, the file and its key as the plan saw them.
-    Raises: DataFileError, BucketError; the intent stays, and the next pass settles it.
+    Raises: DataFileError, StoreError; the intent stays, and the next pass settles it.
     """
     # The file is opened before the intent: a file whose bytes are lost must change nothing in the
     # bucket.
@@ -64,7 +64,7 @@ def send(
     """Bring the bytes of a file into the bucket.
 
     Parameters: data, the bytes; snapshot_ns, the moment that they show, for a file that stays open.
-    Raises: DataFileError, BucketError; the intent stays.
+    Raises: DataFileError, StoreError; the intent stays.
     """
     with context.oversize.sending(key, planned.size):
         return _send(context, planned, key, data, snapshot_ns)
@@ -119,7 +119,7 @@ def _put(context: Context, started: Started, body: bytes) -> Stored:
 def upload_many(context: Context, planned: Sequence[tuple[File, str]]) -> list[Outcome | Exception]:
     """Bring small files into the bucket. Returns the result of each, in order.
 
-    Raises: BucketError, NamespaceError when that is the same for all; the intents stay.
+    Raises: StoreError, NamespaceError when that is the same for all; the intents stay.
     """
     results: list[Outcome | Exception] = [Outcome.OUTDATED] * len(planned)
     bodies: dict[int, bytes] = {}
@@ -185,7 +185,7 @@ def _answers(context: Context, uploads: Sequence[tuple[Started, bytes]]) -> list
         if not fails:
             try:
                 found[at] = occupied.put(context, one._replace(is_replacing=True), body)
-            except BucketError as exc:
+            except StoreError as exc:
                 found[at] = exc
                 fails = isinstance(exc, (StoreRefused, StoreUnavailable))
     return found

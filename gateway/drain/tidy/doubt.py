@@ -63,7 +63,7 @@ class Waits:
 
 
 def look(context: Context, planned: Doubt, is_over: bool) -> Outcome:
-    """Compare an object with its row. The caller holds the claim of the key. Raises BucketError.
+    """Compare an object with its row. The caller holds the claim of the key. Raises StoreError.
 
     Parameters: is_over, whether no request for the key can be under way any more. Otherwise the
     doubt stays.

@@ -21,7 +21,7 @@ from gateway.drain.metadata import origin_of
 from gateway.drain.paths import file_of, intent_of, object_at, object_of, objects_at
 from gateway.drain.rows import File, Intent, Object
 from gateway.drain.send.intent import can_resume, can_resume_copy
-from gateway.errors import BucketError, Deferred, ObjectRefused, StoreBusy, StoreUnavailable
+from gateway.errors import Deferred, ObjectRefused, StoreBusy, StoreError, StoreUnavailable
 from gateway.objectstore.objects import Head, PendingUpload
 
 log = logging.getLogger("drain")
@@ -96,7 +96,7 @@ def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | Excepti
     The metadata of the object says whose it is: rows of an older database, restored, must not
     delete what was written since. If its file is there, the bucket must have the object that is
     recorded for that file, or nothing is deleted. The caller holds the claims of the keys. Returns
-    the result of each, in order. Raises BucketError when the failure is the same for all.
+    the result of each, in order. Raises StoreError when the failure is the same for all.
     """
     with context.reading() as view:
         volume = view.volume
@@ -109,7 +109,7 @@ def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | Excepti
         for key, head in heads.items()
         if head and (inodes := _covered(head, tombstones[key], volume))
     }
-    results: dict[str, BucketError | None] = {**_last_copies(context, covered)}
+    results: dict[str, StoreError | None] = {**_last_copies(context, covered)}
     if doomed := [key for key in covered if key not in results]:
         results |= _delete(context, doomed, tombstones)
     outcomes: dict[str, Outcome | Exception] = dict.fromkeys(keys, Outcome.OUTDATED)
@@ -139,7 +139,7 @@ def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | Excepti
 
 def _last_copies(
     context: Context, covered: Mapping[str, Collection[tuple[int, int]]]
-) -> dict[str, BucketError]:
+) -> dict[str, StoreError]:
     """Return, by key, why objects stay that may be the last copies of files.
 
     The database may be older than the bucket: since its backup, an object may have moved from the
@@ -156,7 +156,7 @@ def _last_copies(
             if (one := _living(view, ino, generation)) is not None
         ]
     heads = _heads(context, list({stored.key for *_, stored in living if stored is not None}))
-    found: dict[str, BucketError] = {}
+    found: dict[str, StoreError] = {}
     for key, file, stored in living:
         head = None if stored is None else heads[stored.key]
         if stored is None:
@@ -172,7 +172,7 @@ def _last_copies(
 
 def _delete(
     context: Context, keys: Sequence[str], tombstones: Mapping[str, set[Tombstone]]
-) -> dict[str, BucketError | None]:
+) -> dict[str, StoreError | None]:
     try:
         return context.store.delete_many(keys)
     except StoreBusy:
@@ -248,7 +248,7 @@ def settle(context: Context, intent: Intent) -> Outcome:
 
     While its file exists and is dirty, the row stays and keeps naming what may be at the key. The
     next try takes the row over. Deleting at once could delete the last copy of a file whose local
-    bytes are lost. The caller holds the claims of the inode and of the key. Raises BucketError.
+    bytes are lost. The caller holds the claims of the inode and of the key. Raises StoreError.
     """
     with context.reading() as view:
         if is_settled(view, intent):
@@ -277,7 +277,7 @@ def abort_unrecorded(context: Context, started: datetime, aged: datetime) -> Non
 
     Parameters: started, the start of this drain: older uploads are aborted at keys where work was
     interrupted; aged, a day ago: older uploads are aborted at the keys of recorded objects (never
-    those of a copy that still runs: no object is at its key). Raises BucketError.
+    those of a copy that still runs: no object is at its key). Raises StoreError.
     """
     prefix = f"{context.prefix}/" if context.prefix else ""
     before = max(started, aged)

@@ -46,11 +46,11 @@ from gateway.drain.rows import File, Object
 from gateway.drain.send import checksum, intent, source
 from gateway.drain.send.occupied import require_ours
 from gateway.errors import (
-    BucketError,
     DataFileError,
     Deferred,
     LeaseLost,
     ObjectRefused,
+    StoreError,
     StoreUnavailable,
 )
 from gateway.objectstore import keys
@@ -228,7 +228,7 @@ class _PartCopy:
 
 def _copy(context: Context, begun: _Begun) -> Head | None:
     """Return the copy, or None if it is not wanted any more, or is resumed by the next drain.
-    Raises BucketError."""
+    Raises StoreError."""
     ino, old_key, target, _size = begun.move
     stored = begun.stored
     head = context.store.head(old_key, with_sum=True)
@@ -293,7 +293,7 @@ def _send_again(context: Context, planned: Move, stored: Object, why: ObjectRefu
     return Outcome.DONE
 
 
-def _until_back(context: Context, ino: int, why: ObjectRefused) -> BucketError:
+def _until_back(context: Context, ino: int, why: ObjectRefused) -> StoreError:
     """Have the hydrator ask the archived object of an absent file back. Returns why it does not
     move now."""
     with context.writing() as view:

@@ -15,7 +15,7 @@ from gateway.checkpoints.steps import lone_number
 from gateway.holds import Holds
 from gateway.settings import DrainSettings
 from gateway.types import Extent, Kind
-from tests.t9_checkpoints.layouts import Layout, Step
+from tests.support.checkpoints.layouts import Layout, Step
 
 
 @dataclass

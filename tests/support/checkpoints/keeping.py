@@ -17,9 +17,9 @@ from gateway.retention import policy, store
 from gateway.retention.applier import Applier
 from gateway.retention.facts import Checkpoint
 from gateway.retention.planning import Planned, Planning
+from tests.support.checkpoints.records import record
+from tests.support.checkpoints.world import World, follow, rows_of
 from tests.support.volumes import query
-from tests.t9_checkpoints.records import record
-from tests.t9_checkpoints.world import World, follow, rows_of
 
 FILES = ("__0_0.distcp", ".metadata")
 BIN = "bin.tmp"

@@ -18,9 +18,9 @@ from gateway.errors import NotFound
 from gateway.objectstore import keys
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, Attr, Kind, Sealed, SetAttr
+from tests.support.checkpoints.layouts import Step
 from tests.support.namespace import Namespace
 from tests.support.volumes import make_settings, query
-from tests.t9_checkpoints.layouts import Step
 
 MODE = SetAttr(mode=0o755)
 

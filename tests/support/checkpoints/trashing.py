@@ -10,9 +10,9 @@ from gateway.db.engine import Database
 from gateway.door.direct import Direct
 from gateway.door.frames import Answer, Request
 from gateway.trash.trash import Trash
+from tests.support.checkpoints.records import record
+from tests.support.checkpoints.world import World, follow
 from tests.support.namespace import Namespace
-from tests.t9_checkpoints.records import record
-from tests.t9_checkpoints.world import World, follow
 
 
 class Door(Direct):

@@ -1,0 +1,8 @@
+"""Processes of a test that may be killed: each is forked from a server that has the imports."""
+
+from __future__ import annotations
+
+import multiprocessing
+
+context = multiprocessing.get_context("forkserver")
+context.set_forkserver_preload(["tests.support.namespace", "psycopg", "tests.support.volumes"])

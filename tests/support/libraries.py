@@ -1,0 +1,7 @@
+"""Libraries that take long to import."""
+
+from __future__ import annotations
+
+UNUSED = {"boto3", "botocore", "urllib3", "awscrt", "alembic", "psycopg", "sqlalchemy.orm"}
+UNUSED |= {"httpx", "rich", "fastapi", "uvicorn"}
+"""What a command or process must not import that has no use for it."""
