@@ -52,23 +52,24 @@ def run(args: argparse.Namespace) -> int:
     return show(gather(config.load(args.config)), args.json)
 
 
-def show(found: WholeStatus, as_json: bool) -> int:
-    """Print the state. Returns the exit status."""
+def show(found: WholeStatus, as_json: bool, is_here: bool = True) -> int:
+    """Print the state. Returns the exit status. Args: is_here, if it is of this machine."""
     if as_json:
-        print_json(document(found))
+        print_json(document(found, is_here))
     else:
         for label, value in lines(found):
             print(f"{label:<12}{value}".rstrip())
     return HEALTHY if found.healthy else NEEDS_A_PERSON
 
 
-def document(found: WholeStatus) -> dict[str, Any]:
+def document(found: WholeStatus, is_here: bool = True) -> dict[str, Any]:
     """Return the state as scripts know it: in some names it differs from the admin API."""
     made: dict[str, Any] = to_json(found)
     checksum = made["bucket"]["checksum"]
     checksum["from"] = checksum.pop("said_by")
-    for name in ("restarts", "last_exit"):
-        del made["processes"]["up"][name]
+    if is_here:
+        for name in ("restarts", "last_exit"):
+            del made["processes"]["up"][name]
     return made
 
 

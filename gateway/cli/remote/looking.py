@@ -37,7 +37,7 @@ def show_status(args: argparse.Namespace, api: Api) -> int:
         facts = api.get("/status")
     facts["bucket"] = api.get("/bucket")
     facts["healthy"] = facts["healthy"] and facts["bucket"]["reachable"]
-    return status.show(from_json(WholeStatus, facts), args.json)
+    return status.show(from_json(WholeStatus, facts), args.json, is_here=False)
 
 
 def show_statistics(args: argparse.Namespace, api: Api) -> int:
