@@ -6,14 +6,28 @@ name ends in its unit: the OpenAPI document of the admin API shows both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields
 from functools import cache
 from types import UnionType
 from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
 
-OMIT_NONE = {"omit_none": True}
-"""Metadata of a field that ``to_json`` leaves out if it is None. The admin API always has it."""
+
+def omit_none(is_omitted: Callable[[Any], bool]) -> dict[str, Any]:
+    """Return metadata of a field that ``to_json`` leaves out if it is None. The admin API always
+    has it.
+
+    Args:
+        is_omitted: whether a model has no such field; else its None is a value.
+    """
+    return {"omit_none": is_omitted}
+
+
+OMIT_NONE = omit_none(lambda _model: True)
+
+
+def _never(_model: Any) -> bool:
+    return False
 
 
 class Model:
@@ -34,7 +48,8 @@ def to_json(value: Any) -> Any:
         return {
             name: to_json(one)
             for name, field in value.__dataclass_fields__.items()
-            if (one := getattr(value, name)) is not None or "omit_none" not in field.metadata
+            if (one := getattr(value, name)) is not None
+            or not field.metadata.get("omit_none", _never)(value)
         }
     if isinstance(value, Mapping):
         return {name: to_json(one) for name, one in value.items()}

@@ -16,6 +16,7 @@ from gateway.control import files
 from gateway.control.paths import (
     FORMATS,
     REMOVED,
+    SYMLINK,
     PathInfo,
     Place,
     browsing,
@@ -34,7 +35,6 @@ from gateway.units import duration
 DONE = 0
 NOT_POSSIBLE = 1
 RESIDENT = "resident"
-LINK = "symbolic link"
 COLUMNS = ("mode", ">names", ">uid", ">gid", ">size", "modified", "name")
 
 
@@ -124,7 +124,7 @@ def _cells(name: Named) -> tuple[str, ...]:
     assert one is not None
     mode = filemode(FORMATS[one.kind] | int(one.mode, 8))
     text = name.text
-    if one.kind == LINK:
+    if one.kind == SYMLINK:
         text += f" -> {one.target or REMOVED}"
     remarks = [] if one.bytes in (None, RESIDENT) else [one.bytes]
     remarks += ["pinned"] if one.pinned else []

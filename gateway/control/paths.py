@@ -14,16 +14,17 @@ from gateway.db.models import ROOT_INO
 from gateway.db.opening import opened
 from gateway.errors import NotPossible, NotThere
 from gateway.namespace.browse import Browser, Entry
-from gateway.serialize import OMIT_NONE, Model
+from gateway.serialize import OMIT_NONE, Model, omit_none
 from gateway.settings import Settings
 from gateway.text import Text, printable
 from gateway.types import Attr, Kind, Residency
 
+SYMLINK = "symbolic link"
 _TYPES = {
     Kind.REGULAR: ("file", stat.S_IFREG),
     Kind.CHARACTER: ("character device", stat.S_IFCHR),
     Kind.BLOCK: ("block device", stat.S_IFBLK),
-    Kind.SYMLINK: ("symbolic link", stat.S_IFLNK),
+    Kind.SYMLINK: (SYMLINK, stat.S_IFLNK),
     Kind.SOCKET: ("socket", stat.S_IFSOCK),
     Kind.FIFO: ("fifo", stat.S_IFIFO),
     Kind.DIRECTORY: ("directory", stat.S_IFDIR),
@@ -65,8 +66,8 @@ class PathInfo(Model):
     """Whether it, or a directory above it, is pinned."""
     bytes: str | None = field(metadata=OMIT_NONE)
     """Where those of a file are: resident, partial or absent."""
-    target: str | None = field(metadata=OMIT_NONE)
-    """The target of a symbolic link, unless the link was removed meanwhile."""
+    target: str | None = field(metadata=omit_none(lambda one: one.kind != SYMLINK))
+    """The target of a symbolic link. None: the link was removed meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
