@@ -20,7 +20,7 @@ from admin_api.figures import Figures
 from admin_api.gateway import open_gateway
 from admin_api.jobs import files as file_jobs
 from admin_api.jobs import trash as trash_jobs
-from admin_api.jobs.rows import Row
+from admin_api.jobs.rows import Row, model
 from admin_api.jobs.runner import Runner
 from admin_api.pages import site
 from admin_api.routes import (
@@ -104,7 +104,7 @@ def create_app(settings: Settings) -> FastAPI:
     hub = app.state.hub = Hub(looker.look, lambda: ("status", app.state.figures.summary()))
 
     def publish(row: Row) -> None:
-        hub.publish("job", jobs.job_of(row).model_dump())
+        hub.publish("job", model(row))
 
     app.state.runner = Runner(settings, gateway.database, gateway.store, KINDS, publish)
     problems.install(app, roles.require_sender)

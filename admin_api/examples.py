@@ -63,6 +63,7 @@ _BY_NAME: dict[str, Any] = {
     "path": _STEP,
     "paths": [_STEP],
     "pid": 4242,
+    "pinned": _MOMENT,
     "pinned_by": "ci",
     "plan": "6f1c0a5e9b42",
     "prefix": "production/",

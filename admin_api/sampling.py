@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sqlalchemy import func, insert, select
@@ -10,10 +11,12 @@ from sqlalchemy import func, insert, select
 from admin_api.store import models
 from gateway import clock
 from gateway.control import alarms
+from gateway.control.status import Status
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
 from gateway.door import statistics
 from gateway.errors import DoorClosed
+from gateway.serialize import Model
 from gateway.settings import Settings
 
 _sample: Any = models.Sample.__table__
@@ -82,36 +85,34 @@ class _Count(NamedTuple):
 class Sampler:
     """Takes samples of one gateway.
 
-    Parameters: settings; store; facts, which returns those of ``gateway.control.status``.
+    Parameters: settings; store; status, which returns the state of the gateway.
     """
 
-    def __init__(
-        self, settings: Settings, store: Database, facts: Callable[[], dict[str, Any]]
-    ) -> None:
+    def __init__(self, settings: Settings, store: Database, status: Callable[[], Status]) -> None:
         self._settings = settings
         self._store = store
-        self._facts = facts
+        self._status = status
         self._before: dict[str, _Count] = {}
         self._before_at = 0.0
 
     def take(self) -> None:
         """Store the figures of now. Raises UserError, NamespaceError, OSError."""
-        facts = self._facts()
-        rates = self._rates(_counts(self._settings, facts))
-        space, disk = facts["space"] or {}, facts["disk"]
-        at_risk = facts["catalogue"]["at_risk"]
+        status = self._status()
+        rates = self._rates(_counts(self._settings, status))
+        space, disk = status.space or {}, status.disk
+        at_risk = status.catalogue.at_risk
         sample = Sample(
             clock.now_ns(),
-            facts["dirty"]["bytes"],
+            status.dirty.bytes,
             rates.get("written"),
             rates.get("sent"),
             rates.get("fetched"),
             space.get("dirty_limit_bytes"),
             space.get("headroom_bytes"),
-            disk["used_bytes"],
-            disk["total_bytes"],
-            max((one["at_risk_seconds"] for one in at_risk), default=0.0),
-            sum(count > 0 for count in alarms.of(facts).values()),
+            disk.used_bytes,
+            disk.total_bytes,
+            max((one.at_risk_seconds for one in at_risk), default=0.0),
+            sum(count > 0 for count in alarms.of(status).values()),
         )
         with self._store.writing() as session:
             put(session, sample)
@@ -128,18 +129,19 @@ class Sampler:
         }
 
 
-def _counts(settings: Settings, facts: Mapping[str, Any]) -> dict[str, _Count]:
+def _counts(settings: Settings, status: Status) -> dict[str, _Count]:
     """Return the bytes so far: those that clients wrote, that were sent, that were fetched."""
     found = {}
     reports = (
-        ("sent", facts["drain"], "bytes"),
-        ("fetched", facts["cache"]["hydrator"], "fetched_bytes"),
+        ("sent", status.drain, "bytes"),
+        ("fetched", status.cache.hydrator, "fetched_bytes"),
     )
     for name, report, key in reports:
-        total = ((report or {}).get("counters") or {}).get(key)
+        report = report or {}
+        total = (report.get("counters") or {}).get(key)
         if total is not None and report["alive"]:
             found[name] = _Count((report["pid"], report.get("start_ticks")), total)
-    if facts["processes"]["ganesha"]["alive"]:
+    if status.processes["ganesha"].alive:
         try:
             told = statistics.read(settings)
             found["written"] = _Count(told.started_ns, told.operations["write"].bytes)
@@ -165,13 +167,21 @@ def steps(
     return [Sample(from_ns + step * step_ns, *figures) for step, *figures in rows]
 
 
-def facts(session: Session, from_ns: int, to_ns: int, step_seconds: int) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class HistoryTable(Model):
+    """The figures of a time, by steps. Steps in which the gateway did not run are missing."""
+
+    step_seconds: int
+    columns: list[str]
+    """The names of the figures of a row, in their order."""
+    rows: list[list[float | None]]
+    """The figures of each step. `time` is its begin in seconds since 1970."""
+
+
+def model(session: Session, from_ns: int, to_ns: int, step_seconds: int) -> HistoryTable:
     """Return the figures of a time as a table, for people and scripts."""
     step_ns = step_seconds * clock.NS
     # Whole steps since 1970, so that two questions get the same rows.
     found = steps(session, from_ns - from_ns % step_ns, to_ns, step_ns)
-    return {
-        "step_seconds": step_seconds,
-        "columns": ["time", *FIGURES],
-        "rows": [[one.at_ns // clock.NS, *one[1:]] for one in found],
-    }
+    rows = [[one.at_ns // clock.NS, *one[1:]] for one in found]
+    return HistoryTable(step_seconds, ["time", *FIGURES], rows)

@@ -18,6 +18,7 @@ from starlette.concurrency import run_in_threadpool
 
 from gateway import clock
 from gateway.errors import SpillwayError
+from gateway.serialize import to_json
 
 log = logging.getLogger("admin.events")
 
@@ -131,7 +132,7 @@ class Hub:
 
     def _tell(self, kind: str, facts: Any) -> None:
         self._count += 1
-        event = Event(kind, json.dumps(facts), f"{self._boot}-{self._count}")
+        event = Event(kind, json.dumps(to_json(facts)), f"{self._boot}-{self._count}")
         self._kept.append((self._count, event))
         self._give(event)
 
@@ -162,7 +163,7 @@ class Hub:
                 continue
             for one in found:
                 self._tell(*one)
-            data = json.dumps(facts)
+            data = json.dumps(to_json(facts))
             state = f"{kind} {data}"
             if state != self._last_state:
                 self._last_state = state

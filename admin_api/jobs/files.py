@@ -21,6 +21,7 @@ from gateway.db.models import RESERVED_NAME
 from gateway.door.door import opened
 from gateway.errors import NotPossible, NotThere
 from gateway.promotion.store import paths_of
+from gateway.serialize import to_json
 
 EVICT, WARM, REMOVE, WAIT = "evict", "warm", "remove", "wait"
 
@@ -31,8 +32,8 @@ def _evict(work: Work) -> dict[str, Any]:
 
     with evicting(work.settings) as eviction:
         failures = _each(work, lambda path: eviction.path(path, told))
-        facts = eviction.facts()
-    return {**facts, "failures": failures}
+        done = eviction.model()
+    return {**to_json(done), "failures": failures}
 
 
 def _warm(work: Work) -> dict[str, Any]:
@@ -53,12 +54,12 @@ def _warm(work: Work) -> dict[str, Any]:
     error = warming.wait(rest)
     if error is not None:
         failures.append(error)
-    facts = warming.facts()
-    text = f"{facts['files'] - facts['left_files']:,} files came"
-    if facts["resident_before_files"]:
-        text += f", {facts['resident_before_files']:,} were there before"
+    done = warming.model()
+    text = f"{done.files - done.left_files:,} files came"
+    if done.resident_before_files:
+        text += f", {done.resident_before_files:,} were there before"
     work.progress(warming.done_bytes, warming.total_bytes, text)
-    return {**facts, "failures": failures}
+    return {**to_json(done), "failures": failures}
 
 
 def _remove(work: Work) -> dict[str, Any]:

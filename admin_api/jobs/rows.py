@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import func, insert, or_, select, tuple_, update
 
 from admin_api.store import models
 from gateway.db.compiled import Session, Statement, b
+from gateway.serialize import Model
 
 WAITING, RUNNING, DONE = "waiting", "running", "done"
 FAILED, CANCELLED, INTERRUPTED = "failed", "cancelled", "interrupted"
@@ -75,13 +77,42 @@ class Row(NamedTuple):
     problem: str | None
 
 
-def facts(row: Row) -> dict[str, Any]:
+State = Literal["waiting", "running", "done", "failed", "cancelled", "interrupted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Job(Model):
+    """Work that takes longer than a request may."""
+
+    id: str = field(metadata={"examples": ["0123456789abcdef"]})
+    kind: str = field(metadata={"examples": ["evict"]})
+    arguments: dict[str, Any]
+    state: State
+    """interrupted: the gateway was restarted, and the text says what to do."""
+    done: int
+    """Names, files or bytes, as the text says."""
+    total: int | None
+    """None: it is not known."""
+    text: str = field(metadata={"examples": ["1,024 files evicted"]})
+    asked_by: str
+    request_id: str
+    created_ns: int
+    updated_ns: int
+    ended_ns: int | None
+    cancel_asked: bool
+    result: dict[str, Any] | None
+    """None before it is done."""
+    problem: dict[str, Any] | None
+    """status and detail, once it has failed."""
+
+
+def model(row: Row) -> Job:
     """Return what people and programs are told of a job."""
     found = row._asdict()
     del found["token_id"]
     for name in ("arguments", "result", "problem"):
         found[name] = None if found[name] is None else json.loads(found[name])
-    return {**found, "cancel_asked": bool(row.cancel_asked)}
+    return Job(**{**found, "cancel_asked": bool(row.cancel_asked)})
 
 
 def get(session: Session, id: str) -> Row | None:

@@ -15,7 +15,11 @@ from prometheus_client.core import (
 
 from gateway import clock
 from gateway.control import alarms
+from gateway.control.cached import Cache
+from gateway.control.checkpoints import Catalogue
+from gateway.control.status import Status
 from gateway.door.statistics import Histogram, Statistics
+from gateway.serialize import values_of
 from gateway.settings import SpaceSettings
 
 RUNS_MAX = 20
@@ -60,50 +64,49 @@ def counter(
     return found
 
 
-def of_status(facts: Mapping[str, Any]) -> Iterator[Metric]:
+def of_status(status: Status) -> Iterator[Metric]:
     """Yield what the state of the gateway says."""
-    processes, dirty, disk = facts["processes"], facts["dirty"], facts["disk"]
+    processes, dirty, disk = status.processes, status.dirty, status.disk
     yield gauges(
         *("process_up", "Whether a process of the gateway runs.", "process"),
-        {name: float(one["alive"]) for name, one in processes.items()},
+        {name: float(one.alive) for name, one in processes.items()},
     )
-    restarts = [([name], one["restarts"]) for name, one in processes.items() if "restarts" in one]
+    restarts = [([name], one.restarts) for name, one in processes.items() if name != "up"]
     yield counter("process_restarts", "Restarts by spillway up.", ["process"], restarts)
     yield gauges(
         *("alarm", "The number of things that an alarm is about.", "alarm"),
-        {name: float(count) for name, count in alarms.of(facts).items()},
+        {name: float(count) for name, count in alarms.of(status).items()},
     )
-    yield from gauge("healthy", "Whether no person must act.", facts["healthy"])
-    yield from gauge("dirty_files", "Files that the bucket lacks.", dirty["files"])
-    yield from gauge("dirty_bytes", "Bytes that only this gateway has.", dirty["bytes"])
-    open_files = dirty["open_for_writing_files"]
+    yield from gauge("healthy", "Whether no person must act.", status.healthy)
+    yield from gauge("dirty_files", "Files that the bucket lacks.", dirty.files)
+    yield from gauge("dirty_bytes", "Bytes that only this gateway has.", dirty.bytes)
+    open_files = dirty.open_for_writing_files
     yield from gauge("open_files", "Dirty files that are open for writing.", open_files)
-    oldest = dirty["oldest"]
-    age = 0.0 if oldest is None else oldest["age_seconds"]
+    age = 0.0 if dirty.oldest is None else dirty.oldest.age_seconds
     yield from gauge("oldest_dirty_seconds", "The age of the oldest dirty file.", age)
-    yield from gauge("stuck_files", "Files that need a person.", facts["stuck"]["files"])
+    yield from gauge("stuck_files", "Files that need a person.", status.stuck.files)
     yield gauges(
         *("queued_objects", "What the drain has to do about objects.", "work"),
-        {name: float(count) for name, count in facts["queued"].items()},
+        {name: float(count) for name, count in values_of(status.queued).items()},
     )
-    unsettled = facts["unsettled"]["objects"]
+    unsettled = status.unsettled.objects
     yield from gauge("unsettled_objects", "Objects whose request got no answer.", unsettled)
-    yield from gauge("disk_size_bytes", "Size of the disk.", disk["total_bytes"])
-    yield from gauge("disk_used_bytes", "Of the disk.", disk["used_bytes"])
-    yield from gauge("disk_free_bytes", "For users that are not root.", disk["free_bytes"])
+    yield from gauge("disk_size_bytes", "Size of the disk.", disk.total_bytes)
+    yield from gauge("disk_used_bytes", "Of the disk.", disk.used_bytes)
+    yield from gauge("disk_free_bytes", "For users that are not root.", disk.free_bytes)
     text = "Local copies that the disk lost, and that were fetched again."
-    yield counter("disk_lost_copies", text, [], [([], disk["lost_copies"]["files"])])
+    yield counter("disk_lost_copies", text, [], [([], disk.lost_copies.files)])
     yield gauges(
         *("trash_bytes", "Bytes of the checkpoints in the trash.", "place"),
-        {"disk": facts["trash"]["local_bytes"], "bucket": facts["trash"]["bucket_bytes"]},
+        {"disk": status.trash.local_bytes, "bucket": status.trash.bucket_bytes},
     )
     yield from gauge(
-        *("held_checkpoints", "Removed by clients, held for a newer one."), facts["trash"]["held"]
+        *("held_checkpoints", "Removed by clients, held for a newer one."), status.trash.held
     )
-    yield from gauge("held_bytes", "Bytes of them in the bucket.", facts["trash"]["held_bytes"])
-    yield from _space(facts["space"])
-    yield from _cache(facts["cache"])
-    yield from _runs(facts["catalogue"])
+    yield from gauge("held_bytes", "Bytes of them in the bucket.", status.trash.held_bytes)
+    yield from _space(status.space)
+    yield from _cache(status.cache)
+    yield from _runs(status.catalogue)
 
 
 def _space(space: Mapping[str, Any] | None) -> Iterator[Metric]:
@@ -116,29 +119,30 @@ def _space(space: Mapping[str, Any] | None) -> Iterator[Metric]:
     yield from gauge("space_dirty_limit_bytes", "0: only the size of the disk counts.", limit)
 
 
-def _cache(cache: Mapping[str, Any]) -> Iterator[Metric]:
-    yield from gauge("evict_from_ratio", "Of the disk, as configured.", cache["evict_from"])
-    yield from gauge("evict_to_ratio", "Of the disk, as configured.", cache["evict_to"])
-    places = {name: cache[name] for name in ("resident", "absent") if cache[name] is not None}
-    files = {name: float(one["files"]) for name, one in places.items()}
+def _cache(cache: Cache) -> Iterator[Metric]:
+    yield from gauge("evict_from_ratio", "Of the disk, as configured.", cache.evict_from)
+    yield from gauge("evict_to_ratio", "Of the disk, as configured.", cache.evict_to)
+    both = {"resident": cache.resident, "absent": cache.absent}
+    places = {name: one for name, one in both.items() if one is not None}
+    files = {name: float(one.files) for name, one in places.items()}
     yield gauges("files", "On the disk, or only in the bucket.", "place", files)
-    sizes = {name: float(one["bytes"]) for name, one in places.items()}
+    sizes = {name: float(one.bytes) for name, one in places.items()}
     yield gauges("file_bytes", "On the disk, or only in the bucket.", "place", sizes)
 
 
-def _runs(catalogue: Mapping[str, Any]) -> Iterator[Metric]:
-    states = {name: float(count) for name, count in catalogue["checkpoints"].items()}
+def _runs(catalogue: Catalogue) -> Iterator[Metric]:
+    states = {name: float(count) for name, count in catalogue.checkpoints.items()}
     yield gauges("checkpoints", "Checkpoints of the catalogue.", "state", states)
-    yield from gauge("runs", "Runs of the catalogue.", catalogue["runs"])
-    at_risk = sorted(catalogue["at_risk"], key=lambda one: -one["at_risk_seconds"])
+    yield from gauge("runs", "Runs of the catalogue.", catalogue.runs)
+    at_risk = sorted(catalogue.at_risk, key=lambda one: -one.at_risk_seconds)
     yield from gauge("runs_at_risk", "Runs with work that is only here.", len(at_risk))
-    worst = max((one["at_risk_seconds"] for one in at_risk), default=0.0)
+    worst = max((one.at_risk_seconds for one in at_risk), default=0.0)
     yield from gauge("rpo_seconds", "Of the run with the most at risk.", worst)
     shown = at_risk[:RUNS_MAX]
     text = f"Work that only this gateway has; the {RUNS_MAX} worst runs."
-    seconds = {one["run"]: one["at_risk_seconds"] for one in shown}
+    seconds = {one.run: one.at_risk_seconds for one in shown}
     yield gauges("run_rpo_seconds", text, "run", seconds)
-    sizes = {one["run"]: one["at_risk_bytes"] for one in shown}
+    sizes = {one.run: one.at_risk_bytes for one in shown}
     yield gauges("run_at_risk_bytes", text, "run", sizes)
 
 

@@ -24,14 +24,14 @@ class _Scrape(Collector):
         self._figures = figures
 
     def collect(self) -> Iterator[Metric]:
-        facts = self._figures.status()
-        yield from families.of_status(facts)
+        status = self._figures.status()
+        yield from families.of_status(status)
         yield from families.of_settings(self._settings.space)
         with self._gateway.store.reading() as session:
             token_ns = tokens.next_end_ns(session)
         yield from families.of_access(certificate_end_ns(self._settings), token_ns)
-        yield from families.of_reports(facts["drain"], facts["cache"]["hydrator"])
-        if facts["processes"]["ganesha"]["alive"]:
+        yield from families.of_reports(status.drain, status.cache.hydrator)
+        if status.processes["ganesha"].alive:
             try:
                 found = statistics.read(self._settings)
             except DoorClosed:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from gateway.control import cached, sharednames, status
+from gateway.control import cached, sharednames
+from gateway.control.status import UNITS, Status, age_seconds, part, serves
 from gateway.errors import START
 from gateway.units import duration, size
 
@@ -37,52 +38,50 @@ class Alarm(NamedTuple):
     remedy: str
 
 
-def alarms_of(facts: Mapping[str, Any]) -> list[Alarm]:
-    """Return the alarms, the worst first. Parameters: facts, of ``gateway.control.status``."""
+def alarms_of(status: Status) -> list[Alarm]:
+    """Return the alarms, the worst first."""
     kinds = (_processes, _bucket, _space, _disk, _descriptors, _files, _limits, _people)
-    found = [one for kind in kinds for one in kind(facts)]
+    found = [one for kind in kinds for one in kind(status)]
     return sorted(found, key=lambda one: one.kind != "bad")
 
 
-def _processes(facts: Mapping[str, Any]) -> Iterator[Alarm]:
-    dead = [name for name, entry in facts["processes"].items() if not entry["alive"]]
+def _processes(status: Status) -> Iterator[Alarm]:
+    dead = [name for name, one in status.processes.items() if not one.alive]
     if "up" in dead:
         yield Alarm("bad", "The gateway does not run", f"Clients wait. Start it: {START}")
         return
     for name in dead:
-        last = facts["processes"][name]["last_exit"]
+        last = status.processes[name].last_exit
         said = f" Its last end: {last}." if last else ""
         yield Alarm(
             "bad",
             f"{_NAMES[name]} does not run",
             f"{_LOST[name].capitalize()}. The gateway restarts it by itself.{said} Its log says "
-            f"more: {_log(facts, name)}",
+            f"more: {_log(status, name)}",
         )
-    if "ganesha" not in dead and not status.serves(facts["processes"]):
+    if "ganesha" not in dead and not serves(status.processes):
         yield Alarm(
             "bad",
             "The NFS server runs and does not serve",
-            f"Clients wait. If this lasts for minutes, its log says why: {_log(facts, 'ganesha')}",
+            f"Clients wait. If this lasts for minutes, its log says why: {_log(status, 'ganesha')}",
         )
 
 
-def _log(facts: Mapping[str, Any], name: str) -> str:
+def _log(status: Status, name: str) -> str:
     """Return where a process of a gateway that runs logs."""
-    if facts["processes"]["up"]["phase"] == status.UNITS:
+    if status.processes["up"].phase == UNITS:
         return f"journalctl -u spillway-{'nfs' if name == 'ganesha' else name}"
-    return (
-        f"{facts['data_dir']}/log/ganesha.log" if name == "ganesha" else "what spillway up prints"
-    )
+    return f"{status.data_dir}/log/ganesha.log" if name == "ganesha" else "what spillway up prints"
 
 
-def _bucket(facts: Mapping[str, Any]) -> Iterator[Alarm]:
-    drain = facts["drain"]
+def _bucket(status: Status) -> Iterator[Alarm]:
+    drain = status.drain
     if drain is None or not drain["alive"]:
         return
-    bucket = status.part(drain, "bucket")
+    bucket = part(drain, "bucket")
     if bucket["state"] not in ("unreachable", "refused"):
         return
-    since = status.age_seconds(bucket.get("since_ns"))
+    since = age_seconds(bucket.get("since_ns"))
     for_long = "" if since is None else f" for {duration(since)}"
     remedy = "The gateway tries again by itself, and keeps what is written on its disk."
     if bucket["state"] == "refused":
@@ -97,8 +96,8 @@ def _bucket(facts: Mapping[str, Any]) -> Iterator[Alarm]:
     yield Alarm("bad", f"The bucket is {bucket['state']}{for_long}: {said}", remedy)
 
 
-def _space(facts: Mapping[str, Any]) -> Iterator[Alarm]:
-    space = facts["space"] or {}
+def _space(status: Status) -> Iterator[Alarm]:
+    space = status.space or {}
     if space.get("level") == "full":
         yield Alarm(
             "bad",
@@ -114,21 +113,20 @@ def _space(facts: Mapping[str, Any]) -> Iterator[Alarm]:
         )
 
 
-def _disk(facts: Mapping[str, Any]) -> Iterator[Alarm]:
-    lost = facts["disk"]["lost_copies"]
-    if lost["is_recent"]:
-        many = "1 file" if lost["files"] == 1 else f"{lost['files']:,} files"
-        last = lost["last"]
+def _disk(status: Status) -> Iterator[Alarm]:
+    lost = status.disk.lost_copies
+    if lost.is_recent and lost.last is not None:
+        many = "1 file" if lost.files == 1 else f"{lost.files:,} files"
         yield Alarm(
             "bad",
             f"The disk lost the local copies of {many}: they are fetched again",
-            f"Check the disk: smartctl, the log of the kernel. The last: {last['path']}: "
-            f"{last['reason']}.",
+            f"Check the disk: smartctl, the log of the kernel. The last: {lost.last.path}: "
+            f"{lost.last.reason}.",
         )
 
 
-def _descriptors(facts: Mapping[str, Any]) -> Iterator[Alarm]:
-    if not facts["disk"]["has_descriptors"]:
+def _descriptors(status: Status) -> Iterator[Alarm]:
+    if not status.disk.has_descriptors:
         yield Alarm(
             "bad",
             "The NFS server has no descriptors left: clients wait for files",
@@ -141,39 +139,38 @@ def _limit(space: Mapping[str, Any]) -> str:
     return " raise space.dirty_limit_bytes," if space.get("dirty_limit_bytes") else ""
 
 
-def _files(facts: Mapping[str, Any]) -> Iterator[Alarm]:
-    if count := facts["stuck"]["files"]:
-        first = facts["stuck"]["first"][0]
+def _files(status: Status) -> Iterator[Alarm]:
+    if count := status.stuck.files:
+        first = status.stuck.first[0]
         many = "1 file does" if count == 1 else f"{count:,} files do"
-        yield Alarm("bad", f"{many} not get into the bucket", f"{first['path']}: {first['reason']}")
-    if count := (held := facts["held"])["files"]:
+        yield Alarm("bad", f"{many} not get into the bucket", f"{first.path}: {first.reason}")
+    if count := (held := status.held).files:
         many = (
             "1 file has a temporary name" if count == 1 else f"{count:,} files have temporary names"
         )
-        first = held["first"][0]["path"] if held["first"] else "spillway queue list names them"
+        oldest = held.first[0].path if held.first else "spillway queue list names them"
         yield Alarm(
             "bad",
-            f"{many}: held by a pattern for longer than an hour, {size(held['bytes'])}",
-            f"{first}: rename or delete what is left over, or correct drain.hold_patterns.",
+            f"{many}: held by a pattern for longer than an hour, {size(held.bytes)}",
+            f"{oldest}: rename or delete what is left over, or correct drain.hold_patterns.",
         )
-    for one in facts["shared_names"][:1]:
-        both = " and ".join(one["addresses"])
+    for name in status.shared_names[:1]:
+        both = " and ".join(name.addresses)
         yield Alarm(
             "bad",
-            f"{both} share the name {one['name']}: each ends the lease of the other",
+            f"{both} share the name {name.name}: each ends the lease of the other",
             f"Jobs lose opens and locks. To end it: {sharednames.REMEDY}.",
         )
-    for one in cached.damaged(facts["cache"])[:1]:
+    for one in cached.damaged(status.cache)[:1]:
         yield Alarm(
             "bad",
             f"{one.get('path')} cannot be fetched: {one.get('reason')}",
             "Make the uploaded version of its object readable again, or delete the file.",
         )
-    late = [run for run in facts["catalogue"]["at_risk"] if run["alarm"] is not None]
+    late = [run for run in status.catalogue.at_risk if run.alarm is not None]
     if late:
         said = [
-            f"{run['run'] or 'the root'} ({_whole(duration(run['at_risk_seconds']))})"
-            for run in late
+            f"{run.run or 'the root'} ({_whole(duration(run.at_risk_seconds))})" for run in late
         ]
         most = ", ".join(said[:RUNS_SHOWN]) + (" and others" if len(said) > RUNS_SHOWN else "")
         yield Alarm(
@@ -189,46 +186,45 @@ def _whole(text: str) -> str:
     return text.replace(" ", "\u00a0")
 
 
-def _limits(facts: Mapping[str, Any]) -> Iterator[Alarm]:
-    if (connections := facts["connections"])["near"]:
+def _limits(status: Status) -> Iterator[Alarm]:
+    if (connections := status.connections).near:
         yield Alarm(
             "warn",
-            f"{connections['open']:,} of at most {connections['most']:,} connections are in use",
+            f"{connections.open:,} of at most {connections.most:,} connections are in use",
             "The next clients cannot mount. Raise nfs.max_connections, and restart the NFS server.",
         )
-    if (threads := facts["threads"])["near"]:
+    if (threads := status.threads).near:
         yield Alarm(
             "warn",
-            f"{threads['open']:,} of at most {threads['most']:,} threads of the NFS server are in "
-            "use",
+            f"{threads.open:,} of at most {threads.most:,} threads of the NFS server are in use",
             "Calls wait for a thread then. Find what the threads wait for, the disk or the "
             "database, or raise nfs.threads and restart the NFS server.",
         )
-    if (descriptors := facts["descriptors"])["near"]:
+    if (descriptors := status.descriptors).near:
         yield Alarm(
             "warn",
-            f"{descriptors['open']:,} of at most {descriptors['most']:,} descriptors of the NFS "
-            "server are in use",
+            f"{descriptors.open:,} of at most {descriptors.most:,} descriptors of the NFS server "
+            "are in use",
             "Clients wait for files when none is left. Look for a job that never closes its files, "
             "or raise LimitNOFILE of the NFS server and restart it.",
         )
 
 
-def _people(facts: Mapping[str, Any]) -> Iterator[Alarm]:
-    asked = facts["retention"]["asked"]
+def _people(status: Status) -> Iterator[Alarm]:
+    asked = status.retention.asked
     if asked is not None:
         yield Alarm(
             "warn",
-            f"{asked['checkpoints']:,} deletions, {size(asked['bytes'])}, wait for an approval",
+            f"{asked.checkpoints:,} deletions, {size(asked.bytes)}, wait for an approval",
             "Look at the plan of the policies, and approve it there.",
         )
-    if ahead_seconds := facts["retention"]["clock_ahead_seconds"]:
+    if ahead_seconds := status.retention.clock_ahead_seconds:
         yield Alarm(
             "warn",
             f"The clock is {duration(ahead_seconds)} ahead of the time that is known",
             "Ages are counted without that. If the clock is right: spillway policy clock --confirm",
         )
-    if failed := facts["promotions"]["failed"]:
+    if failed := status.promotions["failed"]:
         yield Alarm(
             "warn",
             f"{failed} promotions failed",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
@@ -39,8 +37,8 @@ def pin(gateway: Governed, call: Recorded, who: Operator, ino: Ino, sent: Sent) 
         one = found_in(gateway, session, ino)
         note = sent.get("note", "")[:1000]
         call.before = pins.of(gateway.settings, session, ino, text_of)
-        pins.pin(session, lookup.get(session, ino), one["path"], note, who.name)
-        call.after = pins.of(gateway.settings, session, ino, text_of)
+        row = pins.pin(session, lookup.get(session, ino), one.path, note, who.name)
+        call.after = pins.model(gateway.settings, session, row, text_of)
     return after(f"/checkpoints/{ino}", "ok", "It is pinned: no policy deletes or evicts it.")
 
 
@@ -51,7 +49,7 @@ def unpin(
     """End the pin of a checkpoint."""
     with gateway.database.writing() as session:
         call.before = pins.of(gateway.settings, session, ino, text_of)
-        pins.unpin(session, ino, found_in(gateway, session, ino)["path"])
+        pins.unpin(session, ino, found_in(gateway, session, ino).path)
     return after(f"/checkpoints/{ino}", "ok", "It is not pinned any more. Policies hold for it.")
 
 
@@ -96,7 +94,7 @@ def delete(gateway: Governed, call: Recorded, who: Admin, ino: Ino, sent: Sent) 
         insists=sent.get("insists") == "yes",
         seen=(sent.get("evidence", ""),),
     )
-    return after("/trash", "ok", f"{one['path']} is in the trash, and can be taken back.")
+    return after("/trash", "ok", f"{one.path} is in the trash, and can be taken back.")
 
 
 @router.post("/warm")
@@ -118,12 +116,12 @@ def evict(
 def _begin(
     gateway: Gateway, call: Call, runner: Runner, who: Principal, ino: int, order: str
 ) -> RedirectResponse:
-    path = _one(gateway, ino)["path"]
+    path = _one(gateway, ino).path
     kind, text = ORDERS[order]
     row = runner.submit(kind, {"paths": [path], "ino": ino}, who, call.request_id)
     return begun(call, row, f"{text}: {path}")
 
 
-def _one(gateway: Gateway, ino: int) -> dict[str, Any]:
+def _one(gateway: Gateway, ino: int) -> checkpoints.Checkpoint:
     with gateway.database.reading() as session:
         return found_in(gateway, session, ino)

@@ -14,14 +14,14 @@ from admin_api.access.roles import Viewer
 from admin_api.figures import Figured
 from admin_api.gateway import Gateway, Governed
 from admin_api.pages.render import page
-from admin_api.pages.timeline import line_of
+from admin_api.pages.timeline import Line, line_of
 from admin_api.paging import cursor_of, key_of
 from admin_api.problems import Problem
 from admin_api.shapes import Ino
 from gateway.checkpoints.risk import measure
 from gateway.checkpoints.shown import CATALOGUED, EXPIRED
 from gateway.control import checkpoints, deletion, pins, retention, runs
-from gateway.control.checkpoints import Sort, Wanted
+from gateway.control.checkpoints import Checkpoint, Sort, Wanted
 from gateway.db.compiled import Session
 from gateway.errors import NotPossible, SpillwayError
 from gateway.escapes import bytes_of, text_of
@@ -45,11 +45,10 @@ def show(
 ) -> HTMLResponse:
     """Show the runs, those at risk first, each with its newest checkpoints."""
     with gateway.database.reading() as session:
-        risks = runs.facts_of(gateway.settings, measure(session), text_of)
-        risks.sort(key=lambda one: (one["alarm"] is None, -one["at_risk_seconds"], one["run"]))
+        risks = runs.models(gateway.settings, measure(session), text_of)
+        risks.sort(key=lambda one: (one.alarm is None, -one.at_risk_seconds, one.run))
         shown = [
-            {**one, **_newest(gateway, session, one["run"])}
-            for one in risks[first : first + RUNS_SHOWN]
+            (one, *_newest(gateway, session, one.run)) for one in risks[first : first + RUNS_SHOWN]
         ]
         is_made = checkpoints.is_made(session)
     more = first + RUNS_SHOWN if len(risks) > first + RUNS_SHOWN else None
@@ -58,7 +57,8 @@ def show(
     )
 
 
-def _newest(gateway: Gateway, session: Session, run: str) -> dict[str, Any]:
+def _newest(gateway: Gateway, session: Session, run: str) -> tuple[Line, list[Checkpoint]]:
+    """Return the line of a run, and its newest checkpoints."""
     rows = checkpoints.page(
         session,
         gateway.settings,
@@ -68,8 +68,8 @@ def _newest(gateway: Gateway, session: Session, run: str) -> dict[str, Any]:
         is_descending=True,
         text=text_of,
     )
-    found = [row.facts for row in rows]
-    return {"line": line_of(found), "newest": found[:NEWEST]}
+    found = [row.model for row in rows]
+    return line_of(found), found[:NEWEST]
 
 
 class _Asked(NamedTuple):
@@ -131,13 +131,13 @@ def listing(
             after=_after(sort, cursor),
             text=text_of,
         )
-        risks = runs.facts_of(gateway.settings, measure(session), text_of) if run else []
+        risks = runs.models(gateway.settings, measure(session), text_of) if run else []
     facts: dict[str, Any] = {
-        "found": [row.facts for row in rows[:ROWS]],
+        "found": [row.model for row in rows[:ROWS]],
         "next": _cursor(rows[ROWS - 1].key) if len(rows) > ROWS else None,
         "is_first": cursor is None,
         "asked": asked,
-        "risk": next((one for one in risks if one["run"] == run), None),
+        "risk": next((one for one in risks if one.run == run), None),
         "states": (*CATALOGUED, EXPIRED),
         "here": "checkpoints",
     }
@@ -173,7 +173,7 @@ def one(request: Request, gateway: Governed, who: Viewer, ino: Ino) -> HTMLRespo
         is_held = pinned.Pins(session).cover(ino)
         copies = checkpoints.promotions(session, ino)
         pin = pins.of(gateway.settings, session, ino, text_of)
-    place = checkpoints.place(gateway.settings, bytes_of(found["path"]))
+    place = checkpoints.place(gateway.settings, bytes_of(found.path))
     members = checkpoints.members(
         gateway.settings, gateway.database, ino, MEMBERS_SHOWN + 1, text_of
     )
@@ -214,14 +214,14 @@ def fate(
     """Show what the policies make of a checkpoint now, and why."""
     with gateway.database.reading() as session:
         found = found_in(gateway, session, ino)
-    said = retention.facts(gateway.settings, figures.plan(), found["run"], text_of)["checkpoints"]
-    mine = next((other for other in said if other["path"] == found["path"]), None)
+    plan = retention.model(gateway.settings, figures.plan(), found.run, text_of)
+    mine = next((other for other in plan.checkpoints if other.path == found.path), None)
     return page(request, "checkpoint-fate.html", who, one=found, fate=mine, here="checkpoints")
 
 
-def found_in(gateway: Gateway, session: Session, ino: int) -> dict[str, Any]:
-    """Return the facts about a checkpoint. Raises Problem if there is none."""
-    rows = checkpoints.page(session, gateway.settings, 1, wanted=Wanted(ino=ino), text=text_of)
-    if not rows:
+def found_in(gateway: Gateway, session: Session, ino: int) -> Checkpoint:
+    """Return a checkpoint. Raises Problem if there is none."""
+    found = checkpoints.one(session, gateway.settings, ino, text_of)
+    if found is None:
         raise Problem(404, "this checkpoint is not there any more: look for it in the trash")
-    return rows[0].facts
+    return found

@@ -20,7 +20,7 @@ def show(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
     """Show the clients that have a lease, and which of them share a name."""
     try:
         found = control.gather(gateway.settings)
-        names = found["shared_names"]
+        names = found.shared_names
     except DoorClosed:
         found, names = None, sharednames.gather(gateway.settings)
     shared = [sharednames.text_of(one) for one in names]

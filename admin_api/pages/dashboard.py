@@ -14,6 +14,7 @@ from admin_api.pages.alarms import alarms_of
 from admin_api.pages.render import page
 from gateway.checkpoints.risk import measure
 from gateway.control import runs, status
+from gateway.control.status import Status
 from gateway.escapes import text_of
 
 router = APIRouter()
@@ -23,32 +24,30 @@ RUNS_SHOWN = 12
 @router.get("/")
 def show(request: Request, gateway: Governed, figures: Figured, who: Viewer) -> HTMLResponse:
     """Show the dashboard."""
-    facts = figures.status()
+    found = figures.status()
     with gateway.database.reading() as session:
-        risks = runs.facts_of(gateway.settings, measure(session), text_of)
-    risks.sort(key=lambda one: (one["alarm"] is None, -one["at_risk_seconds"], one["run"]))
+        risks = runs.models(gateway.settings, measure(session), text_of)
+    risks.sort(key=lambda one: (one.alarm is None, -one.at_risk_seconds, one.run))
     return page(
         request,
         "dashboard.html",
         who,
-        facts=facts,
-        alarms=alarms_of(facts),
+        facts=found,
+        alarms=alarms_of(found),
         runs=risks[:RUNS_SHOWN],
         more_runs=max(0, len(risks) - RUNS_SHOWN),
-        worst=risks[0] if risks and risks[0]["at_risk_seconds"] else None,
-        drain=_drain(facts),
+        worst=risks[0] if risks and risks[0].at_risk_seconds else None,
+        drain=_drain(found),
     )
 
 
-def _drain(facts: dict[str, Any]) -> dict[str, Any]:
+def _drain(found: Status) -> dict[str, Any]:
     """Return what the drain does now, also if it has not reported."""
-    report = facts["drain"]
-    lives = report is not None and report["alive"]
-    report = report if lives else {}
+    report = found.drain if found.drain is not None and found.drain["alive"] else {}
     rate = report.get("bytes_per_second") or 0
-    dirty_bytes = facts["dirty"]["bytes"]
+    dirty_bytes = found.dirty.bytes
     return {
-        "alive": lives,
+        "alive": bool(report),
         "bytes_per_second": rate,
         "eta_seconds": dirty_bytes / rate if rate and dirty_bytes else None,
         "uploads": report.get("uploads", []),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
@@ -18,6 +17,7 @@ from admin_api.pages.visitor import Sent, number_in, path_in
 from admin_api.problems import Problem
 from gateway.clients import Squash
 from gateway.control import exports as control
+from gateway.control.exports import Export
 from gateway.control.paths import names_of
 from gateway.errors import ExportChanged, ExportRefused
 from gateway.escapes import text_of
@@ -31,7 +31,7 @@ FIELDS = ("name", "path", "clients", "squash")
 def show(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
     """Show the exports, that of the whole namespace first."""
     settings = gateway.settings
-    found = [control.facts(settings, one, text_of) for one in _exports(gateway).listed()]
+    found = [control.model(settings, one, text_of) for one in _exports(gateway).listed()]
     main = {
         "name": settings.nfs.export,
         "clients": settings.nfs.clients,
@@ -50,8 +50,8 @@ def new(request: Request, gateway: Governed, who: Admin) -> HTMLResponse:
 @router.get("/edit")
 def edit(request: Request, gateway: Governed, who: Admin, name: str) -> HTMLResponse:
     """Show the editor for an export."""
-    one = _facts(gateway, name)
-    return _editor(request, gateway, who, _values_of(one), one["version"])
+    one = _model(gateway, name)
+    return _editor(request, gateway, who, _values_of(one), one.version)
 
 
 @router.get("/preview")
@@ -72,20 +72,20 @@ def save(request: Request, gateway: Governed, call: Recorded, who: Admin, sent: 
         before = exports.get(wanted.name)
         made = exports.put(wanted, who.name, version)
     except ExportChanged:
-        theirs = control.facts(gateway.settings, control.found(exports, values["name"]), text_of)
-        return _editor(request, gateway, who, values, theirs["version"], status=412, theirs=theirs)
+        theirs = control.model(gateway.settings, control.found(exports, values["name"]), text_of)
+        return _editor(request, gateway, who, values, theirs.version, status=412, theirs=theirs)
     except ExportRefused as exc:
         return _editor(request, gateway, who, values, version, status=422, wrong=str(exc))
-    call.before = None if before is None else control.facts(gateway.settings, before, text_of)
-    call.after = now = _facts(gateway, made.name)
-    when = "from now on" if now["served"] else "from the next start of the NFS server on"
+    call.before = None if before is None else control.model(gateway.settings, before, text_of)
+    call.after = now = _model(gateway, made.name)
+    when = "from now on" if now.served else "from the next start of the NFS server on"
     return after("/exports", "ok", f"Its hosts can mount {made.name} {when}.")
 
 
 @router.get("/remove")
 def ask_to_remove(request: Request, gateway: Governed, who: Admin, name: str) -> HTMLResponse:
     """Ask before an export is removed."""
-    one = _facts(gateway, name)
+    one = _model(gateway, name)
     return page(request, "export-remove.html", who, one=one, here="exports")
 
 
@@ -93,7 +93,7 @@ def ask_to_remove(request: Request, gateway: Governed, who: Admin, name: str) ->
 def remove(gateway: Governed, call: Recorded, who: Admin, sent: Sent) -> RedirectResponse:
     """Remove an export. Its files stay."""
     name = sent.get("name", "")
-    call.before = _facts(gateway, name)
+    call.before = _model(gateway, name)
     try:
         _exports(gateway).remove(name, who.name, number_in(sent, "version"))
     except (ExportChanged, KeyError):
@@ -118,7 +118,7 @@ def _editor(
     *,
     status: int = 200,
     wrong: str | None = None,
-    theirs: dict[str, Any] | None = None,
+    theirs: Export | None = None,
     previews: bool = False,
 ) -> HTMLResponse:
     """Return the page of the editor.
@@ -143,7 +143,7 @@ def _editor(
         wrong=wrong,
         change=change,
         theirs=None if theirs is None else _values_of(theirs),
-        their_author=None if theirs is None else theirs["changed_by"],
+        their_author=None if theirs is None else theirs.changed_by,
         squashes=list(Squash),
         export=gateway.settings.nfs.export,
         here="exports",
@@ -165,15 +165,15 @@ def _values(sent: Mapping[str, str]) -> dict[str, str]:
     return {name: sent.get(name, "") for name in FIELDS}
 
 
-def _values_of(one: Mapping[str, Any]) -> dict[str, str]:
-    clients = "\n".join(one["clients"])
-    return {**_values(one), "path": one["path"] or "", "clients": clients}
+def _values_of(one: Export) -> dict[str, str]:
+    clients = "\n".join(one.clients)
+    return {"name": one.name, "path": one.path or "", "clients": clients, "squash": one.squash}
 
 
-def _facts(gateway: Gateway, name: str) -> dict[str, Any]:
-    """Return the facts about an export. Raises NotThere."""
+def _model(gateway: Gateway, name: str) -> Export:
+    """Return an export. Raises NotThere."""
     found = control.found(_exports(gateway), name)
-    return control.facts(gateway.settings, found, text_of)
+    return control.model(gateway.settings, found, text_of)
 
 
 def _exports(gateway: Gateway) -> Exports:

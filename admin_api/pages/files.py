@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request
@@ -38,6 +38,16 @@ ORDERS = {
 """The kind of job that each order begins, and what people are told."""
 
 
+class Row(NamedTuple):
+    """A name in a directory."""
+
+    child: paths.Child
+    is_sent: bool
+    """Whether it is a file that goes to the bucket."""
+    in_bucket: str | None
+    """What the bucket has of it, as ``files.in_bucket`` says."""
+
+
 @router.get("")
 def show(
     request: Request, gateway: Governed, who: Viewer, path: str = "", cursor: str | None = None
@@ -51,21 +61,22 @@ def show(
         place = paths.resolve(browser, settings, wanted)
         entry = place.found()
         found: list[Entry] = []
+        one: paths.PathInfo
         if place.is_directory:
-            facts = paths.facts(browser, here, entry, text_of)
+            one = paths.model(browser, here, entry, text_of)
             found = browser.page(entry.attr.ino, name_of(cursor), ROWS + 1)
         else:
             below = b"/".join(names)
             with gateway.database.reading() as session:
-                facts = files.of(settings, session, browser, place, below, text_of)
+                one = files.model(settings, session, browser, place, below, here, text_of)
         with gateway.database.reading() as session:
-            inside = [_child(browser, session, here, one) for one in found[:ROWS]]
+            inside = [_row(browser, session, here, each) for each in found[:ROWS]]
     is_whole = cursor is None and len(found) <= ROWS
     return page(
         request,
         "files.html",
         who,
-        one=facts,
+        one=one,
         path=here,
         crumbs=_crumbs(settings, names),
         inside=sorted(inside, key=_order) if is_whole else inside,
@@ -89,18 +100,16 @@ def order(
     return begun(call, row, f"{text}: {path}")
 
 
-def _child(browser: Browser, session: Session, above: str, entry: Entry) -> dict[str, Any]:
-    name = text_of(entry.name)
-    found = {**paths.facts(browser, f"{above}/{name}", entry, text_of), "name": name}
-    if entry.attr.kind == Kind.REGULAR and not entry.attr.reserved:
-        found["in_bucket"] = files.in_bucket(session, entry.attr.ino)
-    return found
+def _row(browser: Browser, session: Session, above: str, entry: Entry) -> Row:
+    is_sent = entry.attr.kind == Kind.REGULAR and not entry.attr.reserved
+    in_bucket = files.in_bucket(session, entry.attr.ino) if is_sent else None
+    return Row(paths.child(above, entry, browser, text_of), is_sent, in_bucket)
 
 
-def _order(one: dict[str, Any]) -> tuple[bool, list[tuple[int, str]]]:
+def _order(row: Row) -> tuple[bool, list[tuple[int, str]]]:
     """Directories first; shard-2 before shard-10."""
-    parts = re.split("([0-9]{1,18})", one["name"])
-    return one["kind"] != "directory", [
+    parts = re.split("([0-9]{1,18})", row.child.name)
+    return row.child.kind != "directory", [
         (int(part), "") if part.isdecimal() and part.isascii() else (-1, part) for part in parts
     ]
 

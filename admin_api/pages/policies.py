@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
@@ -30,10 +29,10 @@ ACTIONS_MOST = 500
 def show(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
     """Show the policies."""
     with gateway.database.reading() as session:
-        found = [policies.facts(one) for one in store.versions(session)]
+        found = [policies.model(one) for one in store.versions(session)]
         done = [_action(gateway, one) for one in store.actions(session, ACTIONS)]
         waits = retention.gather(session)
-    there = [one for one in found if one["document"] is not None]
+    there = [one for one in found if one.document is not None]
     return page(request, "policies.html", who, policies=there, actions=done, waits=waits)
 
 
@@ -45,7 +44,7 @@ def log(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
     return page(request, "policy-log.html", who, actions=done, here="policies")
 
 
-def _action(gateway: Gateway, one: store.Action) -> dict[str, Any]:
+def _action(gateway: Gateway, one: store.Action) -> retention.Action:
     return retention.action(gateway.settings, one, text_of)
 
 
@@ -53,7 +52,7 @@ def _action(gateway: Gateway, one: store.Action) -> dict[str, Any]:
 def history(request: Request, gateway: Governed, who: Viewer, name: str) -> HTMLResponse:
     """Show the versions of a policy, the newest first."""
     with gateway.database.reading() as session:
-        found = [policies.facts(one) for one in store.history(session) if one.name == name]
+        found = [policies.model(one) for one in store.history(session) if one.name == name]
     if not found:
         raise Problem(404, policies.missing(name))
     return page(
@@ -76,7 +75,7 @@ def remove(
     """Remove a policy. Its versions stay in the history."""
     with gateway.database.writing() as session:
         call.before = _seen(session, name, sent)
-        call.after = policies.facts(store.remove(session, name, who.name))
+        call.after = policies.model(store.remove(session, name, who.name))
     return after("/policies", "ok", f"The policy {name} is removed. It deletes nothing any more.")
 
 
@@ -89,26 +88,26 @@ def switch(
     with gateway.database.writing() as session:
         call.before = _seen(session, name, sent)
         made = store.switch(session, name, is_enabled, who.name)
-        call.after = call.before if made is None else policies.facts(made)
+        call.after = call.before if made is None else policies.model(made)
     does = "keeps and deletes again" if is_enabled else "neither keeps nor deletes anything now"
     return after("/policies", "ok", f"The policy {name} {does}.")
 
 
-def existing(session: Session, name: str) -> dict[str, Any]:
+def existing(session: Session, name: str) -> policies.Version:
     """Return a policy that is in force or disabled. Raises Problem."""
     for one in store.versions(session):
         if one.name == name and one.document is not None:
-            return policies.facts(one)
+            return policies.model(one)
     raise Problem(404, policies.missing(name))
 
 
-def _seen(session: Session, name: str, sent: Mapping[str, str]) -> dict[str, Any]:
+def _seen(session: Session, name: str, sent: Mapping[str, str]) -> policies.Version:
     """Return a policy. Raises Problem if it was changed after the page of a form was made."""
     one = existing(session, name)
-    if str(one["version"]) != sent.get("version"):
+    if str(one.version) != sent.get("version"):
         raise Problem(
             412,
-            f"{one['author']} changed the policy {name} meanwhile, to version {one['version']}: "
+            f"{one.author} changed the policy {name} meanwhile, to version {one.version}: "
             "look at it, and say it again",
         )
     return one

@@ -20,6 +20,7 @@ from admin_api.pages.policyplan import change
 from admin_api.pages.render import page
 from admin_api.pages.visitor import Sent, number_in
 from gateway.control import policies
+from gateway.control.policies import Version
 from gateway.db.compiled import Session
 from gateway.errors import PolicyError
 from gateway.retention import policy, store
@@ -40,10 +41,10 @@ def edit(request: Request, gateway: Governed, who: Viewer, name: str) -> HTMLRes
     """Show the editor for a policy."""
     with gateway.database.reading() as session:
         one = existing(session, name)
-    values = {**_NEW, "keep_newest": "", **policyform.values_of(one["document"])}
+    values = {**_NEW, "keep_newest": "", **policyform.values_of(one.document or {})}
     for choice in ("keep_best.best", "keep_best.unmeasured"):
         values[choice] = values[choice] or _NEW[choice]
-    return _editor(request, gateway, who, values, one["version"], stored=one)
+    return _editor(request, gateway, who, values, one.version, stored=one)
 
 
 @router.get("/policies/preview")
@@ -64,19 +65,19 @@ def save(request: Request, gateway: Governed, call: Recorded, who: Admin, sent: 
         return _editor(request, gateway, who, values, number_in(sent, "version"), status=422)
     with gateway.database.writing() as session:
         there = _there(session, read.name)
-        found = 0 if there is None else int(there["version"])
+        found = 0 if there is None else there.version
         if found == number_in(sent, "version"):
             made = store.put(session, read, who.name)
-            call.before, call.after = there, there if made is None else policies.facts(made)
+            call.before, call.after = there, there if made is None else policies.model(made)
             text = "Nothing is new in it." if made is None else f"Version {made.version} is stored."
             return after("/policies", "ok", f"Policy {read.name}: {text}")
     return _editor(request, gateway, who, values, found, status=412, stored=there, is_conflict=True)
 
 
-def _there(session: Session, name: str) -> dict[str, Any] | None:
+def _there(session: Session, name: str) -> Version | None:
     for one in store.versions(session):
         if one.name == name and one.document is not None:
-            return policies.facts(one)
+            return policies.model(one)
     return None
 
 
@@ -88,7 +89,7 @@ def _editor(
     version: int,
     *,
     status: int = 200,
-    stored: dict[str, Any] | None = None,
+    stored: Version | None = None,
     is_conflict: bool = False,
     figures: Figures | None = None,
 ) -> HTMLResponse:
@@ -113,9 +114,9 @@ def _editor(
         "wrong_field": None if wrong is None else policyform.field_of(wrong),
         "change": seen,
         "tiers": range(policyform.TIERS),
-        "fits": stored is None or policyform.fits(stored["document"]),
-        "theirs": policyform.values_of(stored["document"]) if stored and is_conflict else None,
-        "their_author": stored["author"] if stored else None,
+        "fits": stored is None or policyform.fits(stored.document or {}),
+        "theirs": policyform.values_of(stored.document or {}) if stored and is_conflict else None,
+        "their_author": stored.author if stored else None,
         "fields": policyform.FIELDS,
         "here": "policies",
     }

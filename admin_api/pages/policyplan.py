@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
@@ -16,6 +16,7 @@ from admin_api.pages.flash import after
 from admin_api.pages.render import page
 from admin_api.pages.visitor import Sent
 from gateway.control import retention
+from gateway.control.retention import Plan, PlannedCheckpoint
 from gateway.escapes import text_of
 from gateway.retention.facts import Current, Decision, Fate
 from gateway.retention.planning import Planned
@@ -33,17 +34,16 @@ def show(request: Request, gateway: Governed, figures: Figured, who: Viewer) -> 
     """Show what becomes of each checkpoint."""
     planned = figures.plan()
     lists = {
-        fate: _facts(gateway, planned, fate, SHOWN)["checkpoints"]
-        for fate in (Fate.DELETE, Fate.KEEP)
+        fate: _plan(gateway, planned, fate, SHOWN).checkpoints for fate in (Fate.DELETE, Fate.KEEP)
     }
-    plan = _facts(gateway, planned, most=0)
+    plan = _plan(gateway, planned, most=0)
     return page(request, "plan.html", who, plan=plan, lists=lists, here="policies")
 
 
 @router.get("/summary")
 def summary(request: Request, gateway: Governed, figures: Figured, who: Viewer) -> HTMLResponse:
     """Show the plan in one paragraph."""
-    plan = _facts(gateway, figures.plan(), most=0)
+    plan = _plan(gateway, figures.plan(), most=0)
     return page(request, "plan-summary.html", who, plan=plan, here="policies")
 
 
@@ -58,13 +58,13 @@ def approve(figures: Figured, call: Recorded, who: Admin, sent: Sent) -> Redirec
 class Change(NamedTuple):
     """What a policy that is not stored would do. Of each list the first are shown."""
 
-    plan: dict[str, Any]
+    plan: Plan
     """The plan with the policy."""
-    more: Sequence[dict[str, Any]]
+    more: Sequence[PlannedCheckpoint]
     """Checkpoints that would be deleted, and are not without it."""
     more_count: int
     more_bytes: int
-    fewer: Sequence[dict[str, Any]]
+    fewer: Sequence[PlannedCheckpoint]
     """Checkpoints that would stay, and are deleted without it."""
     fewer_count: int
 
@@ -86,14 +86,14 @@ def change(gateway: Gateway, figures: Figures, policy: Policy) -> Change:
         if one.fate != Fate.DELETE and one.checkpoint.ino in gone_now
     ]
 
-    def shown(decisions: Sequence[Decision]) -> list[dict[str, Any]]:
+    def shown(decisions: Sequence[Decision]) -> list[PlannedCheckpoint]:
         return [
             retention.decision(gateway.settings, one, then.superseded, text_of)
             for one in decisions[:CHANGES_SHOWN]
         ]
 
     return Change(
-        _facts(gateway, then, most=0),
+        _plan(gateway, then, most=0),
         shown(more),
         len(more),
         sum(one.checkpoint.size for one in more),
@@ -102,7 +102,7 @@ def change(gateway: Gateway, figures: Figures, policy: Policy) -> Change:
     )
 
 
-def _facts(
+def _plan(
     gateway: Gateway, planned: Planned, fate: Fate | None = None, most: int | None = None
-) -> dict[str, Any]:
-    return retention.facts(gateway.settings, planned, None, text_of, fate=fate, most=most)
+) -> Plan:
+    return retention.model(gateway.settings, planned, None, text_of, fate=fate, most=most)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
@@ -17,11 +15,12 @@ from admin_api.pages.visitor import Sent
 from admin_api.shapes import Ino
 from gateway.checkpoints.catalogue import catalogue_of
 from gateway.control import promotions as control
+from gateway.control.promotions import Promotion
 from gateway.db.compiled import Session
 from gateway.errors import NotPossible
 from gateway.escapes import text_of
 from gateway.promotion import store
-from gateway.promotion.store import Promotion
+from gateway.promotion.store import Promotion as Row
 
 router = APIRouter()
 
@@ -38,7 +37,7 @@ def show(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
 def ask_to_demote(request: Request, gateway: Governed, who: Admin, name: str) -> HTMLResponse:
     """Ask before a copy is removed."""
     with gateway.database.reading() as session:
-        one = _facts(gateway, session, control.named(session, name))
+        one = _model(gateway, session, control.named(session, name))
     return page(request, "promotion-demote.html", who, one=one, here="promotions")
 
 
@@ -49,8 +48,8 @@ def demote(
     """Remove a copy, also from the bucket."""
     with gateway.database.writing() as session:
         before = control.named(session, name)
-        call.before = _facts(gateway, session, before)
-        call.after = _facts(gateway, session, store.demote(session, before, releases=False))
+        call.before = _model(gateway, session, before)
+        call.after = _model(gateway, session, store.demote(session, before, releases=False))
     return after("/promotions", "ok", f"{name} is being removed.")
 
 
@@ -60,7 +59,7 @@ def ask_to_promote(request: Request, gateway: Governed, who: Operator, ino: Ino)
     with gateway.database.reading() as session:
         one = found_in(gateway, session, ino)
     why = _why_not(gateway, ino)
-    name = "-".join(part for part in one["path"].split("/")[2:] if part.isprintable())
+    name = "-".join(part for part in one.path.split("/")[2:] if part.isprintable())
     return page(
         request, "checkpoint-promote.html", who, one=one, why_not=why, name=name, here="checkpoints"
     )
@@ -74,7 +73,7 @@ def promote(
     name, note = sent.get("name", "").strip(), sent.get("note", "")[:1000]
     made = control.promote(gateway.settings, gateway.database, ino, name, note, who.name, text_of)
     with gateway.database.reading() as session:
-        call.after = _facts(gateway, session, made)
+        call.after = _model(gateway, session, made)
     text = f"{made.name} is being copied. Nothing is uploaded again."
     return after("/promotions", "ok", text)
 
@@ -90,6 +89,6 @@ def _why_not(gateway: Gateway, ino: int) -> str | None:
         return str(exc)
 
 
-def _facts(gateway: Gateway, session: Session, one: Promotion) -> dict[str, Any]:
+def _model(gateway: Gateway, session: Session, one: Row) -> Promotion:
     _files, copied = store.counts(session, one.name)
-    return control.facts(gateway.settings, one, copied, text_of)
+    return control.model(gateway.settings, one, copied, text_of)

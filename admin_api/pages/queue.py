@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
@@ -58,8 +57,9 @@ def show(
 
 def _page(
     gateway: Gateway, place: tuple[int, int] | None
-) -> tuple[list[dict[str, Any]], tuple[int, int] | None, list[dict[str, Any]]]:
-    """Return the files of a page, the place of the next one, and the orders of people."""
+) -> tuple[list[tuple[int, control.Waiting]], tuple[int, int] | None, list[control.Said]]:
+    """Return the files of a page with their inodes, the place of the next one, and the orders of
+    people."""
     now_ns = clock.now_ns()
     with control.opened(gateway.settings) as context:
         with context.reading() as view:
@@ -67,9 +67,8 @@ def _page(
                 view, place or queue.NEWEST, ROOT_INO, gateway.settings.drain_ahead_ns, ROWS
             )
         orders = control.orders(context, text_of)
-    found = [
-        {**control.facts(gateway.settings, one, now_ns, text_of), "ino": one.ino} for one in entries
-    ]
+    settings = gateway.settings
+    found = [(one.ino, control.model(settings, one, now_ns, text_of)) for one in entries]
     return found, more, orders
 
 

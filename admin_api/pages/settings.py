@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
@@ -20,6 +20,7 @@ from admin_api.problems import Problem
 from admin_api.store import tokens
 from gateway import clock
 from gateway.control import configuration
+from gateway.control.configuration import Key
 from gateway.text import shown
 from gateway.units import size
 
@@ -30,22 +31,27 @@ DAYS_MAX = 36_500
 @router.get("")
 def show(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
     """Show the configuration that this process was started with, without secrets."""
+    found = configuration.model(gateway.settings)
     sections = {
-        section: [{"name": name, **one, **_shown(name, one)} for name, one in keys.items()]
-        for section, keys in configuration.facts(gateway.settings).items()
+        section: [_row(name, key) for name, key in keys.items()]
+        for section, keys in found.sections.items()
     }
-    return page(
-        request, "settings.html", who, sections=sections, source=str(gateway.settings.source)
-    )
+    return page(request, "settings.html", who, sections=sections, source=found.source)
 
 
-def _shown(name: str, one: Mapping[str, Any]) -> dict[str, Any]:
-    value = one["value"]
-    return {
-        "value": _text(value),
-        "in_units": size(value) if name.endswith("_bytes") and value else None,
-        "is_default": value == one["default"],
-    }
+class Row(NamedTuple):
+    """A key of the configuration, for the page."""
+
+    name: str
+    key: Key
+    value: str
+    in_units: str | None
+    is_default: bool
+
+
+def _row(name: str, key: Key) -> Row:
+    in_units = size(key.value) if name.endswith("_bytes") and key.value else None
+    return Row(name, key, _text(key.value), in_units, key.value == key.default)
 
 
 def _text(value: Any) -> str:
@@ -81,7 +87,7 @@ def create_token(
     expires_ns = clock.now_ns() + int(days) * 86_400 * clock.NS if days else None
     with gateway.store.writing() as session:
         made, secret = access.create(session, name, Role[role.upper()], expires_ns, who.name)
-    call.after = tokens.facts(made)
+    call.after = tokens.model(made)
     return _tokens(request, gateway, who, (name, secret))
 
 
@@ -95,7 +101,7 @@ def revoke_token(
         ended = tokens.revoke(session, token_id, clock.now_ns())
     if before is None or ended is None:
         raise Problem(404, "there is no such token: see the list of tokens")
-    call.before, call.after = tokens.facts(before), tokens.facts(ended)
+    call.before, call.after = tokens.model(before), tokens.model(ended)
     return after("/settings/tokens", "ok", f"The token {ended.name} and its sessions have ended.")
 
 
@@ -104,8 +110,8 @@ def _tokens(
 ) -> HTMLResponse:
     """Return the page of tokens. Parameters: made, name and secret of one that was just made."""
     with gateway.store.reading() as session:
-        found = [tokens.facts(one) for one in tokens.every(session)]
-    found.sort(key=lambda one: one["state"] != "valid")
+        found = [tokens.model(one) for one in tokens.every(session)]
+    found.sort(key=lambda one: one.state != "valid")
     return page(
         request,
         "tokens.html",

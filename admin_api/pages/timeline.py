@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from gateway.control.checkpoints import Checkpoint
 
 MARGIN = 1.5
 """Per cent of the width that stay free at each end, so that no dot is cut."""
@@ -14,7 +16,7 @@ class Dot(NamedTuple):
 
     left: float
     """Per cent of the width."""
-    facts: dict[str, Any]
+    checkpoint: Checkpoint
 
 
 class Line(NamedTuple):
@@ -25,12 +27,12 @@ class Line(NamedTuple):
     """Age of the oldest one."""
 
 
-def line_of(found: Sequence[dict[str, Any]]) -> Line:
+def line_of(found: Sequence[Checkpoint]) -> Line:
     """Return the line of some checkpoints, from the oldest to now.
 
-    Parameters: found, facts of ``gateway.control.checkpoints``. What is being written is now.
+    What is being written is now.
     """
-    ages = [one["age_seconds"] or 0.0 for one in found]
+    ages = [one.age_seconds or 0.0 for one in found]
     longest = max(ages, default=0.0)
     span = 100 - 2 * MARGIN
     dots = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
@@ -19,6 +18,7 @@ from admin_api.pages.render import page
 from admin_api.pages.visitor import Sent, number_in, path_in
 from admin_api.paths import path_of
 from gateway.control import trash as control
+from gateway.control.trash import Trashed
 from gateway.escapes import text_of
 from gateway.trash.trash import Trash
 
@@ -34,7 +34,7 @@ def show(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
 @router.get("/empty")
 def ask_to_empty(request: Request, gateway: Governed, who: Admin) -> HTMLResponse:
     """Ask before everything in the trash is removed."""
-    found = [one for one in _every(gateway) if not one["held"]]
+    found = [one for one in _every(gateway) if not one.held]
     return _page(request, gateway, who, "trash-remove.html", found)
 
 
@@ -74,7 +74,7 @@ def release(gateway: Governed, call: Recorded, who: Admin, trash_id: str) -> Red
     trash = _trash(gateway)
     trash.release(control.found(trash, trash_id), by=who.name)
     call.after = trash_id
-    return after("/trash", "ok", f"{one['path']} leaves the bucket within some minutes.")
+    return after("/trash", "ok", f"{one.path} leaves the bucket within some minutes.")
 
 
 @router.get("/{trash_id}/undelete")
@@ -103,15 +103,15 @@ def _page(
     gateway: Gateway,
     who: Principal,
     template: str,
-    found: Sequence[dict[str, Any]],
+    found: Sequence[Trashed],
 ) -> HTMLResponse:
     return page(
         request,
         template,
         who,
         found=found,
-        local_bytes=sum(one["local_bytes"] for one in found),
-        bucket_bytes=sum(one["bucket_bytes"] for one in found),
+        local_bytes=sum(one.local_bytes for one in found),
+        bucket_bytes=sum(one.bucket_bytes for one in found),
         until_ns=_trash(gateway).now_ns(),
         grace_seconds=gateway.settings.retention.trash_seconds,
         here="trash",
@@ -131,14 +131,14 @@ def _remove(
     return begun(call, row, "What was chosen is being removed for good")
 
 
-def _one(gateway: Gateway, trash_id: str) -> dict[str, Any]:
+def _one(gateway: Gateway, trash_id: str) -> Trashed:
     trash = _trash(gateway)
-    [facts] = control.facts(gateway.settings, trash, text_of, [control.found(trash, trash_id)])
-    return facts
+    [found] = control.model(gateway.settings, trash, text_of, [control.found(trash, trash_id)])
+    return found
 
 
-def _every(gateway: Gateway) -> list[dict[str, Any]]:
-    return control.facts(gateway.settings, _trash(gateway), text_of)
+def _every(gateway: Gateway) -> list[Trashed]:
+    return control.model(gateway.settings, _trash(gateway), text_of)
 
 
 def _trash(gateway: Gateway) -> Trash:

@@ -13,6 +13,7 @@ from admin_api.gateway import Governed
 from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
 from admin_api.shapes import Moment
 from admin_api.store import audit
+from gateway.serialize import values_of
 
 router = APIRouter(prefix="/audit", tags=["audit"])
 
@@ -66,5 +67,5 @@ def entries(
             until=until,
             below_id=None if key is None else key[0],
         )
-    page = [AuditEntry(**audit.facts(one)) for one in found[:limit]]
+    page = [AuditEntry(**values_of(audit.model(one))) for one in found[:limit]]
     return Page(items=page, next=cursor_of([page[-1].id]) if len(found) > limit else None)

@@ -15,13 +15,15 @@ from admin_api.calls import Call, Recorded
 from admin_api.etags import IfMatch, changed, versions_of
 from admin_api.gateway import Gateway, Governed
 from admin_api.jobs import files as jobs
+from admin_api.jobs.rows import Job
 from admin_api.jobs.runner import Working
 from admin_api.problems import describe
-from admin_api.routes.checkpoints import OneCheckpoint, read_one
-from admin_api.routes.jobs import Job, accepted
+from admin_api.routes.checkpoints import read_one
+from admin_api.routes.jobs import accepted
 from admin_api.shapes import Body, Ino, Note, Storable
 from gateway import clock
 from gateway.control import deletion, durability, pins, queue
+from gateway.control.checkpoints import OneCheckpoint
 from gateway.errors import Changed
 from gateway.escapes import text_of
 from gateway.namespace import lookup
@@ -64,8 +66,8 @@ def pin_checkpoint(
     with gateway.database.writing() as session:
         found = read_one(gateway, session, ino)
         call.before = pins.of(gateway.settings, session, ino, text_of)
-        pins.pin(session, lookup.get(session, ino), found.path, body.note, operator.name)
-        call.after = pins.of(gateway.settings, session, ino, text_of)
+        row = pins.pin(session, lookup.get(session, ino), found.path, body.note, operator.name)
+        call.after = pins.model(gateway.settings, session, row, text_of)
         return read_one(gateway, session, ino)
 
 
@@ -115,7 +117,7 @@ def delete_checkpoint(
         )
     except Changed:
         now = _found(gateway, ino)
-        raise changed(now.evidence, now.model_dump()) from None
+        raise changed(now.evidence, now) from None
     call.after = made = Deleted(id=trash_id, path=found.path)
     return made
 

@@ -6,7 +6,6 @@ from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, Field
 
 from admin_api.access.roles import Viewer
 from admin_api.etags import etag_of
@@ -15,53 +14,11 @@ from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
 from admin_api.problems import Problem, describe
 from admin_api.shapes import INTEGER_MAX, Ino, RunQuery, Storable
 from gateway.control import checkpoints
-from gateway.control.checkpoints import Key, Sort, Wanted
+from gateway.control.checkpoints import Checkpoint, Key, OneCheckpoint, Sort, Wanted
 from gateway.db.compiled import Session
 from gateway.escapes import bytes_of, text_of
-from gateway.namespace.pins import Pins
 
 router = APIRouter(prefix="/checkpoints", tags=["checkpoints"])
-
-
-class Checkpoint(BaseModel):
-    """A checkpoint, as the catalogue has it."""
-
-    ino: int = Field(description="Its number, which a rename does not change.")
-    path: str = Field(examples=["/checkpoints/jobs/llama-7b/step-1200"])
-    run: str = Field(examples=["jobs/llama-7b"])
-    step: int | None
-    rule: str = Field(description="Recognised it.", examples=["dcp"])
-    state: str = Field(
-        description="writing, complete, draining, durable or archived; broken if it was complete "
-        "and has lost members since: no other one is deleted for it.",
-        examples=["durable"],
-    )
-    grade: Literal["listed", "alike", "marked"] | None = Field(
-        description="What shows that it is complete. listed: its index names its members, and all "
-        "are there. alike: it has the members of the complete ones before it. marked: its save has "
-        "ended, and nothing lists its members. Only for those that are listed or alike another one "
-        "is deleted. None: it is not complete."
-    )
-    reason: str | None = Field(description="Why it is not complete, or how it is broken.")
-    files: int
-    size_bytes: int
-    dirty_files: int = Field(description="Files that the bucket does not have as they are here.")
-    dirty_bytes: int
-    complete_ns: int | None
-    durable_ns: int | None
-    age_seconds: float | None = Field(description="Since it was complete.")
-    manifest: str | None = Field(description="Key of its manifest in the bucket.")
-    evidence: str = Field(description="A hash of its members. It is the ETag.")
-    storage_class: str | None = Field(
-        description="The one that all objects were moved to. A durable checkpoint is archived then."
-    )
-
-
-class OneCheckpoint(Checkpoint):
-    """A checkpoint, with what people said of it."""
-
-    pinned: bool = Field(description="Whether it, or a directory above it, is pinned.")
-    promotions: list[str] = Field(description="The names of its promotions.", examples=[["best"]])
 
 
 _STATES = Literal["writing", "complete", "draining", "durable", "broken", "archived"]
@@ -111,7 +68,7 @@ def list_checkpoints(
             text=text_of,
         )
     return Page(
-        items=[Checkpoint(**row.facts) for row in rows[:limit]],
+        items=[row.model for row in rows[:limit]],
         next=_cursor(sort, rows[limit - 1].key) if len(rows) > limit else None,
     )
 
@@ -129,14 +86,10 @@ def read_checkpoint(
 
 def read_one(gateway: Gateway, session: Session, ino: int) -> OneCheckpoint:
     """Return a checkpoint. Raises Problem."""
-    rows = checkpoints.page(session, gateway.settings, 1, wanted=Wanted(ino=ino), text=text_of)
-    if not rows:
+    found = checkpoints.one(session, gateway.settings, ino, text_of)
+    if found is None:
         raise Problem(404, f"{ino} is no checkpoint: read the list again")
-    return OneCheckpoint(
-        **rows[0].facts,
-        pinned=Pins(session).cover(ino),
-        promotions=checkpoints.promotions(session, ino),
-    )
+    return checkpoints.whole(session, found)
 
 
 def _cursor(sort: str, key: Key) -> str:

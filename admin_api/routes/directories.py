@@ -5,51 +5,28 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from admin_api.access.roles import Admin, Operator, Viewer
 from admin_api.calls import Recorded
 from admin_api.gateway import Governed
 from admin_api.jobs import files as jobs
+from admin_api.jobs.rows import Job
 from admin_api.jobs.runner import Working
 from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of_name, name_of
 from admin_api.paths import PathQuery, PathText, encoded, path_of
 from admin_api.problems import describe
-from admin_api.routes.files import Entry as File
 from admin_api.routes.files import changing, read_file, require_inode
-from admin_api.routes.jobs import Job, accepted
+from admin_api.routes.jobs import accepted
 from admin_api.shapes import INTEGER_MAX, Body, Id, Octal
 from gateway.control.deletion import check_tree
-from gateway.control.paths import brief, browsing, facts, names_of, resolve
+from gateway.control.files import FileInfo
+from gateway.control.paths import Child, browsing, child, names_of, resolve
 from gateway.errors import NotPossible
 from gateway.escapes import text_of
-from gateway.namespace.browse import Browser, Entry
 from gateway.types import SetAttr
 
 router = APIRouter(prefix="/directories", tags=["directories"])
-
-
-class Child(BaseModel):
-    """A name in a directory."""
-
-    name: str = Field(examples=["step-1200"])
-    path: str
-    kind: str = Field(examples=["file"])
-    ino: int
-    size_bytes: int
-    used_bytes: int = Field(description="On the local disk.")
-    mode: str = Field(examples=["0644"])
-    uid: int
-    gid: int
-    modified: str
-    open_for_writing: bool
-    on_disk: bool = Field(description="False: its bytes are in the bucket, or only some are here.")
-    names: int | None = Field(None, description="Hard links. This and the rest: with `details`.")
-    changed: str | None = None
-    made: str | None = None
-    pinned: bool | None = Field(None, description="Whether it, or a directory above it, is pinned.")
-    bytes: str | None = Field(None, description="Of a file: resident, partial or absent.")
-    target: str | None = Field(None, description="Of a symbolic link.")
 
 
 class Making(Body):
@@ -79,7 +56,9 @@ def list_directory(
             raise NotPossible(f"{place.path}: it is no directory: read it with /files")
         found = browser.page(place.found().attr.ino, name_of(cursor), limit + 1)
         above = path_of(gateway.settings, b"/".join(names_of(gateway.settings.nfs.export, path)))
-        children = [_child(above, entry, browser if details else None) for entry in found[:limit]]
+        children = [
+            child(above, entry, browser if details else None, text_of) for entry in found[:limit]
+        ]
     return Page(
         items=children,
         next=cursor_of_name(found[limit - 1].name) if len(found) > limit else None,
@@ -89,7 +68,7 @@ def list_directory(
 @router.post("", status_code=201, responses=describe(403, 404, 409, 503))
 def make_directory(
     gateway: Governed, call: Recorded, operator: Operator, body: Making, response: Response
-) -> File:
+) -> FileInfo:
     """Make a directory. Clients see it at once."""
     with changing(gateway) as (names, _browser):
         wanted = SetAttr(int(body.mode, 8), body.uid, body.gid)
@@ -129,11 +108,3 @@ def remove_directory(
     call.before = {"path": encoded(path), "ino": found, "checkpoints": checkpoints}
     arguments = {"paths": [encoded(path)], "ino": found, "force": force}
     return accepted(response, call, runner.submit(jobs.REMOVE, arguments, admin, call.request_id))
-
-
-def _child(above: str, entry: Entry, browser: Browser | None) -> Child:
-    """Return an entry of a directory. Parameters: browser, if details are wanted."""
-    known = brief(entry, text_of)
-    path = f"{above}/{known['name']}"
-    more = {} if browser is None else facts(browser, path, entry, text_of)
-    return Child(**{**more, **known, "path": path})

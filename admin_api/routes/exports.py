@@ -6,7 +6,7 @@ exports are in force (gateway.exports).
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Response
 from pydantic import AfterValidator, BaseModel, Field
@@ -21,6 +21,7 @@ from admin_api.problems import Problem, describe
 from admin_api.shapes import Body
 from gateway.clients import parse
 from gateway.control import exports as control
+from gateway.control.exports import Export, ExportValidity
 from gateway.control.paths import names_of
 from gateway.errors import ExportChanged
 from gateway.escapes import text_of
@@ -71,49 +72,6 @@ class NewExport(Rights):
     )
 
 
-class Export(BaseModel):
-    """An export. Its version is the ETag."""
-
-    name: str = Field(description="What clients mount.", examples=["/datasets"])
-    version: int
-    path: str | None = Field(
-        description="Its directory now. None: it is gone, or in the trash: it is not served.",
-        examples=["/checkpoints/datasets"],
-    )
-    inode: int = Field(description="Of its directory, which a rename does not change.")
-    clients: list[str] = Field(examples=[["10.0.0.0/8 rw"]])
-    squash: str = Field(examples=["none"])
-    served: bool | None = Field(description="None: no NFS server answers.")
-    changed_ns: int
-    changed_by: str
-
-
-class Validity(BaseModel):
-    """Whether an export could be stored, and what that would do. Nothing is changed by asking."""
-
-    valid: bool
-    error: str | None = Field(
-        description="Why not, and what to do.",
-        examples=["there is no directory datasets: make it first"],
-    )
-    is_new: bool | None = Field(default=None, description="Whether there is none of this name.")
-    is_news: bool | None = Field(default=None, description="False: it is like this already.")
-    at_once: bool | None = Field(
-        default=None,
-        description="Whether the NFS server takes it at once. False: at its next start.",
-    )
-    disconnects: bool | None = Field(
-        default=None,
-        description="Whether its clients lose what they have open: its directory is another.",
-    )
-    clients_added: list[str] = Field(default=[], examples=[["10.0.0.0/8 rw"]])
-    clients_removed: list[str] = Field(default=[])
-    squash_was: str | None = Field(default=None, description="If it changes.")
-    ganesha: str | None = Field(
-        default=None, description="The block that NFS-Ganesha would be told."
-    )
-
-
 class Reloaded(BaseModel):
     """What the NFS server took."""
 
@@ -132,7 +90,7 @@ def list_exports(
     rest = [one for one in _exports(gateway).listed() if key is None or one.export.name > key[0]]
     shown = rest[:limit]
     return Page(
-        items=[Export(**_facts(gateway, one)) for one in shown],
+        items=[_model(gateway, one) for one in shown],
         next=cursor_of([shown[-1].export.name]) if len(rest) > limit else None,
     )
 
@@ -149,17 +107,17 @@ def create_export(
         raise Problem(
             409,
             f"there is an export {body.name}: change it with PUT, or choose another name",
-            current=_facts(gateway, control.found(exports, body.name)),
+            current=_model(gateway, control.found(exports, body.name)),
         ) from None
     response.headers["Location"] = f"/api/v1/exports{body.name}"
     return _answer(gateway, call, control.found(exports, body.name), response)
 
 
 @router.post("/validate", responses=describe(503))
-def validate_export(gateway: Governed, _viewer: Viewer, body: NewExport) -> Validity:
+def validate_export(gateway: Governed, _viewer: Viewer, body: NewExport) -> ExportValidity:
     """Say whether an export could be made or replaced, what that would do to its clients, and what
     NFS-Ganesha would be told. Nothing is stored."""
-    return Validity(**control.validity(_exports(gateway), _wanted(gateway, body.name, body)))
+    return control.validity(_exports(gateway), _wanted(gateway, body.name, body))
 
 
 @router.post("/reload", responses=describe(403, 409, 503))
@@ -178,7 +136,7 @@ def read_export(gateway: Governed, _viewer: Viewer, name: Name, response: Respon
     """Read an export."""
     found = control.found(_exports(gateway), f"/{name}")
     response.headers["ETag"] = etag_of(found.export.version)
-    return Export(**_facts(gateway, found))
+    return _model(gateway, found)
 
 
 @router.put("/{name:path}", responses=describe(403, 404, 409, 412, 428, 503))
@@ -233,7 +191,7 @@ def _matched(
 ) -> Listed:
     """Return the export as it was read before its change. Raises Problem, NotThere."""
     found = control.found(exports, name)
-    call.before = _facts(gateway, found)
+    call.before = _model(gateway, found)
     require_match(if_match, found.export.version, call.before)
     return found
 
@@ -242,15 +200,15 @@ def _changed(gateway: Gateway, exports: Exports, name: str) -> Problem:
     """Return the problem of a change that came after another one."""
     now = exports.get(name)
     return changed(
-        None if now is None else now.export.version, None if now is None else _facts(gateway, now)
+        None if now is None else now.export.version, None if now is None else _model(gateway, now)
     )
 
 
 def _answer(gateway: Gateway, call: Call, made: Listed, response: Response) -> Export:
-    call.after = _facts(gateway, made)
+    call.after = answer = _model(gateway, made)
     response.headers["ETag"] = etag_of(made.export.version)
-    return Export(**call.after)
+    return answer
 
 
-def _facts(gateway: Gateway, one: Listed) -> dict[str, Any]:
-    return control.facts(gateway.settings, one, text_of)
+def _model(gateway: Gateway, one: Listed) -> Export:
+    return control.model(gateway.settings, one, text_of)

@@ -7,19 +7,20 @@ from contextlib import contextmanager
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from admin_api.access.roles import Admin, Operator, Viewer
 from admin_api.calls import Recorded
 from admin_api.gateway import Gateway, Governed
 from admin_api.jobs import files as jobs
+from admin_api.jobs.rows import Job
 from admin_api.jobs.runner import Working
 from admin_api.paths import PathQuery, PathText, encoded, path_of
 from admin_api.problems import Problem, describe
-from admin_api.routes.jobs import Job, accepted
-from admin_api.routes.queue import Waiting
+from admin_api.routes.jobs import accepted
 from admin_api.shapes import INTEGER_MAX, Body, Id, Octal
 from gateway.control import files
+from gateway.control.files import FileInfo
 from gateway.control.guarding import require_not_hidden
 from gateway.control.names import Asker, Names
 from gateway.control.paths import Place, browsing, names_of, resolve
@@ -29,51 +30,6 @@ from gateway.namespace.browse import Browser
 from gateway.types import Attr, SetAttr
 
 router = APIRouter(prefix="/files", tags=["files"])
-
-
-class Stored(BaseModel):
-    """The object of a file in the bucket."""
-
-    key: str = Field(examples=["jobs/a/step-1/model.pt"])
-    etag: str
-    size_bytes: int
-    checksum: str | None = Field(examples=["crc64nvme:0123456789abcdef"])
-    stored_ns: int
-
-
-class Act(BaseModel):
-    """Something that a policy or a person did."""
-
-    began_ns: int
-    what: str = Field(examples=["evict"])
-    author: str
-    reason: str
-    result: str | None = Field(description="None: it is under way.")
-
-
-class Entry(BaseModel):
-    """A file, a directory, a link or a special file, with everything that is known of it."""
-
-    path: str = Field(examples=["/checkpoints/jobs/a/step-1/model.pt"])
-    kind: str = Field(examples=["file"])
-    ino: int = Field(description="Its number, which a rename does not change.")
-    size_bytes: int
-    used_bytes: int = Field(description="On the local disk.")
-    mode: str = Field(examples=["0644"])
-    uid: int
-    gid: int
-    names: int = Field(description="Hard links.")
-    modified: str
-    changed: str
-    made: str
-    open_for_writing: bool
-    pinned: bool = Field(description="Whether it, or a directory above it, is pinned.")
-    bytes: str | None = Field(None, description="Of a file: resident, partial or absent.")
-    target: str | None = Field(None, description="Of a symbolic link.")
-    waiting: Waiting | None = Field(description="What the drain does with it, until it is done.")
-    is_moving: bool = Field(description="Whether its object has not followed a rename yet.")
-    object: Stored | None = Field(description="What the bucket has of it.")
-    history: list[Act] = Field(description="What was done lately with its checkpoint.")
 
 
 class Renaming(Body):
@@ -106,14 +62,14 @@ class One(Body):
 
 
 @router.get("", responses=describe(404, 409, 503))
-def read_file(gateway: Governed, _viewer: Viewer, path: PathQuery) -> Entry:
+def read_file(gateway: Governed, _viewer: Viewer, path: PathQuery) -> FileInfo:
     """Read what is known of a file or directory. Symbolic links are not followed."""
     settings = gateway.settings
     below = b"/".join(names_of(settings.nfs.export, path))
     with browsing(settings) as browser, gateway.database.reading() as session:
         place = resolve(browser, settings, path)
-        found = files.of(settings, session, browser, place, below, text_of)
-    return Entry(path=path_of(settings, below), **found)
+        shown = path_of(settings, below)
+        return files.model(settings, session, browser, place, below, shown, text_of)
 
 
 @router.delete("", status_code=204, responses=describe(403, 404, 409, 503))
@@ -140,7 +96,7 @@ def remove_file(
 
 
 @router.post("/rename", responses=describe(403, 404, 409, 503))
-def rename_file(gateway: Governed, call: Recorded, _operator: Operator, body: Renaming) -> Entry:
+def rename_file(gateway: Governed, call: Recorded, _operator: Operator, body: Renaming) -> FileInfo:
     """Rename or move a file or directory. Clients see it at once."""
     require_not_hidden(gateway.settings, gateway.database, body.path, body.to, insists=body.force)
     _changed(gateway, lambda names, _browser: names.rename(body.path, body.to))
@@ -149,7 +105,7 @@ def rename_file(gateway: Governed, call: Recorded, _operator: Operator, body: Re
 
 
 @router.post("/attributes", responses=describe(403, 404, 409, 503))
-def set_attributes(gateway: Governed, call: Recorded, admin: Admin, body: Attributes) -> Entry:
+def set_attributes(gateway: Governed, call: Recorded, admin: Admin, body: Attributes) -> FileInfo:
     """Set mode, user or group, as root may. Symbolic links are not followed.
 
     Setuid and setgid of a file go with its owner.

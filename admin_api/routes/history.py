@@ -14,6 +14,7 @@ from admin_api.gateway import Governed
 from admin_api.problems import Problem, describe
 from admin_api.shapes import Moment
 from gateway import clock
+from gateway.serialize import values_of
 
 router = APIRouter(prefix="/history", tags=["history"])
 
@@ -57,7 +58,7 @@ def read_history(
     if (to_ns - from_ns) // (step * clock.NS) > STEPS_MAX:
         raise Problem(422, f"step: that would be more than {STEPS_MAX} rows: make it longer")
     with gateway.store.reading() as session:
-        return History(**sampling.facts(session, from_ns, to_ns, step))
+        return History(**values_of(sampling.model(session, from_ns, to_ns, step)))
 
 
 def _ns(moment: datetime) -> int:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
-from pydantic import BaseModel, Field
 
 from admin_api.access.roles import Operator, Viewer
 from admin_api.calls import Call, Recorded
 from admin_api.gateway import Governed
 from admin_api.jobs import rows
+from admin_api.jobs.rows import Job, State
 from admin_api.jobs.runner import Working
 from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
 from admin_api.problems import Problem, describe
@@ -18,44 +18,16 @@ from admin_api.shapes import INTEGER_MAX
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 
-State = Literal["waiting", "running", "done", "failed", "cancelled", "interrupted"]
 JobId = Annotated[str, Path(pattern="^[0-9a-f]{16}$", examples=["0123456789abcdef"])]
 _FIRST = (INTEGER_MAX, "~")
 
 
-class Job(BaseModel):
-    """Work that takes longer than a request may."""
-
-    id: str = Field(examples=["0123456789abcdef"])
-    kind: str = Field(examples=["evict"])
-    arguments: dict[str, Any]
-    state: State = Field(
-        description="interrupted: the gateway was restarted, and the text says what to do."
-    )
-    done: int = Field(description="Names, files or bytes, as the text says.")
-    total: int | None = Field(description="None: it is not known.")
-    text: str = Field(examples=["1,024 files evicted"])
-    asked_by: str
-    request_id: str
-    created_ns: int
-    updated_ns: int
-    ended_ns: int | None
-    cancel_asked: bool
-    result: dict[str, Any] | None = Field(description="Once it is done.")
-    problem: dict[str, Any] | None = Field(description="status and detail, once it has failed.")
-
-
-def job_of(row: rows.Row) -> Job:
-    """Return a job as answers have it."""
-    return Job(**rows.facts(row))
-
-
 def accepted(response: Response, call: Call, row: rows.Row) -> Job:
     """Answer that a job was begun (202, with its address)."""
-    call.after = {"job": row.id, "kind": row.kind, "arguments": rows.facts(row)["arguments"]}
+    call.after = {"job": row.id, "kind": row.kind, "arguments": rows.model(row).arguments}
     response.status_code = 202
     response.headers["Location"] = f"/api/v1/jobs/{row.id}"
-    return job_of(row)
+    return rows.model(row)
 
 
 @router.get("", responses=describe(400, 503))
@@ -74,7 +46,7 @@ def list_jobs(
         found = rows.page(session, limit + 1, before, state, kind)
     last = found[limit - 1] if len(found) > limit else None
     return Page(
-        items=[job_of(row) for row in found[:limit]],
+        items=[rows.model(row) for row in found[:limit]],
         next=None if last is None else cursor_of([last.created_ns, last.id]),
     )
 
@@ -86,7 +58,7 @@ def read_job(gateway: Governed, _viewer: Viewer, id: JobId) -> Job:
         row = rows.get(session, id)
     if row is None:
         raise Problem(404, f"there is no job {id}: old ones are forgotten")
-    return job_of(row)
+    return rows.model(row)
 
 
 @router.post("/{id}/cancel", responses=describe(404, 409, 503))
@@ -96,6 +68,6 @@ def cancel_job(
     """Make a job end. What it has done stays done. It may take a few seconds."""
     with gateway.store.reading() as session:
         before = rows.get(session, id)
-    call.before = None if before is None else job_of(before)
-    call.after = made = job_of(runner.cancel(id))
+    call.before = None if before is None else rows.model(before)
+    call.after = made = rows.model(runner.cancel(id))
     return made

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field
 
 from admin_api.access.roles import Operator, Viewer
 from admin_api.calls import Recorded
@@ -14,20 +13,11 @@ from admin_api.problems import describe
 from admin_api.shapes import Body, Ino, Note
 from gateway.control import pins
 from gateway.control.paths import browsing, resolve
+from gateway.control.pins import Pin
 from gateway.escapes import text_of
 from gateway.namespace.pins import every
 
 router = APIRouter(prefix="/pins", tags=["checkpoints"])
-
-
-class Pin(BaseModel):
-    """A pin of a file, or of a directory with all in it."""
-
-    path: str = Field(examples=["/checkpoints/jobs/llama-7b/step-1200"])
-    ino: int
-    note: str
-    pinned_by: str
-    pinned: str = Field(description="When.", examples=["2026-11-23T09:30:00+00:00"])
 
 
 class NewPin(Body):
@@ -47,7 +37,7 @@ def list_pins(
         found = sorted(every(session), key=lambda one: (one.pinned_ns, one.ino))
         rest = [one for one in found if key is None or (one.pinned_ns, one.ino) > tuple(key)]
         shown = rest[:limit]
-        items = [Pin(**pins.facts(gateway.settings, session, one, text_of)) for one in shown]
+        items = [pins.model(gateway.settings, session, one, text_of) for one in shown]
     last = cursor_of([shown[-1].pinned_ns, shown[-1].ino]) if len(rest) > limit else None
     return Page(items=items, next=last)
 
@@ -60,9 +50,9 @@ def pin(gateway: Governed, call: Recorded, operator: Operator, body: NewPin) -> 
         attr = place.found().attr
     with gateway.database.writing() as session:
         call.before = pins.of(gateway.settings, session, attr.ino, text_of)
-        pins.pin(session, attr, place.path, body.note, operator.name)
-        call.after = pins.of(gateway.settings, session, attr.ino, text_of)
-    return Pin.model_validate(call.after)
+        row = pins.pin(session, attr, place.path, body.note, operator.name)
+        call.after = made = pins.model(gateway.settings, session, row, text_of)
+    return made
 
 
 @router.delete("/{ino}", status_code=204, responses=describe(403, 404, 503))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
-from pydantic import BaseModel, Field
 
 from admin_api.access.roles import Admin, Viewer
 from admin_api.calls import Call, Recorded
@@ -16,26 +15,13 @@ from admin_api.policies import NAME, PolicyDocument, difference
 from admin_api.problems import Problem, describe
 from admin_api.shapes import INTEGER_MAX
 from gateway.control import policies
+from gateway.control.policies import Version
 from gateway.db.compiled import Session
 from gateway.retention import store
 
 router = APIRouter(prefix="/policies", tags=["retention"])
 
 Name = Annotated[str, Path(pattern=NAME, description="Name of the policy.")]
-
-
-class Version(BaseModel):
-    """A version of a policy. Its number is the ETag."""
-
-    name: str = Field(examples=["newest-three"])
-    version: int
-    document: dict[str, Any] | None = Field(
-        description="As it was written. null: the policy was removed.",
-        examples=[{"name": "newest-three", "run": "jobs/llama*", "keep_newest": 3}],
-    )
-    enabled: bool = Field(description="Whether it keeps and deletes anything.")
-    created_ns: int
-    author: str
 
 
 @router.get("", responses=describe(400, 503))
@@ -52,7 +38,7 @@ def list_policies(
         found = [one for one in store.versions(session) if removed or one.document is not None]
     rest = [one for one in found if key is None or one.name > key[0]]
     return Page(
-        items=[_version(one) for one in rest[:limit]],
+        items=[policies.model(one) for one in rest[:limit]],
         next=cursor_of([rest[limit - 1].name]) if len(rest) > limit else None,
     )
 
@@ -69,12 +55,12 @@ def create_policy(
             raise Problem(
                 409,
                 f"there is a policy {policy.name}: change it with PUT, or choose another name",
-                current=policies.facts(before),
+                current=policies.model(before),
             )
         store.put(session, policy, admin.name)
         made = _current(session, policy.name)
     response.headers["Location"] = f"/api/v1/policies/{policy.name}"
-    call.after = policies.facts(made)
+    call.after = policies.model(made)
     return _answer(made, response)
 
 
@@ -102,7 +88,7 @@ def update_policy(
     with gateway.database.writing() as session:
         before = _matched(call, session, name, if_match, body)
         made = store.put(session, policy, admin.name) or before
-    call.after = policies.facts(made)
+    call.after = policies.model(made)
     return _answer(made, response)
 
 
@@ -114,8 +100,8 @@ def remove_policy(
     with gateway.database.writing() as session:
         _matched(call, session, name, if_match)
         made = store.remove(session, name, admin.name)
-    call.after = policies.facts(made)
-    return _version(made)
+    call.after = policies.model(made)
+    return policies.model(made)
 
 
 @router.post("/{name}/enable", responses=describe(403, 404, 412, 428, 503))
@@ -156,7 +142,7 @@ def list_versions(
     if not found and key is None:
         raise Problem(404, policies.missing(name))
     return Page(
-        items=[_version(one) for one in found[:limit]],
+        items=[policies.model(one) for one in found[:limit]],
         next=cursor_of([found[limit - 1].version]) if len(found) > limit else None,
     )
 
@@ -174,7 +160,7 @@ def _switch(
     with gateway.database.writing() as session:
         before = _matched(call, session, name, if_match)
         made = store.switch(session, name, is_enabled, author) or before
-    call.after = policies.facts(made)
+    call.after = policies.model(made)
     return _answer(made, response)
 
 
@@ -187,12 +173,12 @@ def _matched(
 ) -> store.Version:
     """Return the version in force, if it is the one that was read. Raises Problem."""
     found = _current(session, name)
-    call.before = facts = policies.facts(found)
+    call.before = now = policies.model(found)
     require_match(
         if_match,
         found.version,
-        facts,
-        None if sent is None else lambda: difference(sent.written(), facts["document"]),
+        now,
+        None if sent is None else lambda: difference(sent.written(), now.document),
     )
     return found
 
@@ -205,10 +191,6 @@ def _current(session: Session, name: str) -> store.Version:
     return found
 
 
-def _version(one: store.Version) -> Version:
-    return Version(**policies.facts(one))
-
-
 def _answer(one: store.Version, response: Response) -> Version:
     response.headers["ETag"] = etag_of(one.version)
-    return _version(one)
+    return policies.model(one)

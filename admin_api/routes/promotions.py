@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Query, Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from admin_api.access.roles import Admin, Operator, Viewer
 from admin_api.calls import Call, Recorded
@@ -19,6 +19,7 @@ from admin_api.routes.checkpoints import read_one
 from admin_api.shapes import Body, Ino, Note, Storable
 from gateway.control import promotions as control
 from gateway.control.paths import browsing, follow
+from gateway.control.promotions import Promotion
 from gateway.db.compiled import Session
 from gateway.escapes import text_of
 from gateway.promotion import store
@@ -35,38 +36,6 @@ Name = Annotated[
 NewName = Annotated[
     str, Field(min_length=1, max_length=_NAME_MAX, examples=["release-candidate"]), Storable
 ]
-
-
-class Promotion(BaseModel):
-    """A copy of a checkpoint or tree. Which one it is and its state are the ETag."""
-
-    name: str = Field(examples=["release-candidate"])
-    state: str = Field(description="copying, done, failed or demoting.", examples=["done"])
-    reason: str | None = Field(description="Why it failed, or what it waits for.")
-    path: str = Field(examples=["/checkpoints/.spillway/promoted/release-candidate"])
-    source: str = Field(
-        description="Its path, when it was promoted.",
-        examples=["/checkpoints/jobs/llama-7b/step-1200"],
-    )
-    run: str | None = Field(examples=["jobs/llama-7b"])
-    step: int | None
-    note: str
-    by: str
-    asked: str = Field(examples=["2026-11-23T09:30:00+00:00"])
-    done: str | None
-    files: int
-    copied_files: int
-    size_bytes: int
-    is_tagged: bool | None = Field(description="Whether its objects have the tag.")
-    legal_hold: bool = Field(description="Whether no program deletes its objects (Object Lock).")
-    tags: dict[str, str] = Field(
-        description="Tags of its objects.", examples=[{"spillway": "promoted", "team": "llm"}]
-    )
-    key: str = Field(
-        description="The beginning of its keys in the bucket.",
-        examples=["checkpoints/.spillway/promoted/release-candidate"],
-    )
-    manifest: str | None = Field(description="Key of its manifest in the bucket.")
 
 
 class Promoting(Body):
@@ -101,7 +70,7 @@ def list_promotions(
     with gateway.database.reading() as session:
         rest = [one for one in store.every(session) if key is None or _place(one) > key]
         shown = rest[:limit]
-        items = [Promotion(**_facts(gateway, session, one)) for one in shown]
+        items = [_model(gateway, session, one) for one in shown]
     return Page(items=items, next=cursor_of(_place(shown[-1])) if len(rest) > limit else None)
 
 
@@ -163,11 +132,11 @@ def demote(
     """
     with gateway.database.writing() as session:
         before = control.named(session, name)
-        call.before = _facts(gateway, session, before)
+        call.before = _model(gateway, session, before)
         if if_match is not None:
             require_match(if_match, _version(before), call.before)
         after = store.demote(session, before, release_hold)
-        call.after = _facts(gateway, session, after)
+        call.after = _model(gateway, session, after)
         return _answer(gateway, session, after, response)
 
 
@@ -186,12 +155,12 @@ def _promoted(
 
 def _answer(gateway: Gateway, session: Session, one: Row, response: Response) -> Promotion:
     response.headers["ETag"] = etag_of(_version(one))
-    return Promotion(**_facts(gateway, session, one))
+    return _model(gateway, session, one)
 
 
-def _facts(gateway: Gateway, session: Session, one: Row) -> dict[str, Any]:
+def _model(gateway: Gateway, session: Session, one: Row) -> Promotion:
     _files, copied = store.counts(session, one.name)
-    return control.facts(gateway.settings, one, copied, text_of)
+    return control.model(gateway.settings, one, copied, text_of)
 
 
 def _version(one: Row) -> str:

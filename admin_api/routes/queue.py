@@ -16,6 +16,7 @@ from admin_api.problems import Problem, describe
 from admin_api.shapes import INTEGER_MAX, Body
 from gateway import clock
 from gateway.control import queue as control
+from gateway.control.queue import Waiting
 from gateway.db.models import ROOT_INO
 from gateway.drain import queue
 from gateway.drain.context import Context
@@ -23,23 +24,6 @@ from gateway.errors import NotThere, UserError
 from gateway.escapes import text_of
 
 router = APIRouter(prefix="/queue", tags=["queue"])
-
-
-class Waiting(BaseModel):
-    """A file whose current version is not in the bucket."""
-
-    path: str | None = Field(examples=["/checkpoints/jobs/a/step-1/model.pt"])
-    state: str = Field(
-        description="uploading, failing, waiting, behind, settling, open, held or damaged.",
-        examples=["waiting"],
-    )
-    bumped: bool = Field(description="Whether it goes before all others.")
-    size_bytes: int = Field(description="At the last close.")
-    age_seconds: float | None = Field(description="Since it was closed.")
-    tries: int = Field(description="That failed.")
-    error: str | None
-    next_try_seconds: float | None
-    waits_for: str | None = Field(description="What a file goes after that names others.")
 
 
 class Order(BaseModel):
@@ -91,7 +75,7 @@ def list_queue(
         with context.reading() as view:
             found, more = queue.page(view, after, top, settings.drain_ahead_ns, most, limit)
     return Page(
-        items=[Waiting(**control.facts(settings, one, now_ns, text_of)) for one in found],
+        items=[control.model(settings, one, now_ns, text_of) for one in found],
         next=None if more is None else cursor_of(list(more)),
     )
 
@@ -101,7 +85,7 @@ def list_orders(gateway: Governed, _viewer: Viewer) -> list[Order]:
     """List the orders that people gave and did not withdraw."""
     with control.opened(gateway.settings) as context:
         found = control.orders(context, text_of)
-    return [Order(path=one["path"], order=one["said"]) for one in found]
+    return [Order(path=one.path, order=one.said) for one in found]
 
 
 @router.put("/orders", responses=describe(404, 409, 503))

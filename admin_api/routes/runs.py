@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fastapi import APIRouter
-from pydantic import BaseModel, Field
 
 from admin_api.access.roles import Viewer
 from admin_api.gateway import Governed
@@ -12,32 +11,10 @@ from admin_api.problems import describe
 from admin_api.shapes import RunQuery
 from gateway.checkpoints.risk import measure
 from gateway.control import runs
+from gateway.control.runs import Run
 from gateway.escapes import bytes_of, text_of
 
 router = APIRouter(prefix="/runs", tags=["checkpoints"])
-
-
-class Newest(BaseModel):
-    """The newest checkpoint of a kind, by the time at which it was complete."""
-
-    name: str = Field(examples=["step-1200"])
-    step: int | None
-    complete_ns: int
-    age_seconds: float
-
-
-class Run(BaseModel):
-    """A run. What is at risk would be lost with this gateway."""
-
-    run: str = Field(description="Path of the directory of its steps.", examples=["jobs/llama-7b"])
-    newest_complete: Newest | None
-    newest_durable: Newest | None
-    at_risk_seconds: float = Field(description="The age of the work that is only here.")
-    at_risk_bytes: int
-    eta_seconds: float | None = Field(
-        description="Until the bucket has it. null: the drain sends nothing."
-    )
-    alarm: str | None = Field(description="Which threshold of `checkpoints.rpo_*` is exceeded.")
 
 
 @router.get("", responses=describe(400, 503))
@@ -58,6 +35,6 @@ def list_runs(
     rest = [one for one in found if after is None or one.run > after]
     shown = rest[:limit]
     return Page(
-        items=[Run(**facts) for facts in runs.facts_of(gateway.settings, shown, text_of)],
+        items=runs.models(gateway.settings, shown, text_of),
         next=cursor_of([text_of(shown[-1].run)]) if len(rest) > limit else None,
     )

@@ -19,6 +19,7 @@ from admin_api.shapes import Body
 from admin_api.store import tokens
 from admin_api.store.tokens import Token
 from gateway import clock
+from gateway.serialize import values_of
 from gateway.text import shown
 
 router = APIRouter(prefix="/tokens", tags=["tokens"])
@@ -113,4 +114,4 @@ def _found(token: Token | None) -> Token:
 
 
 def _facts(token: Token) -> TokenFacts:
-    return TokenFacts.model_validate(tokens.facts(token))
+    return TokenFacts.model_validate(values_of(tokens.model(token)))

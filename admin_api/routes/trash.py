@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, Field
@@ -12,13 +12,15 @@ from admin_api.calls import Recorded
 from admin_api.etags import IfMatch, etag_of, require_match
 from admin_api.gateway import Gateway, Governed
 from admin_api.jobs import trash as jobs
+from admin_api.jobs.rows import Job
 from admin_api.jobs.runner import Working
 from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
 from admin_api.paths import PathText, path_of
 from admin_api.problems import describe
-from admin_api.routes.jobs import Job, accepted
+from admin_api.routes.jobs import accepted
 from admin_api.shapes import Body
 from gateway.control import trash as control
+from gateway.control.trash import Trashed
 from gateway.escapes import text_of
 from gateway.trash.rows import Entry
 from gateway.trash.trash import Trash
@@ -27,34 +29,6 @@ router = APIRouter(prefix="/trash", tags=["trash"])
 
 _ID = "^t[0-9]{1,19}$"
 TrashId = Annotated[str, Path(pattern=_ID, description="Its id in the trash.", examples=["t1234"])]
-
-
-class Trashed(BaseModel):
-    """A checkpoint in the trash. The moment at which it came is the ETag."""
-
-    id: str = Field(examples=["t1234"])
-    path: str = Field(
-        description="The path that it had.", examples=["/checkpoints/jobs/llama-7b/step-1200"]
-    )
-    run: str = Field(examples=["jobs/llama-7b"])
-    step: int | None
-    state: Literal["expired"] = Field(description="That of all checkpoints in the trash.")
-    files: int
-    size_bytes: int
-    local_bytes: int = Field(description="On the local disk.")
-    bucket_bytes: int
-    dirty_files: int = Field(description="Files that the bucket does not have.")
-    dirty_bytes: int
-    deleted: str = Field(examples=["2026-11-23T09:30:00+00:00"])
-    left_seconds: float = Field(description="Until it is removed for good.")
-    by: str = Field(description="The policy or person.", examples=["newest-three v2"])
-    reason: str
-    is_expiring: bool = Field(description="Whether it is being removed: then it is too late.")
-    early: str | None = Field(description="Why it goes before its time is over.")
-    stays: str | None = Field(description="Why it stays although it was to be removed.")
-    held: bool = Field(
-        description="Whether clients removed it, and it waits for a newer one in the bucket."
-    )
 
 
 class Returning(Body):
@@ -90,9 +64,9 @@ def list_trash(
     trash = _trash(gateway)
     rest = [one for one in trash.entries() if key is None or _place(one) > key]
     shown = rest[:limit]
-    found = control.facts(gateway.settings, trash, text_of, shown)
+    found = control.model(gateway.settings, trash, text_of, shown)
     return Page(
-        items=[Trashed(**one) for one in found],
+        items=found,
         next=cursor_of(_place(shown[-1])) if len(rest) > limit else None,
     )
 
@@ -100,9 +74,9 @@ def list_trash(
 @router.get("/{id}", responses=describe(404, 503))
 def read_trashed(gateway: Governed, _viewer: Viewer, id: TrashId, response: Response) -> Trashed:
     """Read what is known of a checkpoint in the trash."""
-    entry, facts = _one(gateway, id)
+    entry, found = _one(gateway, id)
     response.headers["ETag"] = etag_of(entry.since_ns)
-    return Trashed(**facts)
+    return found
 
 
 @router.post("/{id}/undelete", responses=describe(403, 404, 409, 503))
@@ -122,7 +96,7 @@ def release(gateway: Governed, call: Recorded, admin: Admin, id: TrashId) -> Tra
     """Let a checkpoint that clients removed leave the bucket, although no newer one is there."""
     entry, call.before = _one(gateway, id)
     _trash(gateway).release(entry, by=admin.name)
-    call.after = made = Trashed(**_one(gateway, id)[1])
+    call.after = made = _one(gateway, id)[1]
     return made
 
 
@@ -137,10 +111,10 @@ def remove_trashed(
     if_match: IfMatch = None,
 ) -> Job:
     """Begin a job that removes a checkpoint for good, also from the bucket."""
-    entry, facts = _one(gateway, id)
+    entry, found = _one(gateway, id)
     if if_match is not None:
-        require_match(if_match, entry.since_ns, facts)
-    call.before = facts
+        require_match(if_match, entry.since_ns, found)
+    call.before = found
     return accepted(response, call, jobs.empty(runner, admin, call, [id], entry.since_ns))
 
 
@@ -163,12 +137,12 @@ def _trash(gateway: Gateway) -> Trash:
     return Trash(gateway.settings, gateway.database)
 
 
-def _one(gateway: Gateway, id: str) -> tuple[Entry, dict[str, Any]]:
-    """Return what has an id in the trash, and the facts about it. Raises NotThere."""
+def _one(gateway: Gateway, id: str) -> tuple[Entry, Trashed]:
+    """Return what has an id in the trash: its row, and what people see. Raises NotThere."""
     trash = _trash(gateway)
     entry = control.found(trash, id)
-    [facts] = control.facts(gateway.settings, trash, text_of, [entry])
-    return entry, facts
+    [found] = control.model(gateway.settings, trash, text_of, [entry])
+    return entry, found
 
 
 def _place(entry: Entry) -> list[Any]:

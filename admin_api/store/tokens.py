@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sqlalchemy import delete, func, insert, select, update
@@ -9,6 +10,7 @@ from sqlalchemy import delete, func, insert, select, update
 from admin_api.store import models
 from gateway import clock
 from gateway.db.compiled import Session, Statement, b
+from gateway.serialize import Model
 
 SESSIONS_MAX = 32
 """The sessions of one token: its owner's browsers."""
@@ -74,20 +76,38 @@ _CLOSE_OLDEST = Statement(
 _CLOSE_ALL = Statement(delete(_session).where(_session.c.token_id == b("wanted")))
 
 
-def facts(token: Token) -> dict[str, Any]:
-    """Return what people and programs are told of a token. Times are ISO 8601."""
+@dataclass(frozen=True, slots=True)
+class TokenInfo(Model):
+    """A token, without its secret. Times are ISO 8601."""
+
+    id: str
+    name: str
+    role: str
+    state: str
+    """valid, expired or revoked."""
+    created: str
+    created_by: str
+    expires: str | None
+    """None: it does not expire."""
+    last_used: str | None
+    """The last use, to the minute."""
+    revoked: str | None
+
+
+def model(token: Token) -> TokenInfo:
+    """Return what people and programs are told of a token."""
     state = "expired" if token.is_expired(clock.now_ns()) else "valid"
-    return {
-        "id": token.id,
-        "name": token.name,
-        "role": token.role,
-        "state": state if token.revoked_ns is None else "revoked",
-        "created": clock.iso(token.created_ns),
-        "created_by": token.created_by,
-        "expires": None if token.expires_ns is None else clock.iso(token.expires_ns),
-        "last_used": None if token.used_ns is None else clock.iso(token.used_ns),
-        "revoked": None if token.revoked_ns is None else clock.iso(token.revoked_ns),
-    }
+    return TokenInfo(
+        id=token.id,
+        name=token.name,
+        role=token.role,
+        state=state if token.revoked_ns is None else "revoked",
+        created=clock.iso(token.created_ns),
+        created_by=token.created_by,
+        expires=None if token.expires_ns is None else clock.iso(token.expires_ns),
+        last_used=None if token.used_ns is None else clock.iso(token.used_ns),
+        revoked=None if token.revoked_ns is None else clock.iso(token.revoked_ns),
+    )
 
 
 def add(session: Session, token: Token) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from sqlalchemy import case, literal_column
 
 from gateway.checkpoints.facts import Grade, State
 from gateway.db.statements import checkpoint
 
-ARCHIVED, EXPIRED = "archived", "expired"
-"""States that are only shown: of a durable one whose objects were moved to another storage class,
-and of one in the trash. The catalogue has the former as durable, and the latter not at all."""
+ARCHIVED = "archived"
+"""State that is only shown: of a durable one whose objects were moved to another storage class."""
+EXPIRED: Final = "expired"
+"""State that is only shown: of one in the trash, which the catalogue does not have."""
 CATALOGUED = (*map(str, State), ARCHIVED)
 """The states that a checkpoint of the catalogue is shown in."""
 

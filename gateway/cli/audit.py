@@ -5,15 +5,19 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING
 
 from gateway import config
 from gateway.cli import quantities, table
 from gateway.cli.token import opened
 from gateway.control import nameslog
+from gateway.control.nameslog import NameChange
 from gateway.errors import UserError
 from gateway.escapes import bytes_of
 from gateway.text import printable, shown
+
+if TYPE_CHECKING:
+    from admin_api.store.audit import RecordedCall
 
 SHOWN = 50
 COLUMNS = ("when", "who", "from", "what", "result")
@@ -55,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
             since=since,
             until=until,
         )
-    return show([audit.facts(one) for one in found], args.json)
+    return show([audit.model(one) for one in found], args.json)
 
 
 def _show_names(args: argparse.Namespace, since: datetime | None, until: datetime | None) -> int:
@@ -71,17 +75,17 @@ def _show_names(args: argparse.Namespace, since: datetime | None, until: datetim
     return table.show_facts(listed, args.json, NAMES, _name_cells, _name_line, nothing)
 
 
-def _name_cells(one: dict[str, Any]) -> tuple[str, ...]:
-    when = datetime.fromisoformat(one["at"]).astimezone().isoformat(" ", "seconds")
-    path = printable(bytes_of(one["path"]))
-    if "new_path" in one:
-        path += f" to {printable(bytes_of(one['new_path']))}"
-    if one.get("replaced"):
+def _name_cells(one: NameChange) -> tuple[str, ...]:
+    when = datetime.fromisoformat(one.at).astimezone().isoformat(" ", "seconds")
+    path = printable(bytes_of(one.path))
+    if one.new_path is not None:
+        path += f" to {printable(bytes_of(one.new_path))}"
+    if one.replaced:
         path += ", which was replaced"
-    return when, one["client"] or "here", str(one["uid"]), one["what"], path
+    return when, one.client or "here", str(one.uid), one.what, path
 
 
-def _name_line(one: dict[str, Any]) -> str:
+def _name_line(one: NameChange) -> str:
     when, client, uid, what, path = _name_cells(one)
     return f"{when}  {client} uid {uid}  {what} {path}"
 
@@ -95,21 +99,21 @@ def span(args: argparse.Namespace) -> tuple[datetime | None, datetime | None]:
     return since, until
 
 
-def show(found: Sequence[dict[str, Any]], as_json: bool) -> int:
+def show(found: Sequence[RecordedCall], as_json: bool) -> int:
     """Print calls. Returns the exit status. Parameters: found, the newest first."""
     listed = list(found) if as_json else list(reversed(found))
     return table.show_facts(listed, as_json, COLUMNS, _cells, _line, "there are no such calls")
 
 
-def _cells(one: dict[str, Any]) -> tuple[str, ...]:
-    when = datetime.fromisoformat(one["at"]).astimezone().isoformat(" ", "seconds")
-    result = "not known" if one["status"] is None else str(one["status"])
-    if one["detail"]:
-        result += f": {shown(one['detail'])}"
-    what = f"{one['method']} {shown(one['path'])}"
-    return when, shown(one["who"]) or "?", one["address"] or "here", what, result
+def _cells(one: RecordedCall) -> tuple[str, ...]:
+    when = datetime.fromisoformat(one.at).astimezone().isoformat(" ", "seconds")
+    result = "not known" if one.status is None else str(one.status)
+    if one.detail:
+        result += f": {shown(one.detail)}"
+    what = f"{one.method} {shown(one.path)}"
+    return when, shown(one.who) or "?", one.address or "here", what, result
 
 
-def _line(one: dict[str, Any]) -> str:
+def _line(one: RecordedCall) -> str:
     when, who, address, what, result = _cells(one)
     return f"{when}  {who} ({address})  {what}: {result}"

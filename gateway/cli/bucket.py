@@ -4,13 +4,13 @@ gateway."""
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
 from gateway import config
 from gateway.cli import result
-from gateway.control.bucket import set_up, test
+from gateway.control.bucket import Reachability, SetUp, set_up, test
 from gateway.errors import StoreError, UserError
+from gateway.serialize import to_json
 from gateway.text import shown
 
 
@@ -43,10 +43,10 @@ def run(args: argparse.Namespace) -> int:
     if is_test(args):
         return show_probe(test(settings, args.adopt), args.json)
     try:
-        facts, is_well = set_up(settings, args.apply, args.adopt)
+        made = set_up(settings, args.apply, args.adopt)
     except StoreError as exc:
         raise UserError(str(exc)) from None
-    return show_set_up(facts, is_well, args)
+    return show_set_up(made, args)
 
 
 def is_test(args: argparse.Namespace) -> bool:
@@ -56,20 +56,23 @@ def is_test(args: argparse.Namespace) -> bool:
     return bool(args.verb == "test")
 
 
-def show_probe(facts: dict[str, Any], as_json: bool) -> int:
+def show_probe(found: Reachability, as_json: bool) -> int:
     """Print whether the bucket answers. Returns the exit status."""
-    text = "the bucket answers" if facts["error"] is None else shown(facts["error"])
-    result.show(facts, text, as_json)
-    return int(facts["error"] is not None)
+    text = "the bucket answers" if found.error is None else shown(found.error)
+    result.show(found, text, as_json)
+    return int(found.error is not None)
 
 
-def show_set_up(facts: dict[str, Any], is_well: bool, args: argparse.Namespace) -> int:
+def show_set_up(made: SetUp, args: argparse.Namespace) -> int:
     """Print the bucket's settings. Returns the exit status."""
+    facts = to_json(made)
+    # The exit status says it.
+    del facts["is_well"]
     if args.json:
-        print(json.dumps(facts, indent=2))
+        result.print_json(facts)
     else:
-        _show({**facts, "expiring_rules": map(_expiring, facts["expiring_rules"])})
-    return int(not is_well)
+        _show({**facts, "expiring_rules": map(_expiring, made.expiring_rules)})
+    return int(not made.is_well)
 
 
 def _show(facts: dict[str, Any]) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gateway import clock
 from gateway.cli.retention import moment
-from gateway.control.cached import damaged, thawing
+from gateway.control.cached import Cache, damaged, thawing
 from gateway.text import shown
 from gateway.units import duration, size
 
@@ -15,54 +15,50 @@ DAMAGED_SHOWN = THAWING_SHOWN = 5
 REMEDY = "make the uploaded version of its object readable again, or delete the file"
 
 
-def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield label and value of each line, for a person.
-
-    Parameters: facts, of ``gateway.control.cached``, or of the admin API, which may not have
-    counted yet.
-    """
-    here, away = facts["resident"], facts["absent"]
+def lines(cache: Cache) -> Iterator[tuple[str, str]]:
+    """Yield label and value of each line, for a person. The admin API may not have counted yet."""
+    here, away = cache.resident, cache.absent
     text = "not counted yet"
     if here is not None:
-        text = f"{here['files']:,} files, {size(here['bytes'])}"
-    if away is not None and away["files"]:
-        text += f"; only in the bucket: {away['files']:,} files, {size(away['bytes'])}"
+        text = f"{here.files:,} files, {size(here.bytes)}"
+    if away is not None and away.files:
+        text += f"; only in the bucket: {away.files:,} files, {size(away.bytes)}"
     yield "on the disk", text
-    yield "evicting", _evicting(facts)
-    yield "fetching", _fetching(facts["hydrator"])
-    found = damaged(facts)
+    yield "evicting", _evicting(cache)
+    yield "fetching", _fetching(cache.hydrator)
+    found = damaged(cache)
     for one in found[:DAMAGED_SHOWN]:
         what, why = shown(str(one.get("path"))), shown(str(one.get("reason")))
         yield "damaged", f"{what}: {why}: {REMEDY}"
     if len(found) > DAMAGED_SHOWN:
         yield "damaged", f"and {len(found) - DAMAGED_SHOWN} more: spillway status --json"
-    found = thawing(facts)
+    found = thawing(cache)
     for one in found[:THAWING_SHOWN]:
         yield "thawing", _thawing(one)
     if len(found) > THAWING_SHOWN:
         yield "thawing", f"and {len(found) - THAWING_SHOWN} more: spillway status --json"
-    for name in facts["dropped_readers"]:
+    for name in cache.dropped_readers:
         yield "journal", f"reader {shown(name)} fell behind and must read everything again"
 
 
-def _evicting(facts: dict[str, Any]) -> str:
-    now = facts["evicting"]
+def _evicting(cache: Cache) -> str:
+    now = cache.evicting
     if now is None:
         return "nothing because of the disk"
-    text = f"from {_percent(now['above'])} of the disk down to {_percent(now['down_to'])}"
-    if now["is_early"]:
+    text = f"from {_percent(now.above)} of the disk down to {_percent(now.down_to)}"
+    if now.is_early:
         text += (
-            f" (not from {_percent(facts['evict_from'])}: {size(now['saved_bytes'])} were written "
+            f" (not from {_percent(cache.evict_from)}: {size(now.saved_bytes)} were written "
             "within ten minutes in the last day, and are kept free)"
         )
-    return f"{text}; {_percent(now['used'])} are used"
+    return f"{text}; {_percent(now.used)} are used"
 
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def _thawing(one: dict[str, Any]) -> str:
+def _thawing(one: Mapping[str, Any]) -> str:
     what, tier = shown(str(one.get("path"))), shown(str(one.get("tier")))
     since_ns, expected_ns, expires_ns = (
         int(one.get(name) or 0) for name in ("since_ns", "expected_ns", "expires_ns")
@@ -76,7 +72,7 @@ def _thawing(one: dict[str, Any]) -> str:
     )
 
 
-def _fetching(report: dict[str, Any] | None) -> str:
+def _fetching(report: Mapping[str, Any] | None) -> str:
     if report is None:
         return "the hydrator has not reported yet"
     if not report["alive"]:

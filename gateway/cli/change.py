@@ -15,11 +15,12 @@ from gateway.cli.look import DONE, refuse
 from gateway.cli.progress import Line
 from gateway.control.guarding import Guarded, require_not_hidden
 from gateway.control.names import Asker, Names
-from gateway.control.paths import browsing, facts, resolve, shown
+from gateway.control.paths import PathInfo, browsing, model, resolve, shown
 from gateway.db.engine import Database
 from gateway.door.door import opened
 from gateway.errors import DoorClosed, NotPossible, NotThere, UserError
 from gateway.namespace.browse import Browser
+from gateway.serialize import to_json
 from gateway.settings import Settings
 from gateway.types import SetAttr
 
@@ -44,13 +45,19 @@ class Changing(NamedTuple):
     results: result.Results
     trees: Guarded
 
-    def facts(self, path: str) -> dict[str, Any]:
-        """Return what ``spillway stat`` says of a path. A person is not told it: then nothing is
-        read. Raises NotPossible."""
-        if not self.results.as_json:
-            return {}
-        place = resolve(self.browser, self.settings, path)
-        return facts(self.browser, place.path, place.found())
+    def tell(self, path: str, say: Callable[[PathInfo], result.Found] = lambda info: info) -> None:
+        """Tell a script what a path is now. A person is not told it: then nothing is read.
+
+        Args:
+            path: what was changed.
+            say: makes what the script is told.
+
+        Raises:
+            NotPossible: there is nothing.
+        """
+        if self.results.as_json:
+            place = resolve(self.browser, self.settings, path)
+            self.results.add(say(model(self.browser, place.path, place.found())))
 
 
 def mkdir_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +78,7 @@ def mkdir(args: argparse.Namespace) -> int:
     def make(changing: Changing, path: str) -> None:
         names, wanted = changing.names, SetAttr(args.mode, *args.owner)
         (names.make_all if args.parents else names.make)(path, wanted)
-        changing.results.add(changing.facts(path))
+        changing.tell(path)
 
     return _each(args, args.paths, make)
 
@@ -101,7 +108,7 @@ def chmod(args: argparse.Namespace) -> int:
 def _set(args: argparse.Namespace, wanted: SetAttr) -> int:
     def change(changing: Changing, path: str) -> None:
         changing.names.set_attributes(path, wanted)
-        changing.results.add(changing.facts(path))
+        changing.tell(path)
 
     return _each(args, args.paths, change)
 
@@ -122,15 +129,15 @@ def mv(args: argparse.Namespace) -> int:
 
     def move(changing: Changing, path: str) -> None:
         to = changing.names.move(path, args.target, is_alone=len(args.sources) == 1)
-        changing.results.add(moved(path, changing.facts(to)))
+        changing.tell(to, partial(moved, path))
 
     return _each(args, args.sources, move)
 
 
-def moved(path: str, facts: dict[str, Any]) -> dict[str, Any]:
-    """Return what a script is told of a move. Parameters: path, the former one; facts, what
-    ``spillway stat`` says of the new one."""
-    return {"from": shown(path), **facts}
+def moved(path: str, info: PathInfo) -> dict[str, Any]:
+    """Return what a script is told of a move. Parameters: path, the former one; info, of the new
+    one."""
+    return {"from": shown(path), **to_json(info)}
 
 
 def require_different(sources: Sequence[str]) -> None:

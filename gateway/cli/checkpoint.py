@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from gateway import config
 from gateway.checkpoints.shown import MEANING
 from gateway.cli import look, result, user
 from gateway.cli.change import each
-from gateway.cli.checkpoints import FACTS
 from gateway.control import checkpoints, deletion
-from gateway.control.checkpoints import Wanted
+from gateway.control.checkpoints import OneCheckpoint
 from gateway.control.paths import browsing, resolve
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.opening import opened
 from gateway.errors import DoorClosed, NotPossible, NotThere, TrashRefused, UserError
 from gateway.namespace.browse import Browser
-from gateway.namespace.pins import Pins
 from gateway.settings import Settings
-from gateway.text import printable, shown
+from gateway.text import shown
 
 Delete = Callable[[str], dict[str, str]]
 """Puts the checkpoint with a path into the trash, and returns its id there and the path."""
@@ -38,22 +35,16 @@ def show(args: argparse.Namespace) -> int:
     settings = config.load(args.config)
     with browsing(settings) as browser, opened(settings.database_url) as database:
 
-        def found(path: str) -> dict[str, Any]:
+        def found(path: str) -> OneCheckpoint:
             with database.reading() as session:
                 return _found(settings, session, browser, path)
 
         return show_found(found, args)
 
 
-def show_found(find: Callable[[str], dict[str, Any]], args: argparse.Namespace) -> int:
-    """Print the facts about checkpoints. Returns the exit status. Parameters: find, as of
-    ``look.show_found``."""
-
-    def found(path: str) -> dict[str, Any]:
-        facts = find(path)
-        return {name: facts[name] for name in (*FACTS, "pinned", "promotions")}
-
-    return look.show_found(found, args, {"state": _meaning, "grade": _meaning})
+def show_found(find: Callable[[str], OneCheckpoint], args: argparse.Namespace) -> int:
+    """Print checkpoints. Returns the exit status. Parameters: find, as of ``look.show_found``."""
+    return look.show_found(find, args, {"state": _meaning, "grade": _meaning})
 
 
 def _meaning(word: str | None) -> Iterator[str]:
@@ -104,25 +95,23 @@ def _deleted(
         made = deletion.delete(
             settings,
             database,
-            seen["ino"],
+            seen.ino,
             author=user.name(),
             reason=deletion.BY_HAND if args.reason is None else args.reason,
             insists=args.force,
-            seen=[seen["evidence"]],
+            seen=[seen.evidence],
         )
     except TrashRefused as exc:
         raise NotPossible(str(exc)) from None
     except DoorClosed as exc:
         raise UserError(f"{exc}: see spillway trash list, and try again") from None
-    return {"id": made, "path": seen["path"]}
+    return {"id": made, "path": seen.path}
 
 
-def _found(settings: Settings, session: Session, browser: Browser, path: str) -> dict[str, Any]:
-    """Return the facts about the checkpoint with a path. Raises NotPossible."""
+def _found(settings: Settings, session: Session, browser: Browser, path: str) -> OneCheckpoint:
+    """Return the checkpoint with a path. Raises NotPossible."""
     place = resolve(browser, settings, path)
-    ino = place.found().attr.ino
-    rows = checkpoints.page(session, settings, 1, wanted=Wanted(ino=ino), text=printable)
-    if not rows:
+    found = checkpoints.one(session, settings, place.found().attr.ino)
+    if found is None:
         raise none_of(place.path)
-    pinned, promotions = Pins(session).cover(ino), checkpoints.promotions(session, ino)
-    return {**rows[0].facts, "pinned": pinned, "promotions": promotions}
+    return checkpoints.whole(session, found)

@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from itertools import chain, groupby, islice
 from typing import Any
 
@@ -19,23 +20,21 @@ from gateway.checkpoints.facts import NOT_MADE, State
 from gateway.checkpoints.risk import measure
 from gateway.checkpoints.shown import ALARMING, ARCHIVED, CATALOGUED, MEANING
 from gateway.checkpoints.unrecognised import unrecognised
-from gateway.cli import risk, table
-from gateway.control import checkpoints, trash
-from gateway.control.checkpoints import Sort, Wanted
-from gateway.control.runs import facts_of
+from gateway.cli import result, risk, table
+from gateway.control import checkpoints, runs, trash
+from gateway.control.checkpoints import Catalogue, Checkpoint, Sort, Wanted
+from gateway.control.runs import Run
+from gateway.control.trash import Expired
 from gateway.db.opening import opened, reading
+from gateway.serialize import to_json
 from gateway.settings import Settings
 from gateway.text import printable, shown
 from gateway.units import duration, size
 
 RISKS_SHOWN = 5
 COLUMNS = (">step", "state", "grade", ">size", "files", ">age", "checkpoint")
-FACTS = (
-    *("ino", "path", "run", "step", "rule", "state", "reason", "files", "size_bytes"),
-    *("dirty_files", "dirty_bytes", "complete_ns", "durable_ns", "age_seconds", "manifest"),
-    *("evidence", "storage_class", "grade"),
-)
-"""What ``gateway.control.checkpoints`` says of a checkpoint."""
+Listed = Checkpoint | Expired
+"""What a list has: the catalogue's, and what is in the trash."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,13 +69,10 @@ def run(args: argparse.Namespace) -> int:
     )
     with opened(settings.database_url) as database, reading(database) as session:
         listed = checkpoints.every(session, settings, wanted, Sort(args.sort), args.reverse)
-        facts: dict[str, Any] = {
-            "is_made": checkpoints.is_made(session),
-            "runs": facts_of(settings, measure(session)),
-            "checkpoints": list(islice(listed, limit_of(args))),
-        }
-        expired = trash.named(settings, session)
-    return show(facts, expired, settings.nfs.export, args)
+        found = list(islice(listed, limit_of(args)))
+        every_run = runs.models(settings, measure(session))
+        is_made, expired = checkpoints.is_made(session), trash.expired(settings, session)
+    return show(is_made, every_run, found, expired, settings.nfs.export, args)
 
 
 def _show_unrecognised(settings: Settings, args: argparse.Namespace) -> int:
@@ -118,53 +114,63 @@ def limit_of(args: argparse.Namespace) -> int | None:
 
 
 def show(
-    facts: dict[str, Any], expired: Sequence[dict[str, Any]], export: str, args: argparse.Namespace
+    is_made: bool,
+    every_run: Sequence[Run],
+    listed: Sequence[Checkpoint],
+    expired: Sequence[Expired],
+    export: str,
+    args: argparse.Namespace,
 ) -> int:
     """Print the checkpoints, and what each run would lose. Returns the exit status.
 
-    Parameters: facts, at least of the wanted run; expired, the facts of what is in the trash;
-    export, its path.
+    Args:
+        is_made: whether the catalogue has all checkpoints.
+        every_run: at least the wanted one.
+        listed: at least those of the wanted run.
+        expired: what is in the trash.
+        export: path of the export.
+        args: the options of the command.
     """
     is_sorted = args.sort != Sort.RUN or args.reverse
-    if not (is_sorted or args.state or args.rule or args.text or args.limit is not None):
-        facts["checkpoints"] += map(_expired, expired)
+    is_whole = not (is_sorted or args.state or args.rule or args.text or args.limit is not None)
     run = run_of(export, args.run_name)
-    for name, key in (("runs", _run_key), ("checkpoints", _key)):
-        wanted = [one for one in facts[name] if run in (None, one["run"])]
-        is_kept = is_sorted and name == "checkpoints"
-        facts[name] = wanted if is_kept else sorted(wanted, key=key)
-    found = facts["checkpoints"]
+    both: list[Listed] = [*listed, *(expired if is_whole else ())]
+    found = [one for one in both if run in (None, one.run)]
+    shown_runs = sorted((one for one in every_run if run in (None, one.run)), key=_run_key)
+    if not is_sorted:
+        found.sort(key=_key)
     if args.json:
-        print(json.dumps(facts, indent=2))
+        rows = [_expired(one) if isinstance(one, Expired) else one for one in found]
+        result.print_json({"is_made": is_made, "runs": shown_runs, "checkpoints": rows})
     else:
         if is_sorted:
-            rows = [_cells(one, one["path"]) for one in found]
-            table.show(COLUMNS, rows, map(_line, rows))
+            cells = [_cells(one, one.path) for one in found]
+            table.show(COLUMNS, cells, map(_line, cells))
         else:
-            _show_runs(export, found, facts["runs"])
+            _show_runs(export, found, shown_runs)
         for text in _meanings(found):
             print(text)
-        if not facts["is_made"]:
+        if not is_made:
             print(f"{NOT_MADE}: there may be more")
         elif not found:
             print("there are no checkpoints" + ("" if args.run_name is None else " of this run"))
     return 0 if found or args.run_name is None else 1
 
 
-def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield label and value of each line for a person, from the facts of gateway.control."""
-    yield line(facts)
-    first = facts["at_risk"][:RISKS_SHOWN]
+def lines(catalogue: Catalogue) -> Iterator[tuple[str, str]]:
+    """Yield label and value of each line for a person."""
+    yield line(catalogue)
+    first = catalogue.at_risk[:RISKS_SHOWN]
     for one in first:
-        name = one["run"] or "the export's root"
-        if one["alarm"] is not None:
+        name = one.run or "the export's root"
+        if one.alarm is not None:
             remedy = "see that the drain keeps up: spillway queue"
-            yield "AT RISK", f"{name}: {one['alarm']}; {risk.text(one)}; {remedy}"
+            yield "AT RISK", f"{name}: {one.alarm}; {risk.text(one)}; {remedy}"
         else:
             yield "at risk", f"{name}: {risk.text(one)}"
-    if len(facts["at_risk"]) > len(first):
-        yield "at risk", f"and {len(facts['at_risk']) - len(first)} more: spillway checkpoints"
-    unknown = facts["unrecognised"]
+    if (more := len(catalogue.at_risk) - len(first)) > 0:
+        yield "at risk", f"and {more} more: spillway checkpoints"
+    unknown = catalogue.unrecognised
     if unknown is not None and (count := unknown["directories"]):
         where = unknown["first"] or "the export's root"
         what = "1 directory with files" if count == 1 else f"{count} directories with files"
@@ -172,47 +178,53 @@ def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "unrecognised", f"{said}: spillway checkpoints --unrecognised"
 
 
-def line(facts: dict[str, Any]) -> tuple[str, str]:
-    """Return label and value of a line for a person, from the facts of gateway.control."""
-    counts = [f"{count} {state}" for state, count in facts["checkpoints"].items() if count]
-    runs = "1 run" if facts["runs"] == 1 else f"{facts['runs']} runs"
-    return "catalogue", f"{runs}: {', '.join(counts)}" if counts else "none"
+def line(catalogue: Catalogue) -> tuple[str, str]:
+    """Return label and value of a line for a person."""
+    counts = [f"{count} {state}" for state, count in catalogue.checkpoints.items() if count]
+    count = "1 run" if catalogue.runs == 1 else f"{catalogue.runs} runs"
+    return "catalogue", f"{count}: {', '.join(counts)}" if counts else "none"
 
 
-def _show_runs(export: str, found: list[dict[str, Any]], runs: list[dict[str, Any]]) -> None:
-    risks = {one["run"]: one for one in runs}
-    for name, group in groupby(found, lambda one: one["run"]):
+def _show_runs(export: str, found: Sequence[Listed], every_run: Sequence[Run]) -> None:
+    risks = {one.run: one for one in every_run}
+    for name, group in groupby(found, lambda one: one.run):
         about = f": {risk.text(risks[name])}" if name in risks else ""
         title = (name or export) + about
-        rows = [_cells(one, one["path"].rpartition("/")[2]) for one in group]
+        rows = [_cells(one, one.path.rpartition("/")[2]) for one in group]
         table.show(COLUMNS, rows, chain([title], map(_line, rows)), title=title)
 
 
-def _run_key(one: dict[str, Any]) -> tuple[Any, ...]:
+def _run_key(one: Run | Listed) -> tuple[Any, ...]:
     """Return the place of a run: the numbers in its name count as numbers."""
-    parts = re.split("([0-9]+)", one["run"])
+    parts = re.split("([0-9]+)", one.run)
     parts[1::2] = map(int, parts[1::2])
-    return parts, one["run"]
+    return parts, one.run
 
 
-def _key(one: dict[str, Any]) -> tuple[Any, ...]:
-    return *_run_key(one), one["step"] is None, one["step"] or 0, one["path"]
+def _key(one: Listed) -> tuple[Any, ...]:
+    return *_run_key(one), one.step is None, one.step or 0, one.path
 
 
-def _expired(one: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts about a checkpoint in the trash, like those of the others."""
-    names = ("path", "run", "step", "state", "files", "size_bytes")
-    known = {name: one[name] for name in names}
-    reason = f"in the trash: spillway undelete {one['id']}"
-    return {**dict.fromkeys(FACTS), **known, "reason": reason}
+def _expired(one: Expired) -> dict[str, Any]:
+    """Return a checkpoint in the trash with the names that the others have."""
+    known = to_json(one)
+    del known["id"]
+    names = (field.name for field in fields(Checkpoint))
+    return {**dict.fromkeys(names), **known, "reason": _reason(one)}
 
 
-def _cells(one: dict[str, Any], name: str) -> tuple[str, ...]:
-    step = "-" if one["step"] is None else str(one["step"])
-    age = "-" if one["age_seconds"] is None else duration(one["age_seconds"])
-    files = f"{one['files']} file{'' if one['files'] == 1 else 's'}"
-    grade = one["grade"] or "-"
-    return step, one["state"], grade, size(one["size_bytes"]), files, age, _remark(one, name)
+def _reason(one: Expired) -> str:
+    return f"in the trash: spillway undelete {one.id}"
+
+
+def _cells(one: Listed, name: str) -> tuple[str, ...]:
+    step = "-" if one.step is None else str(one.step)
+    files = f"{one.files} file{'' if one.files == 1 else 's'}"
+    grade, age = "-", "-"
+    if isinstance(one, Checkpoint):
+        grade = one.grade or "-"
+        age = "-" if one.age_seconds is None else duration(one.age_seconds)
+    return step, one.state, grade, size(one.size_bytes), files, age, _remark(one, name)
 
 
 def _line(cells: tuple[str, ...]) -> str:
@@ -221,19 +233,23 @@ def _line(cells: tuple[str, ...]) -> str:
     return f"{first}  {files:<12} {age:>9}  {remark}".rstrip()
 
 
-def _meanings(found: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _meanings(found: Sequence[Listed]) -> Iterator[str]:
     """Yield what a person must know of the states and grades that were listed."""
+    words = {one.state for one in found}
+    words |= {one.grade for one in found if isinstance(one, Checkpoint) and one.grade}
     for word in ALARMING:
-        if any(word in (one["state"], one["grade"]) for one in found):
+        if word in words:
             yield f"{word}: {MEANING[word]}"
 
 
-def _remark(one: dict[str, Any], name: str) -> str:
-    if one["reason"] is not None:
-        return f"{name}: {one['reason']}"
-    if one["state"] == State.DRAINING:
-        left = f"{one['dirty_files']} files, {size(one['dirty_bytes'])}"
+def _remark(one: Listed, name: str) -> str:
+    if isinstance(one, Expired):
+        return f"{name}: {_reason(one)}"
+    if one.reason is not None:
+        return f"{name}: {one.reason}"
+    if one.state == State.DRAINING:
+        left = f"{one.dirty_files} files, {size(one.dirty_bytes)}"
         return f"{name}: {left} are not in the bucket yet"
-    if one["state"] in (State.DURABLE, ARCHIVED) and one["manifest"] is None:
+    if one.state in (State.DURABLE, ARCHIVED) and one.manifest is None:
         return f"{name}: its manifest is not in the bucket yet"
     return name

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
-from typing import Any
 
 from gateway import config
-from gateway.cli import table
+from gateway.cli import result, table
 from gateway.cli.look import refuse
 from gateway.control import clients as control
 from gateway.control import sharednames
+from gateway.control.clients import Client, Clients, Open, Opens
 from gateway.errors import DoorClosed, NotPossible, UserError
 from gateway.units import duration, size
 
@@ -43,41 +42,40 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"{exc}: look at spillway status") from None
 
 
-def show(facts: dict[str, Any], as_json: bool) -> int:
+def show(found: Clients, as_json: bool) -> int:
     """Print the clients. Returns the exit status."""
     if as_json:
-        print(json.dumps(facts, indent=2))
+        result.print_json(found)
         return 0
-    found, others = facts["clients"], facts["others"]
-    if not found:
+    if not found.clients:
         print("no client has a lease: nobody mounts, or the NFS server just started")
     else:
-        table.show(COLUMNS, map(_cells, found), map(_line, found))
-    if others is not None:
+        table.show(COLUMNS, map(_cells, found.clients), map(_line, found.clients))
+    if (others := found.others) is not None:
         print(
-            f"all further addresses: {others['operations']} operations, "
-            f"{size(others['bytes_read'])} read, {size(others['bytes_written'])} written"
+            f"all further addresses: {others.operations} operations, "
+            f"{size(others.bytes_read)} read, {size(others.bytes_written)} written"
         )
-    for line in sharednames.lines(facts["shared_names"]):
+    for line in sharednames.lines(found.shared_names):
         print(line)
     return 0
 
 
-def _cells(one: dict[str, Any]) -> tuple[str, ...]:
+def _cells(one: Client) -> tuple[str, ...]:
     return (
-        one["address"] or UNKNOWN,
-        one["name"],
-        f"4.{one['minor_version']}",
-        str(one["open_reading"]),
-        str(one["open_writing"]),
-        _moved(one["bytes_read"], one["read_rate"]),
-        _moved(one["bytes_written"], one["written_rate"]),
-        f"{one['operations']} ({one['operations_rate']}/s)",
-        f"{duration(one['seen_seconds'])} ago",
+        one.address or UNKNOWN,
+        one.name,
+        f"4.{one.minor_version}",
+        str(one.open_reading),
+        str(one.open_writing),
+        _moved(one.bytes_read, one.read_rate),
+        _moved(one.bytes_written, one.written_rate),
+        f"{one.operations} ({one.operations_rate}/s)",
+        f"{duration(one.seen_seconds)} ago",
     )
 
 
-def _line(one: dict[str, Any]) -> str:
+def _line(one: Client) -> str:
     address, name, version, reading, writing, read, written, operations, seen = _cells(one)
     return (
         f"{address}  {name}  NFSv{version}  open for reading {reading}, for writing {writing}; "
@@ -89,22 +87,21 @@ def _moved(count_bytes: int, rate: int) -> str:
     return f"{size(count_bytes)} ({size(rate)}/s)"
 
 
-def show_opens(facts: dict[str, Any], as_json: bool) -> int:
+def show_opens(found: Opens, as_json: bool) -> int:
     """Print who has files open. Returns the exit status."""
     if as_json:
-        print(json.dumps(facts, indent=2))
+        result.print_json(found)
         return 0
-    table.show_facts(facts["opens"], False, OPENS, _open_cells, _open_line, "no client has it open")
-    if not facts["is_whole"]:
+    table.show_facts(found.opens, False, OPENS, _open_cells, _open_line, "no client has it open")
+    if not found.is_whole:
         print(f"more files are open than the {control.OPENS_MAX} that were looked at")
     return 0
 
 
-def _open_cells(one: dict[str, Any]) -> tuple[str, ...]:
-    address = one["address"] or UNKNOWN
-    return one["path"], address, str(one["open_reading"]), str(one["open_writing"])
+def _open_cells(one: Open) -> tuple[str, ...]:
+    return one.path, one.address or UNKNOWN, str(one.open_reading), str(one.open_writing)
 
 
-def _open_line(one: dict[str, Any]) -> str:
+def _open_line(one: Open) -> str:
     path, address, reading, writing = _open_cells(one)
     return f"{path}: {address}: open for reading {reading}, for writing {writing}"

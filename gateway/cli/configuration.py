@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
 
 from gateway import config
-from gateway.cli import table
+from gateway.cli import result, table
 from gateway.control import configuration
+from gateway.control.configuration import Configuration, Key
 from gateway.errors import UserError
 from gateway.text import shown
 
@@ -25,27 +25,26 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Show the configuration as this command reads it. Raises UserError."""
     settings = config.load(args.config)
-    facts = {"source": str(settings.source), "sections": configuration.facts(settings)}
-    return show(facts, args)
+    return show(configuration.model(settings), args)
 
 
-def show(facts: dict[str, Any], args: argparse.Namespace) -> int:
+def show(whole: Configuration, args: argparse.Namespace) -> int:
     """Print the keys that are wanted. Returns the exit status. Raises UserError."""
     found = {
         section: {name: one for name, one in keys.items() if _is_wanted(args.key, section, name)}
-        for section, keys in facts["sections"].items()
+        for section, keys in whole.sections.items()
     }
     found = {section: keys for section, keys in found.items() if keys}
     if not found:
         raise UserError(f"there is no key {shown(args.key)}: spillway configuration shows all")
     if args.json:
-        print(json.dumps({**facts, "sections": found}, indent=2))
+        result.print_json(Configuration(whole.source, found))
         return 0
     keys = [(f"{section}.{name}", one) for section in found for name, one in found[section].items()]
     rows = [_cells(name, one) for name, one in keys]
-    table.show(COLUMNS, rows, map(_line, rows), title=facts["source"])
+    table.show(COLUMNS, rows, map(_line, rows), title=whole.source)
     if len(keys) == 1:
-        print(keys[0][1]["doc"])
+        print(keys[0][1].doc)
     return 0
 
 
@@ -53,12 +52,12 @@ def _is_wanted(key: str | None, section: str, name: str) -> bool:
     return key in (None, section, f"{section}.{name}")
 
 
-def _cells(name: str, one: dict[str, Any]) -> tuple[str, ...]:
-    is_default = one["value"] == one["default"]
+def _cells(name: str, one: Key) -> tuple[str, ...]:
+    is_default = one.value == one.default
     source = "default" if is_default else "file"
-    if one["is_overridden"]:
-        source = one["variable"]
-    value, default = (shown(json.dumps(one[key])) for key in ("value", "default"))
+    if one.is_overridden:
+        source = one.variable
+    value, default = (shown(json.dumps(of)) for of in (one.value, one.default))
     return name, value, source, "" if is_default else default
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
-from typing import Any
 
 from gateway import config
 from gateway.cli.look import DONE, refuse
 from gateway.cli.progress import Line
-from gateway.control.evicting import evicting
+from gateway.cli.result import print_json
+from gateway.control.evicting import Evicted, evicting
 from gateway.errors import DoorClosed, NotPossible
 from gateway.units import size
 
@@ -35,19 +34,19 @@ def run(args: argparse.Namespace) -> int:
             except DoorClosed as exc:
                 status = refuse(NotPossible(f"{exc}: what was done stays done: repeat"))
                 break
-    show(eviction.facts(), args.json)
+    show(eviction.model(), args.json)
     return status
 
 
-def show(facts: dict[str, Any], as_json: bool) -> None:
+def show(done: Evicted, as_json: bool) -> None:
     """Print what was evicted."""
     if as_json:
-        print(json.dumps(facts, indent=2))
+        print_json(done)
         return
-    print(f"{facts['evicted_files']:,} files evicted, {size(facts['freed_bytes'])} freed")
-    if facts["absent_before_files"]:
-        print(f"{facts['absent_before_files']:,} files were evicted before")
-    for why, count in facts["skipped_files"].items():
+    print(f"{done.evicted_files:,} files evicted, {size(done.freed_bytes)} freed")
+    if done.absent_before_files:
+        print(f"{done.absent_before_files:,} files were evicted before")
+    for why, count in done.skipped_files.items():
         print(f"{count:,} files skipped: {why}")
-    for one in facts["skipped_first"]:
-        print(f"  {one['path']}: {one['reason']}")
+    for one in done.skipped_first:
+        print(f"  {one.path}: {one.reason}")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import Any
 
 from gateway import config
 from gateway.cli import result, table, user, verbs
 from gateway.clients import Squash
 from gateway.control import exports as control
+from gateway.control.exports import Export, ExportValidity
 from gateway.control.paths import names_of
 from gateway.db.engine import Database
 from gateway.db.opening import explained
@@ -75,16 +74,14 @@ def _opened(settings: Settings) -> Iterator[Exports]:
 
 
 def _list(settings: Settings, exports: Exports, args: argparse.Namespace) -> int:
-    found = [control.facts(settings, one) for one in exports.listed()]
+    found = [control.model(settings, one) for one in exports.listed()]
     return show_list(found, settings.nfs.export, settings.nfs.clients, args.json)
 
 
-def show_list(
-    found: Sequence[dict[str, Any]], export: str, clients: Sequence[str], as_json: bool
-) -> int:
+def show_list(found: Sequence[Export], export: str, clients: Sequence[str], as_json: bool) -> int:
     """Print the exports. Returns the exit status. Parameters: export and clients, of nfs.export."""
     if as_json:
-        print(json.dumps(found, indent=2))
+        result.print_json(found)
         return 0
     print(f"{export}: everything, to {', '.join(clients)} (nfs.clients)")
     if found:
@@ -93,10 +90,10 @@ def show_list(
 
 
 def _show(settings: Settings, exports: Exports, args: argparse.Namespace) -> int:
-    return show_one(control.facts(settings, _found(exports, args.name)), args.json)
+    return show_one(control.model(settings, _found(exports, args.name)), args.json)
 
 
-def show_one(one: dict[str, Any], as_json: bool) -> int:
+def show_one(one: Export, as_json: bool) -> int:
     """Print an export. Returns the exit status."""
     result.show(one, _line(one), as_json)
     return 0
@@ -104,41 +101,42 @@ def show_one(one: dict[str, Any], as_json: bool) -> int:
 
 def _set(settings: Settings, exports: Exports, args: argparse.Namespace) -> int:
     made = exports.put(_wanted(settings, exports, args), user.name(), args.version)
-    return show_made(control.facts(settings, _found(exports, made.name)), args.json)
+    return show_made(control.model(settings, _found(exports, made.name)), args.json)
 
 
 def _validate(settings: Settings, exports: Exports, args: argparse.Namespace) -> int:
     return show_validity(control.validity(exports, _wanted(settings, exports, args)), args)
 
 
-def show_validity(facts: dict[str, Any], args: argparse.Namespace) -> int:
+def show_validity(found: ExportValidity, args: argparse.Namespace) -> int:
     """Print whether an export could be stored, and what that would do. Returns the exit status."""
     if args.json:
-        print(json.dumps(facts, indent=2))
+        result.print_json(found if found.valid else {"valid": False, "error": found.error})
     else:
-        for line in _validity(facts):
+        for line in _validity(found):
             print(f"{shown(args.name)}: {line}")
-        if facts["valid"]:
-            print(facts["ganesha"].rstrip())
-    return int(not facts["valid"])
+        if found.ganesha is not None:
+            print(found.ganesha.rstrip())
+    return int(not found.valid)
 
 
-def _validity(facts: dict[str, Any]) -> Iterator[str]:
-    if not facts["valid"]:
-        yield facts["error"]
+def _validity(found: ExportValidity) -> Iterator[str]:
+    if found.error is not None:
+        yield found.error
         return
-    if not facts["is_news"]:
+    if not found.is_news:
         yield "it is like this already"
         return
-    yield "it would be new" if facts["is_new"] else "it would change"
-    if facts["disconnects"]:
+    yield "it would be new" if found.is_new else "it would change"
+    if found.disconnects:
         yield "its clients would lose what they have open: its directory is another one"
-    for name, text in (("clients_added", "may mount it then"), ("clients_removed", "no longer")):
-        if facts[name]:
-            yield f"{', '.join(facts[name])}: {text}"
-    if facts["squash_was"] is not None:
-        yield f"its squash was {facts['squash_was']}"
-    yield "at once" if facts["at_once"] else "at the next start of the NFS server"
+    if found.clients_added:
+        yield f"{', '.join(found.clients_added)}: may mount it then"
+    if found.clients_removed:
+        yield f"{', '.join(found.clients_removed)}: no longer"
+    if found.squash_was is not None:
+        yield f"its squash was {found.squash_was}"
+    yield "at once" if found.at_once else "at the next start of the NFS server"
 
 
 def _wanted(settings: Settings, exports: Exports, args: argparse.Namespace) -> Wanted:
@@ -161,9 +159,9 @@ def gone(name: str) -> UserError:
     return UserError(f"the directory of {name} is not there any more: name one with --path")
 
 
-def show_made(one: dict[str, Any], as_json: bool) -> int:
+def show_made(one: Export, as_json: bool) -> int:
     """Print that an export was made or changed. Returns the exit status."""
-    result.show(one, f"{one['name']}: version {one['version']}", as_json)
+    result.show(one, f"{one.name}: version {one.version}", as_json)
     return 0
 
 
@@ -201,15 +199,14 @@ def _found(exports: Exports, name: str) -> Listed:
         raise UserError(str(exc)) from None
 
 
-def _cells(one: dict[str, Any]) -> tuple[str, ...]:
-    where = "its directory is gone" if one["path"] is None else one["path"]
-    served = "no: spillway export reload" if one["served"] is False else "yes"
-    served = "?" if one["served"] is None else served
-    version = str(one["version"])
-    return one["name"], where, ", ".join(one["clients"]), one["squash"], version, served
+def _cells(one: Export) -> tuple[str, ...]:
+    where = "its directory is gone" if one.path is None else one.path
+    served = "no: spillway export reload" if one.served is False else "yes"
+    served = "?" if one.served is None else served
+    return one.name, where, ", ".join(one.clients), one.squash, str(one.version), served
 
 
-def _line(one: dict[str, Any]) -> str:
+def _line(one: Export) -> str:
     name, where, hosts, squash, version, _served = _cells(one)
     line = f"{name}: {where}, to {hosts}, squash {squash}, version {version}"
-    return f"{line} (not served: spillway export reload)" if one["served"] is False else line
+    return f"{line} (not served: spillway export reload)" if one.served is False else line

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import json
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway import clock, config
-from gateway.cli import quantities, table
+from gateway.cli import quantities, result, table
 from gateway.cli.retention import moment
 from gateway.cli.token import opened
 from gateway.errors import UserError
 from gateway.units import duration, size
+
+if TYPE_CHECKING:
+    # FastAPI takes long to import.
+    from admin_api.sampling import HistoryTable
 
 STEPS_MAX = 2000
 MINUTE = 60
@@ -54,8 +57,8 @@ def run(args: argparse.Namespace) -> int:
     span = span_of(args)
     from_ns, to_ns = (int(one.timestamp()) * clock.NS for one in (span.begin, span.end))
     with opened(config.load(args.config)) as store, store.reading() as session:
-        facts = sampling.facts(session, from_ns, to_ns, span.step_seconds)
-    return show(facts, args.json)
+        found = sampling.model(session, from_ns, to_ns, span.step_seconds)
+    return show(found, args.json)
 
 
 def span_of(args: argparse.Namespace) -> Span:
@@ -74,12 +77,12 @@ def span_of(args: argparse.Namespace) -> Span:
     return Span(begin, end, int(seconds))
 
 
-def show(facts: dict[str, Any], as_json: bool) -> int:
+def show(history: HistoryTable, as_json: bool) -> int:
     """Print figures. Returns the exit status."""
     if as_json:
-        print(json.dumps(facts, indent=2))
+        result.print_json(history)
         return 0
-    found = [dict(zip(facts["columns"], row, strict=True)) for row in facts["rows"]]
+    found = [dict(zip(history.columns, row, strict=True)) for row in history.rows]
     nothing = "there are no samples of this time: the gateway did not run, or they are forgotten"
     return table.show_facts(found, False, COLUMNS, _cells, _line, nothing)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING
 
 from gateway import config
 from gateway.cli import result, table, verbs
@@ -12,6 +12,9 @@ from gateway.cli.token import opened
 from gateway.db.engine import Database
 from gateway.errors import UserError
 from gateway.text import shown
+
+if TYPE_CHECKING:
+    from admin_api.jobs.rows import Job
 
 SHOWN = 20
 STATES = ("waiting", "running", "done", "failed", "cancelled", "interrupted")
@@ -48,7 +51,7 @@ def _list(store: Database, args: argparse.Namespace) -> int:
 
     with store.reading() as session:
         found = rows.page(session, max(0, args.limit), _NEWEST, args.state, args.kind)
-    return show_list([rows.facts(one) for one in found], args.json)
+    return show_list([rows.model(one) for one in found], args.json)
 
 
 def _show(store: Database, args: argparse.Namespace) -> int:
@@ -58,7 +61,7 @@ def _show(store: Database, args: argparse.Namespace) -> int:
         found = rows.get(session, args.id)
     if found is None:
         raise UserError(f"there is no job {shown(args.id)}: spillway jobs list shows what is")
-    return show_one(rows.facts(found), args.json)
+    return show_one(rows.model(found), args.json)
 
 
 def _cancel(_store: Database, args: argparse.Namespace) -> int:
@@ -68,29 +71,29 @@ def _cancel(_store: Database, args: argparse.Namespace) -> int:
     )
 
 
-def show_list(found: list[dict[str, Any]], as_json: bool) -> int:
+def show_list(found: list[Job], as_json: bool) -> int:
     """Print jobs. Returns the exit status."""
     return table.show_facts(found, as_json, COLUMNS, _cells, _line, "there are no jobs")
 
 
-def show_one(one: dict[str, Any], as_json: bool) -> int:
+def show_one(one: Job, as_json: bool) -> int:
     """Print a job. Returns exit status 1 if it ended in another way than by being done."""
     result.show(one, _line(one), as_json)
-    return int(one["ended_ns"] is not None and one["state"] != "done")
+    return int(one.ended_ns is not None and one.state != "done")
 
 
-def show_cancelled(one: dict[str, Any], as_json: bool) -> int:
+def show_cancelled(one: Job, as_json: bool) -> int:
     """Print a job that was asked to end. Returns the exit status."""
     result.show(one, _line(one), as_json)
     return 0
 
 
-def _cells(one: dict[str, Any]) -> tuple[str, ...]:
-    paths = shown(", ".join(map(str, one["arguments"].get("paths", ()))))
-    when, by = moment(one["created_ns"]), shown(one["asked_by"])
-    return one["id"], one["kind"], one["state"], when, by, paths, shown(one["text"])
+def _cells(one: Job) -> tuple[str, ...]:
+    paths = shown(", ".join(map(str, one.arguments.get("paths", ()))))
+    when, by = moment(one.created_ns), shown(one.asked_by)
+    return one.id, one.kind, one.state, when, by, paths, shown(one.text)
 
 
-def _line(one: dict[str, Any]) -> str:
+def _line(one: Job) -> str:
     id, kind, state, when, by, paths, text = _cells(one)
     return f"{id}  {kind:<8}  {state:<11}  {when} by {by}  {paths}: {text}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -12,11 +11,23 @@ from typing import Any, NamedTuple
 
 from gateway import config
 from gateway.cli import retention, table
+from gateway.cli.result import print_json
 from gateway.control import files
-from gateway.control.paths import FORMATS, REMOVED, Place, browsing, facts, names_of, resolve
+from gateway.control.paths import (
+    FORMATS,
+    REMOVED,
+    SYMLINK,
+    PathInfo,
+    Place,
+    browsing,
+    model,
+    names_of,
+    resolve,
+)
 from gateway.db.opening import opened, reading
 from gateway.errors import NotPossible
 from gateway.namespace.browse import Entry
+from gateway.serialize import Model, to_json
 from gateway.text import printable
 from gateway.text import shown as safe
 from gateway.units import duration
@@ -53,7 +64,7 @@ def ls(args: argparse.Namespace) -> int:
                 path = f"{place.path.rstrip('/')}/{name}"
             # The facts take a query for each entry: a directory may have a million names.
             needed = args.long or args.json
-            return Named(entry.name, name, facts(browser, path, entry) if needed else {})
+            return Named(entry.name, name, model(browser, path, entry) if needed else None)
 
         return show_listed(listed, args)
 
@@ -64,7 +75,7 @@ class Named(NamedTuple):
     key: bytes
     """What it is sorted by."""
     text: str
-    facts: dict[str, Any]
+    info: PathInfo | None
     """Read only for ``-l`` and ``--json``."""
 
 
@@ -81,7 +92,7 @@ def show_listed(listed: Callable[[str], Listed], args: argparse.Namespace) -> in
     """Print what the paths stand for. Returns the exit status. Parameters: listed, which finds one,
     and raises NotPossible."""
     status = DONE
-    found: list[dict[str, Any]] = []
+    found: list[PathInfo] = []
     for number, path in enumerate(args.paths):
         try:
             one = listed(path)
@@ -89,12 +100,13 @@ def show_listed(listed: Callable[[str], Listed], args: argparse.Namespace) -> in
             status = refuse(exc)
             continue
         if args.json:
-            found += [name.facts for name in sorted(one.names, key=lambda name: name.key)]
+            listing = sorted(one.names, key=lambda name: name.key)
+            found += [name.info for name in listing if name.info is not None]
             continue
         if len(args.paths) > 1 and one.is_directory:
             print(f"{chr(10) if number else ''}{one.path}:")
         # Only the shown cells are kept.
-        names = [(name.key, _cells(name) if args.long else (name.text,)) for name in one.names]
+        names = [(each.key, _cells(each) if args.long else (each.text,)) for each in one.names]
         rows = [cells for _key, cells in sorted(names)]
         if args.long and rows:
             table.show(COLUMNS, rows, map(_line, rows))
@@ -102,23 +114,24 @@ def show_listed(listed: Callable[[str], Listed], args: argparse.Namespace) -> in
         for [name] in rows:
             print(name)
     if args.json:
-        print(json.dumps(found, indent=2))
+        print_json(found)
     return status
 
 
 def _cells(name: Named) -> tuple[str, ...]:
     """Return the cells of one row of ``ls -l``."""
-    one = name.facts
-    mode = filemode(FORMATS[one["kind"]] | int(one["mode"], 8))
+    one = name.info
+    assert one is not None
+    mode = filemode(FORMATS[one.kind] | int(one.mode, 8))
     text = name.text
-    if "target" in one:
-        text += f" -> {one['target'] or REMOVED}"
-    remarks = [one["bytes"]] if one.get("bytes", RESIDENT) != RESIDENT else []
-    remarks += ["pinned"] if one["pinned"] else []
+    if one.kind == SYMLINK:
+        text += f" -> {one.target or REMOVED}"
+    remarks = [] if one.bytes in (None, RESIDENT) else [one.bytes]
+    remarks += ["pinned"] if one.pinned else []
     if remarks:
         text += f" ({', '.join(remarks)})"
-    numbers = (str(one[key]) for key in ("names", "uid", "gid", "size_bytes"))
-    return mode, *numbers, one["modified"][:19].replace("T", " "), text
+    numbers = map(str, (one.names, one.uid, one.gid, one.size_bytes))
+    return mode, *numbers, one.modified[:19].replace("T", " "), text
 
 
 def _line(cells: tuple[str, ...]) -> str:
@@ -137,20 +150,17 @@ def stat(args: argparse.Namespace) -> int:
     settings = config.load(args.config)
     with browsing(settings) as browser, opened(settings.database_url) as database:
 
-        def found(path: str) -> dict[str, Any]:
+        def found(path: str) -> Model:
             place = resolve(browser, settings, path)
             below = b"/".join(names_of(settings.nfs.export, path))
             with reading(database) as session:
-                return {
-                    "path": place.path,
-                    **files.of(settings, session, browser, place, below),
-                }
+                return files.model(settings, session, browser, place, below, place.path)
 
         return show_found(found, args)
 
 
 def show_found(
-    find: Callable[[str], dict[str, Any]],
+    find: Callable[[str], Model],
     args: argparse.Namespace,
     said: Mapping[str, Callable[[Any], Iterator[str]]] | None = None,
 ) -> int:
@@ -164,11 +174,11 @@ def show_found(
     found = []
     for path in args.paths:
         try:
-            found.append(find(path))
+            found.append(to_json(find(path)))
         except NotPossible as exc:
             status = refuse(exc)
     if args.json:
-        print(json.dumps(found, indent=2))
+        print_json(found)
         return status
     for one in found:
         for name, value in one.items():

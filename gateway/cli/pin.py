@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
-from typing import Any
 
 from gateway import config
 from gateway.cli import result, table, user
@@ -20,7 +18,7 @@ from gateway.settings import Settings
 from gateway.text import shown
 from gateway.types import Kind, Residency
 
-Told = tuple[dict[str, Any], str]
+Told = tuple[result.Found, str]
 """What a script is told, and what a person is."""
 Act = Callable[[Settings, Session, Place], Told]
 
@@ -36,9 +34,9 @@ def pin(args: argparse.Namespace) -> int:
 
     def act(settings: Settings, session: Session, place: Place) -> Told:
         attr = place.found().attr
-        pins.pin(session, attr, place.path, args.note, user.name())
+        row = pins.pin(session, attr, place.path, args.note, user.name())
         is_absent = attr.kind == Kind.REGULAR and attr.residency == Residency.ABSENT
-        return pins.of(settings, session, attr.ino) or {}, pinned(place.path, is_absent)
+        return pins.model(settings, session, row), pinned(place.path, is_absent)
 
     return _each(args, act)
 
@@ -80,18 +78,16 @@ def list_pins(args: argparse.Namespace) -> int:
     settings = config.load(args.config)
     with opened(settings.database_url) as database, database.snapshot() as connection:
         session = Session(connection, database.dialect)
-        found = [pins.facts(settings, session, one) for one in every(session)]
+        found = [pins.model(settings, session, one) for one in every(session)]
     return show(found, args.json)
 
 
-def show(found: list[dict[str, Any]], as_json: bool) -> int:
+def show(found: list[pins.Pin], as_json: bool) -> int:
     """Print the pins. Returns the exit status."""
     if as_json:
-        print(json.dumps(found, indent=2))
+        result.print_json(found)
         return DONE
-    rows = [
-        (one["path"], one["pinned_by"], one["pinned"][:10], shown(one["note"])) for one in found
-    ]
+    rows = [(one.path, one.pinned_by, one.pinned[:10], shown(one.note)) for one in found]
     if rows:
         table.show(("path", "by", "since", "why"), rows, map(_line, rows))
     else:

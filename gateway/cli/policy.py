@@ -16,7 +16,8 @@ from gateway.cli import result, retention, table, user, verbs
 from gateway.cli.checkpoints import run_of
 from gateway.control import policies
 from gateway.control import retention as control_retention
-from gateway.db.compiled import Session
+from gateway.control.policies import PolicyValidity, StoredVersion, Version
+from gateway.control.retention import Action, Approval, Clock, Plan
 from gateway.db.engine import Database
 from gateway.db.opening import opened
 from gateway.errors import PolicyError, UserError
@@ -89,10 +90,10 @@ def run(args: argparse.Namespace) -> int:
 def _list(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
     with database.reading() as session:
         found = [one for one in store.versions(session) if one.document is not None]
-    return show_list([policies.facts(one) for one in found], args.json)
+    return show_list([policies.model(one) for one in found], args.json)
 
 
-def show_list(found: list[dict[str, Any]], as_json: bool) -> int:
+def show_list(found: list[Version], as_json: bool) -> int:
     """Print versions of policies. Returns the exit status."""
     return table.show_facts(
         found, as_json, COLUMNS, _cells, _line, "there are no policies: spillway policy set FILE"
@@ -105,33 +106,35 @@ def _show(_settings: Settings, database: Database, args: argparse.Namespace) -> 
     wanted = [one for one in found if args.version in (None, one.version)]
     if not wanted:
         raise UserError(policies.missing(args.name))
-    return show_one(policies.facts(wanted[-1]), args.json)
+    return show_one(policies.model(wanted[-1]), args.json)
 
 
-def show_one(facts: dict[str, Any], as_json: bool) -> int:
+def show_one(one: Version, as_json: bool) -> int:
     """Print a version of a policy. Returns the exit status."""
-    name, state, when, author, _told = _cells(facts)
-    says = [f"  {one}" for one in _says(facts)]
+    name, state, when, author, _told = _cells(one)
+    says = [f"  {line}" for line in _says(one)]
     text = "\n".join([f"{name}  {state}  {when} by {author}", *says])
-    result.show(facts, text, as_json)
+    result.show(one, text, as_json)
     return 0
 
 
 def _history(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
     with database.reading() as session:
         found = store.history(session)
-    return show_list([policies.facts(one) for one in found], args.json)
+    return show_list([policies.model(one) for one in found], args.json)
 
 
 def _set(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
     given = read(args.file)
     author = user.name()
     with database.writing() as session:
-        stored = [_changed(session, one.name, store.put(session, one, author)) for one in given]
+        stored = [
+            policies.stored(session, one.name, store.put(session, one, author)) for one in given
+        ]
     return show_stored(stored, args.json)
 
 
-def show_stored(stored: Sequence[dict[str, Any]], as_json: bool) -> int:
+def show_stored(stored: Sequence[StoredVersion], as_json: bool) -> int:
     """Print each policy as it is now, as ``show_changed`` does. Returns the exit status."""
     with result.Results(as_json) as results:
         for one in stored:
@@ -141,28 +144,19 @@ def show_stored(stored: Sequence[dict[str, Any]], as_json: bool) -> int:
     return 0
 
 
-def show_changed(version: dict[str, Any], as_json: bool) -> int:
-    """Print a policy as it is now. Returns the exit status. Parameters: version, its facts, and
-    whether they were ``changed``."""
-    result.show(version, _change(version), as_json)
+def show_changed(one: StoredVersion, as_json: bool) -> int:
+    """Print a policy as it is now. Returns the exit status."""
+    result.show(one, _change(one), as_json)
     return 0
 
 
-def _change(version: dict[str, Any]) -> str:
-    return _line(version) if version["changed"] else f"{version['name']}: unchanged"
-
-
-def _changed(session: Session, name: str, made: store.Version | None) -> dict[str, Any]:
-    """Return the facts about a policy after a change. Parameters: made, its new version, or None if
-    it is unchanged."""
-    now = made or policies.current(session, name)
-    assert now is not None
-    return {**policies.facts(now), "changed": made is not None}
+def _change(one: StoredVersion) -> str:
+    return _line(one) if one.changed else f"{one.name}: unchanged"
 
 
 def _remove(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
     with database.writing() as session, policies.found(args.name):
-        made = _changed(session, args.name, store.remove(session, args.name, user.name()))
+        made = policies.stored(session, args.name, store.remove(session, args.name, user.name()))
     return show_changed(made, args.json)
 
 
@@ -177,7 +171,7 @@ def _disable(_settings: Settings, database: Database, args: argparse.Namespace) 
 def _switch(database: Database, args: argparse.Namespace, *, is_enabled: bool) -> int:
     with database.writing() as session, policies.found(args.name):
         switched = store.switch(session, args.name, is_enabled, user.name())
-        made = _changed(session, args.name, switched)
+        made = policies.stored(session, args.name, switched)
     return show_changed(made, args.json)
 
 
@@ -185,16 +179,16 @@ def _plan(settings: Settings, database: Database, args: argparse.Namespace) -> i
     others = [] if args.policy is None else read(args.policy)
     planned = control_retention.planned(settings, database, [Current(one, 0) for one in others])
     run_name = run_of(settings.nfs.export, args.run_name)
-    facts = control_retention.facts(settings, planned, run_name, fate=args.fate)
-    return show_plan(facts, args.json)
+    plan = control_retention.model(settings, planned, run_name, fate=args.fate)
+    return show_plan(plan, args.json)
 
 
-def show_plan(facts: dict[str, Any], as_json: bool) -> int:
+def show_plan(plan: Plan, as_json: bool) -> int:
     """Print a plan. Returns the exit status."""
     if as_json:
-        print(json.dumps(facts, indent=2))
+        result.print_json(plan)
     else:
-        retention.show(facts)
+        retention.show(plan)
     return 0
 
 
@@ -203,9 +197,9 @@ def _approve(settings: Settings, database: Database, args: argparse.Namespace) -
     return show_approval(control_retention.approval(made), args.json)
 
 
-def show_approval(one: dict[str, Any], as_json: bool) -> int:
+def show_approval(one: Approval, as_json: bool) -> int:
     """Print that a plan is approved. Returns the exit status."""
-    text = f"{one['plan']}: approved; the gateway deletes these checkpoints within minutes"
+    text = f"{one.plan}: approved; the gateway deletes these checkpoints within minutes"
     result.show(one, text, as_json)
     return 0
 
@@ -218,10 +212,10 @@ def _log(settings: Settings, database: Database, args: argparse.Namespace) -> in
     return show_log([control_retention.action(settings, one) for one in found], args.json)
 
 
-def show_log(found: list[dict[str, Any]], as_json: bool) -> int:
+def show_log(found: list[Action], as_json: bool) -> int:
     """Print what was done. Returns the exit status. Parameters: found, the newest first."""
     if as_json:
-        print(json.dumps(found, indent=2))
+        result.print_json(found)
         return 0
     rows = [_done(one) for one in reversed(found)]
     if rows:
@@ -229,9 +223,9 @@ def show_log(found: list[dict[str, Any]], as_json: bool) -> int:
     return 0
 
 
-def _done(one: dict[str, Any]) -> tuple[str, ...]:
-    when, result = retention.moment(one["began_ns"]), one["result"] or "under way"
-    return when, one["what"], one["path"], result, one["reason"], one["author"]
+def _done(one: Action) -> tuple[str, ...]:
+    when, ended = retention.moment(one.began_ns), one.result or "under way"
+    return when, one.what, one.path, ended, one.reason, one.author
 
 
 def _done_line(cells: tuple[str, ...]) -> str:
@@ -242,17 +236,16 @@ def _done_line(cells: tuple[str, ...]) -> str:
 def _clock(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
     if args.confirm:
         control_retention.confirm_clock(database)
-    time = control_retention.counted_time(database)
-    return show_clock(control_retention.clock_facts(time), args.json)
+    return show_clock(control_retention.read_clock(database), args.json)
 
 
-def show_clock(facts: dict[str, Any], as_json: bool) -> int:
+def show_clock(time: Clock, as_json: bool) -> int:
     """Print the time to which ages are counted. Returns the exit status."""
-    ahead_ns = int(facts["clock_ahead_seconds"] * clock.NS)
-    text = f"ages are counted to {retention.moment(facts['ages_until_ns'])}"
+    ahead_ns = int(time.clock_ahead_seconds * clock.NS)
+    text = f"ages are counted to {retention.moment(time.ages_until_ns)}"
     if ahead_ns:
         text += f"\n{retention.clock_text(ahead_ns)}"
-    result.show(facts, text, as_json)
+    result.show(time, text, as_json)
     return 1 if ahead_ns else 0
 
 
@@ -280,19 +273,19 @@ def document_of(file: str) -> dict[str, Any]:
     return found
 
 
-def _cells(one: dict[str, Any]) -> tuple[str, ...]:
-    state = "enabled" if one["enabled"] else "disabled"
-    state = "removed" if one["document"] is None else state
-    when = retention.moment(one["created_ns"])
-    return f"{one['name']} v{one['version']}", state, when, one["author"], ", ".join(_says(one))
+def _cells(one: Version) -> tuple[str, ...]:
+    state = "enabled" if one.enabled else "disabled"
+    state = "removed" if one.document is None else state
+    when = retention.moment(one.created_ns)
+    return f"{one.name} v{one.version}", state, when, one.author, ", ".join(_says(one))
 
 
-def _says(one: dict[str, Any]) -> list[str]:
-    says = one["document"] or {}
+def _says(one: Version) -> list[str]:
+    says = one.document or {}
     return [f"{key} = {json.dumps(value)}" for key, value in says.items() if key != "name"]
 
 
-def _line(one: dict[str, Any]) -> str:
+def _line(one: Version) -> str:
     name, state, when, author, told = _cells(one)
     return f"{name}  {state:<8}  {when} by {author}  {told}".rstrip()
 
@@ -303,40 +296,31 @@ def _approvals(_settings: Settings, database: Database, args: argparse.Namespace
     return show_approvals(found, args.json)
 
 
-def show_approvals(found: list[dict[str, Any]], as_json: bool) -> int:
+def show_approvals(found: list[Approval], as_json: bool) -> int:
     """Print the plans that are or were asked about. Returns the exit status."""
     nothing = "no plan has asked for an approval yet"
     return table.show_facts(found, as_json, ASKED_COLUMNS, _asked, _asked_line, nothing)
 
 
-def _asked(one: dict[str, Any]) -> tuple[str, ...]:
-    answer = f"waits: spillway policy approve {one['plan']}"
-    if one["approved_ns"] is not None:
-        answer = f"approved {retention.moment(one['approved_ns'])} by {shown(one['author'] or '?')}"
-    asked = retention.moment(one["asked_ns"])
-    return one["plan"], f"{one['checkpoints']:,}", size(one["bytes"]), asked, answer
+def _asked(one: Approval) -> tuple[str, ...]:
+    answer = f"waits: spillway policy approve {one.plan}"
+    if one.approved_ns is not None:
+        answer = f"approved {retention.moment(one.approved_ns)} by {shown(one.author or '?')}"
+    asked = retention.moment(one.asked_ns)
+    return one.plan, f"{one.checkpoints:,}", size(one.bytes), asked, answer
 
 
-def _asked_line(one: dict[str, Any]) -> str:
+def _asked_line(one: Approval) -> str:
     plan, checkpoints, length, asked, answer = _asked(one)
     return f"{plan}  {checkpoints} checkpoints, {length}, asked {asked}: {answer}"
 
 
 def _validate(_settings: Settings, _database: Database, args: argparse.Namespace) -> int:
-    return show_validity(validity(document_of(args.file)), args)
+    return show_validity(policies.validity(document_of(args.file)), args)
 
 
-def validity(document: dict[str, Any]) -> dict[str, Any]:
-    """Return whether the policies of a document could be stored, and if not, why."""
-    try:
-        policy.read(document)
-    except PolicyError as exc:
-        return {"valid": False, "error": shown(str(exc))}
-    return {"valid": True, "error": None}
-
-
-def show_validity(facts: dict[str, Any], args: argparse.Namespace) -> int:
+def show_validity(found: PolicyValidity, args: argparse.Namespace) -> int:
     """Print whether policies could be stored. Returns the exit status."""
-    text = f"{args.file}: {'valid' if facts['valid'] else facts['error']}"
-    result.show(facts, text, args.json)
-    return int(not facts["valid"])
+    text = f"{args.file}: {'valid' if found.valid else found.error}"
+    result.show(found, text, args.json)
+    return int(not found.valid)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from gateway import clock, config, state
 from gateway.checkpoints.catalogue import catalogue_of
@@ -14,13 +13,16 @@ from gateway.cli.look import DONE, NOT_POSSIBLE, refuse
 from gateway.cli.progress import Line, bar
 from gateway.control import promotions as control
 from gateway.control.paths import browsing, follow
+from gateway.control.promotions import Promotion
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.opening import opened
 from gateway.errors import START, NotPossible, UserError
 from gateway.promotion import members, places, store
-from gateway.promotion.store import Promotion, State
+from gateway.promotion.store import Promotion as Row
+from gateway.promotion.store import State
 from gateway.promotion.wishes import NO_WISHES, Wishes, wishes_of
+from gateway.serialize import to_json
 from gateway.settings import Settings
 from gateway.text import printable, shown
 from gateway.units import size
@@ -65,16 +67,16 @@ def promote(args: argparse.Namespace) -> int:
             if args.wait:
                 made = waiting.until_ended(made)
             now, _files, copied = _counted(database, made)
-            found = control.facts(settings, now, copied)
+            found = control.model(settings, now, copied)
         except NotPossible as exc:
             return refuse(exc)
     return show(found, args.json)
 
 
-def show(found: dict[str, Any], as_json: bool) -> int:
+def show(found: Promotion, as_json: bool) -> int:
     """Print a promotion. Returns the exit status."""
     result.show(found, _line(found), as_json)
-    return NOT_POSSIBLE if found["state"] == State.FAILED else DONE
+    return NOT_POSSIBLE if found.state == State.FAILED else DONE
 
 
 def promotions_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,24 +91,15 @@ def promotions(args: argparse.Namespace) -> int:
     return show_list(found, args.json)
 
 
-def show_list(found: Sequence[dict[str, Any]], as_json: bool) -> int:
+def show_list(found: Sequence[Promotion], as_json: bool) -> int:
     """Print promotions. Returns the exit status."""
     return table.show_facts(found, as_json, COLUMNS, _cells, _line, "nothing is promoted")
 
 
-def _cells(one: dict[str, Any]) -> tuple[str, ...]:
-    files, length = f"{one['files']:,}", size(one["size_bytes"])
-    why = shown(one["reason"] or one["note"])
-    return (
-        one["name"],
-        one["state"],
-        files,
-        length,
-        one["source"],
-        one["by"],
-        one["asked"][:10],
-        why,
-    )
+def _cells(one: Promotion) -> tuple[str, ...]:
+    files, length = f"{one.files:,}", size(one.size_bytes)
+    why = shown(one.reason or one.note)
+    return one.name, one.state, files, length, one.source, one.by, one.asked[:10], why
 
 
 def demote_arguments(parser: argparse.ArgumentParser) -> None:
@@ -133,28 +126,28 @@ def demote(args: argparse.Namespace) -> int:
                 raise UserError(str(exc)) from None
             _files, copied = store.counts(session, found.name)
             if not args.yes:
-                return show_unconfirmed(control.facts(settings, found, copied), args.json)
+                return show_unconfirmed(control.model(settings, found, copied), args.json)
             try:
                 after = store.demote(session, found, args.release_hold)
             except NotPossible as exc:
                 return refuse(exc)
         if args.wait:
             _Waiting(settings, database, args.json).until_gone(found)
-    return show_demoted(control.facts(settings, after, copied), args.wait, args.json)
+    return show_demoted(control.model(settings, after, copied), args.wait, args.json)
 
 
-def show_unconfirmed(one: dict[str, Any], as_json: bool) -> int:
+def show_unconfirmed(one: Promotion, as_json: bool) -> int:
     """Print what would be removed with --yes. Returns the exit status."""
-    what = f"{one['files']:,} files, {size(one['size_bytes'])}"
-    text = f"{one['name']}: {what} would be removed, also from the bucket: add --yes"
-    result.show({**one, "removed": False}, text, as_json)
+    what = f"{one.files:,} files, {size(one.size_bytes)}"
+    text = f"{one.name}: {what} would be removed, also from the bucket: add --yes"
+    result.show({**to_json(one), "removed": False}, text, as_json)
     return NOT_POSSIBLE
 
 
-def show_demoted(one: dict[str, Any], is_gone: bool, as_json: bool) -> int:
+def show_demoted(one: Promotion, is_gone: bool, as_json: bool) -> int:
     """Print that a promotion is or will be removed. Returns the exit status."""
-    text = f"{one['name']}: {'removed' if is_gone else 'is being removed'}"
-    result.show({**one, "removed": is_gone}, text, as_json)
+    text = f"{one.name}: {'removed' if is_gone else 'is being removed'}"
+    result.show({**to_json(one), "removed": is_gone}, text, as_json)
     return DONE
 
 
@@ -185,9 +178,7 @@ class _Waiting:
         self._line = Line(quiet)
         self._alive_at = clock.monotonic_seconds()
 
-    def ask(
-        self, ino: int, name: str, note: str, waits: bool, wishes: Wishes = NO_WISHES
-    ) -> Promotion:
+    def ask(self, ino: int, name: str, note: str, waits: bool, wishes: Wishes = NO_WISHES) -> Row:
         """Record a promotion, as soon as the bucket has all of its source. Raises NotPossible,
         UserError."""
         try:
@@ -210,7 +201,7 @@ class _Waiting:
             path, seen = source.path, source.seen
             return members.record(session, prefix, name, path, seen, note, user.name(), wishes)
 
-    def until_ended(self, one: Promotion) -> Promotion:
+    def until_ended(self, one: Row) -> Row:
         """Wait until a promotion is done or has failed. Raises NotPossible."""
         while True:
             now, files, copied = _counted(self._database, one)
@@ -219,7 +210,7 @@ class _Waiting:
                 return now
             self._pause(copied_text(copied, files, now.reason), _continues(one))
 
-    def until_gone(self, one: Promotion) -> None:
+    def until_gone(self, one: Row) -> None:
         """Wait until a promotion is removed. Raises UserError."""
         while True:
             with self._database.snapshot() as connection:
@@ -252,11 +243,11 @@ class _Waiting:
             raise UserError(f"the gateway does not run: start it: {START}; {then}")
 
 
-def _continues(one: Promotion) -> str:
+def _continues(one: Row) -> str:
     return f"{one.name} then continues by itself"
 
 
-def _counted(database: Database, one: Promotion) -> tuple[Promotion, int, int]:
+def _counted(database: Database, one: Row) -> tuple[Row, int, int]:
     """Return a promotion as it is now, its files, and those that are copied."""
     with database.reading() as session:
         now = store.one_named(session, one.name)
@@ -265,17 +256,17 @@ def _counted(database: Database, one: Promotion) -> tuple[Promotion, int, int]:
         return now, *store.counts(session, one.name)
 
 
-def _line(one: dict[str, Any]) -> str:
-    head = f"{one['name']}  {one['state']}  {one['files']} files, {size(one['size_bytes'])}"
-    text = f"{head}  {one['source']}  ({one['by']}, {one['asked'][:10]})"
-    if one["reason"]:
-        text += f": {shown(one['reason'])}"
-    elif one["note"]:
-        text += f": {shown(one['note'])}"
-    if one["legal_hold"]:
+def _line(one: Promotion) -> str:
+    head = f"{one.name}  {one.state}  {one.files} files, {size(one.size_bytes)}"
+    text = f"{head}  {one.source}  ({one.by}, {one.asked[:10]})"
+    if one.reason:
+        text += f": {shown(one.reason)}"
+    elif one.note:
+        text += f": {shown(one.note)}"
+    if one.legal_hold:
         text += "; under a legal hold"
-    if one["run"] is None:
+    if one.run is None:
         text += "; no rule recognised it as a checkpoint"
-    if one["state"] == State.DONE and not one["is_tagged"]:
+    if one.state == State.DONE and not one.is_tagged:
         text += "; its objects have no tag"
     return text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from itertools import islice
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from gateway import clock, config
 from gateway.cli import result, table
 from gateway.control import outage
-from gateway.control.queue import facts, opened, orders, resolve
+from gateway.control.queue import Said, Waiting, model, opened, orders, resolve
 from gateway.db.models import ROOT_INO
 from gateway.drain import queue
 from gateway.drain.context import Context
@@ -90,21 +89,21 @@ def _list(context: Context, args: argparse.Namespace) -> None:
     settings = context.settings
     tops = resolve(context, args.paths).values() or [ROOT_INO]
     everything = (entry for top in tops for entry in queue.entries(context, top))
-    files = [facts(settings, entry, now_ns) for entry in islice(everything, max(0, args.limit))]
+    files = [model(settings, entry, now_ns) for entry in islice(everything, max(0, args.limit))]
     show(files, sum(1 for _ in everything), orders(context), args.json)
     warn(outage.of_drain(settings), files)
 
 
-def warn(why: str | None, files: list[dict[str, Any]]) -> None:
+def warn(why: str | None, files: list[Waiting]) -> None:
     """Say on standard error why nothing of what waits is sent. Parameters: why, None: it is."""
     if why is not None and files:
         print(f"spillway: {why}: all of these wait for it", file=sys.stderr)
 
 
-def show(files: list[dict[str, Any]], more: int, said: list[dict[str, Any]], as_json: bool) -> None:
+def show(files: list[Waiting], more: int, said: list[Said], as_json: bool) -> None:
     """Print what waits. Parameters: more, files that are not shown; said, the orders of people."""
     if as_json:
-        print(json.dumps({"files": files, "more_files": more, "said": said}, indent=2))
+        result.print_json({"files": files, "more_files": more, "said": said})
         return
     rows = [_cells(one) for one in files]
     if rows:
@@ -113,23 +112,23 @@ def show(files: list[dict[str, Any]], more: int, said: list[dict[str, Any]], as_
         print(f"... and {more} more: --limit {len(files) + more}")
     if not files:
         print("nothing waits for the bucket")
-    given = [(item["said"], item["path"] or "?") for item in said]
+    given = [(one.said, one.path or "?") for one in said]
     if given:
         lines = (f"{order:<10} {path}" for order, path in given)
         table.show(("order", "file or directory"), given, lines)
 
 
-def _cells(one: dict[str, Any]) -> tuple[str, ...]:
-    age = "-" if one["age_seconds"] is None else duration(one["age_seconds"])
-    text = one["path"] or "?"
-    if one["bumped"]:
+def _cells(one: Waiting) -> tuple[str, ...]:
+    age = "-" if one.age_seconds is None else duration(one.age_seconds)
+    text = one.path or "?"
+    if one.bumped:
         text += " (bumped)"
-    if one["tries"]:
-        again = duration(one["next_try_seconds"])
-        text += f": {one['tries']} tries, next in {again}: {shown(one['error'] or '')}"
-    elif one.get("waits_for"):
-        text += f": {shown(one['waits_for'])}"
-    return one["state"], size(one["size_bytes"]), age, text
+    if one.tries and one.next_try_seconds is not None:
+        again = duration(one.next_try_seconds)
+        text += f": {one.tries} tries, next in {again}: {shown(one.error or '')}"
+    elif one.waits_for:
+        text += f": {shown(one.waits_for)}"
+    return one.state, size(one.size_bytes), age, text
 
 
 def _line(cells: tuple[str, ...]) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 from gateway import config
 from gateway.cli import user
 from gateway.errors import SpillwayError, StoreError, UserError
+from gateway.serialize import to_json
 from gateway.text import shown
 
 CHANGING: dict[str, frozenset[str] | None] = {
@@ -109,7 +110,7 @@ def _log(args: argparse.Namespace, words: Sequence[str]) -> Iterator[Any]:
         return
 
     def complete(status: int, detail: str | None, record: Record) -> None:
-        after = None if record.after is None else json.dumps(record.after)
+        after = None if record.after is None else json.dumps(to_json(record.after))
         try:
             with store.writing() as session:
                 audit.complete(session, entry, audit.Outcome(status, detail, after=after))

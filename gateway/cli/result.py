@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
+
+from gateway.serialize import Model, to_json
+
+Found = Model | Mapping[str, Any]
 
 HELP = "what was done, as JSON"
 
@@ -14,9 +19,17 @@ def option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help=HELP)
 
 
-def show(facts: dict[str, Any], text: str, as_json: bool) -> None:
-    """Print what was found or done. Parameters: facts, for a script; text, for a person."""
-    print(json.dumps(facts, indent=2) if as_json else text)
+def print_json(found: Found | Sequence[Found]) -> None:
+    """Print what was found or done, for a script."""
+    print(json.dumps(to_json(found), indent=2))
+
+
+def show(found: Found, text: str, as_json: bool) -> None:
+    """Print what was found or done. Parameters: found, for a script; text, for a person."""
+    if as_json:
+        print_json(found)
+    else:
+        print(text)
 
 
 class Results:
@@ -28,12 +41,12 @@ class Results:
 
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
-        self._found: list[dict[str, Any]] = []
+        self._found: list[Found] = []
 
-    def add(self, facts: dict[str, Any], text: str | None = None) -> None:
+    def add(self, found: Found, text: str | None = None) -> None:
         """Tell what was done with one. Parameters: text, for a person, or None to say nothing."""
         if self.as_json:
-            self._found.append(facts)
+            self._found.append(found)
         elif text is not None:
             print(text)
 
@@ -42,4 +55,4 @@ class Results:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self.as_json and (self._found or kind is None):
-            print(json.dumps(self._found, indent=2))
+            print_json(self._found)

@@ -7,14 +7,28 @@ run/, and asks no process.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from typing import Any
 
 from gateway import config
 from gateway.cli import cached, checkpoints, promote, retention, trash
+from gateway.cli.result import print_json
 from gateway.control import limits, sharednames
-from gateway.control.status import age_seconds, gather, part
+from gateway.control.backlog import Unsettled
+from gateway.control.bucket import Checksum
+from gateway.control.limits import Limited
+from gateway.control.status import (
+    Disk,
+    LostCopies,
+    LostCopy,
+    Process,
+    Status,
+    WholeStatus,
+    age_seconds,
+    gather,
+    part,
+)
+from gateway.serialize import to_json
 from gateway.text import shown
 from gateway.units import duration, size
 
@@ -38,75 +52,93 @@ def run(args: argparse.Namespace) -> int:
     return show(gather(config.load(args.config)), args.json)
 
 
-def show(facts: dict[str, Any], as_json: bool) -> int:
-    """Print the facts of ``gather``. Returns the exit status."""
+def show(found: WholeStatus, as_json: bool, is_here: bool = True) -> int:
+    """Print the state. Returns the exit status. Args: is_here, if it is of this machine."""
     if as_json:
-        print(json.dumps(facts, indent=2))
+        print_json(document(found, is_here))
     else:
-        for label, value in lines(facts):
+        for label, value in lines(found):
             print(f"{label:<12}{value}".rstrip())
-    return HEALTHY if facts["healthy"] else NEEDS_A_PERSON
+    return HEALTHY if found.healthy else NEEDS_A_PERSON
 
 
-def lines(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield label and value of each line, for a person, from the facts of ``gather``."""
-    yield "gateway", "healthy" if facts["healthy"] else "NEEDS ATTENTION"
-    for name, entry in facts["processes"].items():
-        yield name, _process_text(entry)
-    bucket = facts["bucket"]
-    where = bucket["name"] + (f"/{bucket['prefix']}" if bucket["prefix"] else "")
-    where += f" at {bucket['endpoint_url']}" if bucket["endpoint_url"] else ""
-    reached = "reachable" if bucket["reachable"] else f"NOT USABLE: {bucket['error']}"
+def document(found: WholeStatus, is_here: bool = True) -> dict[str, Any]:
+    """Return the state as scripts know it: in some names it differs from the admin API."""
+    made: dict[str, Any] = to_json(found)
+    checksum = made["bucket"]["checksum"]
+    checksum["from"] = checksum.pop("said_by")
+    if is_here:
+        for name in ("restarts", "last_exit"):
+            del made["processes"]["up"][name]
+    return made
+
+
+def lines(found: WholeStatus) -> Iterator[tuple[str, str]]:
+    """Yield label and value of each line, for a person."""
+    yield "gateway", "healthy" if found.healthy else "NEEDS ATTENTION"
+    for name, process in found.processes.items():
+        yield name, _process_text(process)
+    bucket = found.bucket
+    where = bucket.name + (f"/{bucket.prefix}" if bucket.prefix else "")
+    where += f" at {bucket.endpoint_url}" if bucket.endpoint_url else ""
+    reached = "reachable" if bucket.reachable else f"NOT USABLE: {bucket.error}"
     yield "bucket", f"{where}: {reached}"
-    yield "checksum", _checksum_text(bucket["checksum"])
-    yield from _drain_lines(facts["drain"])
-    dirty = facts["dirty"]
-    text = _counted(dirty["files"], "file", dirty["bytes"])
-    if dirty["open_for_writing_files"]:
-        open_files, open_bytes = dirty["open_for_writing_files"], dirty["open_for_writing_bytes"]
-        text += f"; of these open for writing: {_counted(open_files, 'file', open_bytes)}"
+    yield "checksum", _checksum_text(bucket.checksum)
+    yield from _drain_lines(found.drain)
+    yield from _waiting_lines(found)
+    yield from checkpoints.lines(found.catalogue)
+    yield from retention.status_lines(found.retention)
+    yield from trash.lines(found.trash)
+    yield from promote.line(found.promotions)
+    yield "clients", _limit_text(found.connections, "raise nfs.max_connections", " connections")
+    yield from (("clients", line) for line in sharednames.lines(found.shared_names))
+    yield "threads", _limit_text(found.threads, limits.THREADS_REMEDY)
+    yield from _disk_lines(found.disk, found.descriptors)
+    yield from cached.lines(found.cache)
+    if found.space is not None:
+        yield "space", _space_text(found.space)
+
+
+def _waiting_lines(found: Status) -> Iterator[tuple[str, str]]:
+    """Yield the lines about what the bucket does not have."""
+    dirty = found.dirty
+    text = _counted(dirty.files, "file", dirty.bytes)
+    if dirty.open_for_writing_files:
+        opened = _counted(dirty.open_for_writing_files, "file", dirty.open_for_writing_bytes)
+        text += f"; of these open for writing: {opened}"
     yield "not drained", text
-    if (oldest := dirty["oldest"]) is not None:
-        age, length = duration(oldest["age_seconds"]), size(oldest["size_bytes"])
-        yield "oldest", f"{oldest['path']}, {length}, waiting for {age}"
-    for one in facts["stuck"]["first"]:
-        yield "stuck", f"{one['path']}: {one['reason']}"
-    if (more := facts["stuck"]["files"] - len(facts["stuck"]["first"])) > 0:
+    if (oldest := dirty.oldest) is not None:
+        age, length = duration(oldest.age_seconds), size(oldest.size_bytes)
+        yield "oldest", f"{oldest.path}, {length}, waiting for {age}"
+    for one in found.stuck.first:
+        yield "stuck", f"{one.path}: {one.reason}"
+    if (more := found.stuck.files - len(found.stuck.first)) > 0:
         yield "stuck", f"and {more} more: spillway queue"
-    if (held := facts["held"])["files"]:
-        first = held["first"][0] if held["first"] else None
-        named = "" if first is None else f", as {first['path']} ({duration(first['age_seconds'])})"
-        count = _counted(held["files"], "file", held["bytes"])
+    if (held := found.held).files:
+        first = held.first[0] if held.first else None
+        named = "" if first is None else f", as {first.path} ({duration(first.age_seconds)})"
+        count = _counted(held.files, "file", held.bytes)
         yield "held", f"{count} HELD by drain.hold_patterns for over an hour{named}"
-    yield "queued", f"deletions {facts['queued']['deletions']}, moves {facts['queued']['moves']}"
-    if (unsettled := facts["unsettled"])["objects"]:
-        yield "unsettled", _unsettled_text(**unsettled)
-    yield from checkpoints.lines(facts["catalogue"])
-    yield from retention.status_lines(facts["retention"])
-    yield from trash.lines(facts["trash"])
-    yield from promote.line(facts["promotions"])
-    remedy = "raise nfs.max_connections"
-    yield "clients", _limit_text(" connections", remedy, **facts["connections"])
-    yield from (("clients", line) for line in sharednames.lines(facts["shared_names"]))
-    yield "threads", _limit_text("", limits.THREADS_REMEDY, **facts["threads"])
-    disk = facts["disk"]
-    share = 100 * disk["used_bytes"] / disk["total_bytes"] if disk["total_bytes"] else 0.0
+    yield "queued", f"deletions {found.queued.deletions}, moves {found.queued.moves}"
+    if found.unsettled.objects:
+        yield "unsettled", _unsettled_text(found.unsettled)
+
+
+def _disk_lines(disk: Disk, descriptors: Limited) -> Iterator[tuple[str, str]]:
+    share = 100 * disk.used_bytes / disk.total_bytes if disk.total_bytes else 0.0
     yield (
         "disk",
-        f"{size(disk['used_bytes'])} used ({share:.0f} %), {size(disk['free_bytes'])} free "
-        f"at {disk['path']}",
+        f"{size(disk.used_bytes)} used ({share:.0f} %), {size(disk.free_bytes)} free "
+        f"at {disk.path}",
     )
-    if (lost := disk["lost_copies"])["files"]:
-        yield "disk", _lost_text(**lost)
-    text = _limit_text("", limits.DESCRIPTORS_REMEDY, **facts["descriptors"])
-    if not disk["has_descriptors"]:
+    if (last := disk.lost_copies.last) is not None:
+        yield "disk", _lost_text(disk.lost_copies, last)
+    text = _limit_text(descriptors, limits.DESCRIPTORS_REMEDY)
+    if not disk.has_descriptors:
         text = f"USED UP: clients wait for files: {limits.DESCRIPTORS_REMEDY}"
     yield "descriptors", text
-    if (other_bytes := disk["other_bytes"] or 0) > OTHERS_SHARE * disk["total_bytes"]:
-        yield "others", _others_text(other_bytes, disk["path"])
-    yield from cached.lines(facts["cache"])
-    if facts["space"] is not None:
-        yield "space", _space_text(facts["space"])
+    if (other_bytes := disk.other_bytes or 0) > OTHERS_SHARE * disk.total_bytes:
+        yield "others", _others_text(other_bytes, disk.path)
 
 
 def _others_text(other_bytes: int, path: str) -> str:
@@ -117,35 +149,36 @@ def _others_text(other_bytes: int, path: str) -> str:
     )
 
 
-def _limit_text(what: str, remedy: str, open: int | None, most: int | None, near: bool) -> str:
-    if open is None or most is None:
+def _limit_text(found: Limited, remedy: str, what: str = "") -> str:
+    if found.open is None or found.most is None:
         return "not known"  # the NFS server does not run, or just started
-    text = f"{open:,}{what} of at most {most:,}"
-    return f"{text}: NEAR THE LIMIT; {remedy}" if near else text
+    text = f"{found.open:,}{what} of at most {found.most:,}"
+    return f"{text}: NEAR THE LIMIT; {remedy}" if found.near else text
 
 
-def _unsettled_text(objects: int, last_seconds: float) -> str:
-    those = "1 object" if objects == 1 else f"{objects} objects"
+def _unsettled_text(found: Unsettled) -> str:
+    those = "1 object" if found.objects == 1 else f"{found.objects} objects"
     text = f"{those}: a request got no answer"
+    last_seconds = found.last_seconds or 0.0
     if last_seconds <= 0:
         return f"{text}; looked at again as soon as the bucket answers"
     return f"{text}; looked at again within {duration(last_seconds)}"
 
 
-def _checksum_text(checksum: dict[str, str | None]) -> str:
-    if checksum["kind"] is None:
+def _checksum_text(checksum: Checksum) -> str:
+    if checksum.kind is None:
         return "md5, until the store was asked whether it verifies a newer one"
-    how = "as configured" if checksum["from"] == "configuration" else "the best the store verifies"
-    return f"{checksum['kind']}, {how}"
+    is_given = checksum.said_by == "configuration"
+    return f"{checksum.kind}, {'as configured' if is_given else 'the best the store verifies'}"
 
 
-def _lost_text(files: int, last: dict[str, Any], is_recent: bool) -> str:
-    count = "1 local copy" if files == 1 else f"{files} local copies"
-    ago = duration(last["age_seconds"])
-    loses = "LOSES BYTES: " if is_recent else ""
+def _lost_text(lost: LostCopies, last: LostCopy) -> str:
+    count = "1 local copy" if lost.files == 1 else f"{lost.files} local copies"
+    ago = duration(last.age_seconds)
+    loses = "LOSES BYTES: " if lost.is_recent else ""
     return (
-        f"{loses}{count} lost and fetched again, the last {ago} ago: {last['path']}: "
-        f"{last['reason']}; check the disk (smartctl, the log of the kernel)"
+        f"{loses}{count} lost and fetched again, the last {ago} ago: {last.path}: "
+        f"{last.reason}; check the disk (smartctl, the log of the kernel)"
     )
 
 
@@ -165,18 +198,18 @@ def _space_text(space: dict[str, Any]) -> str:
     return text
 
 
-def _process_text(entry: dict[str, Any]) -> str:
-    if entry["alive"]:
-        text = f"{entry['phase']}, pid {entry['pid']}" if entry["pid"] else str(entry["phase"])
-        if (seconds := entry.get("running_seconds")) is not None:
-            text += f", for {duration(seconds)}"
+def _process_text(one: Process) -> str:
+    if one.alive:
+        text = f"{one.phase}, pid {one.pid}" if one.pid else str(one.phase)
+        if one.running_seconds is not None:
+            text += f", for {duration(one.running_seconds)}"
     else:
         text = "NOT RUNNING"
-    if entry.get("restarts"):
-        times = "once" if entry["restarts"] == 1 else f"{entry['restarts']} times"
+    if one.restarts:
+        times = "once" if one.restarts == 1 else f"{one.restarts} times"
         text += f", restarted {times}"
-    if entry.get("last_exit"):
-        text += f", last end: {entry['last_exit']}"
+    if one.last_exit:
+        text += f", last end: {one.last_exit}"
     return text
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import Any
+from typing import TypeVar
+
+from gateway.cli.result import Found, print_json
+
+F = TypeVar("F", bound=Found)
 
 STYLES = {
     "durable": "green",
@@ -76,11 +79,11 @@ def show(
 
 
 def show_facts(
-    found: Sequence[dict[str, Any]],
+    found: Sequence[F],
     as_json: bool,
     columns: Sequence[str],
-    cells: Callable[[dict[str, Any]], Sequence[str]],
-    line: Callable[[dict[str, Any]], str],
+    cells: Callable[[F], Sequence[str]],
+    line: Callable[[F], str],
     nothing: str,
 ) -> int:
     """Print facts as JSON, as a table, or as plain lines. Returns exit status 0.
@@ -89,7 +92,7 @@ def show_facts(
     nothing, which is printed to a person if there are none.
     """
     if as_json:
-        print(json.dumps(found, indent=2))
+        print_json(found)
     elif found:
         show(columns, map(cells, found), map(line, found))
     else:

@@ -6,11 +6,10 @@ It works on the admin API's own database, whether that process runs or not.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 from gateway import clock, config
 from gateway.cli import checks, result, table, user, verbs
@@ -18,8 +17,12 @@ from gateway.cli.quantities import DURATION
 from gateway.db.engine import Database
 from gateway.db.opening import explained
 from gateway.errors import UserError
+from gateway.serialize import to_json
 from gateway.settings import Settings
 from gateway.text import shown
+
+if TYPE_CHECKING:
+    from admin_api.store.tokens import TokenInfo
 
 ROLES = ("viewer", "operator", "admin")
 LIFE = "90d"
@@ -85,7 +88,7 @@ def _create(store: Database, args: argparse.Namespace) -> int:
     name = shown(by if args.name is None else args.name)
     with store.writing() as session:
         token, text = create(session, name, Role[args.role.upper()], expires_ns, by)
-    args.record.after = tokens.facts(token)
+    args.record.after = tokens.model(token)
     return show_made(args.record.after, text, args.json)
 
 
@@ -94,10 +97,10 @@ def life_seconds(args: argparse.Namespace) -> float | None:
     return None if args.expires == ENDLESS else DURATION.read("--expires", args.expires)
 
 
-def show_made(facts: dict[str, Any], text: str, as_json: bool) -> int:
+def show_made(made: TokenInfo, text: str, as_json: bool) -> int:
     """Print a new token. Returns the exit status."""
     if as_json:
-        print(json.dumps({**facts, "token": text}, indent=2))
+        result.print_json({**to_json(made), "token": text})
         return 0
     print(text)
     print("it is shown this once: who has it may do what its role may", file=sys.stderr)
@@ -113,10 +116,10 @@ def _add(store: Database, args: argparse.Namespace) -> int:
         known = tokens.find(session, token.id)
         if known is None:
             tokens.add(session, token)
-    args.record.after = tokens.facts(known or token)
-    facts = {**args.record.after, "changed": known is None}
+    args.record.after = tokens.model(known or token)
+    found = {**to_json(args.record.after), "changed": known is None}
     text = "added" if known is None else "unchanged"
-    result.show(facts, f"{token.id}: {text}", args.json)
+    result.show(found, f"{token.id}: {text}", args.json)
     return 0
 
 
@@ -124,11 +127,11 @@ def _list(store: Database, args: argparse.Namespace) -> int:
     from admin_api.store import tokens
 
     with store.reading() as session:
-        found = [tokens.facts(one) for one in tokens.every(session)]
+        found = [tokens.model(one) for one in tokens.every(session)]
     return show(found, args.json)
 
 
-def show(found: list[dict[str, Any]], as_json: bool) -> int:
+def show(found: list[TokenInfo], as_json: bool) -> int:
     """Print the tokens. Returns the exit status."""
     return table.show_facts(
         found,
@@ -140,15 +143,15 @@ def show(found: list[dict[str, Any]], as_json: bool) -> int:
     )
 
 
-def _cells(one: dict[str, Any]) -> tuple[str, ...]:
-    times = (one["last_used"] or "never", one["expires"] or "never")
-    return one["id"], one["role"], one["state"], one["name"], *times
+def _cells(one: TokenInfo) -> tuple[str, ...]:
+    times = (one.last_used or "never", one.expires or "never")
+    return one.id, one.role, one.state, one.name, *times
 
 
-def _line(one: dict[str, Any]) -> str:
-    used = f"used {one['last_used']}" if one["last_used"] else "never used"
-    ends = f", expires {one['expires']}" if one["expires"] else ""
-    return f"{one['id']}  {one['role']:<8}  {one['state']:<7}  {one['name']}: {used}{ends}"
+def _line(one: TokenInfo) -> str:
+    used = f"used {one.last_used}" if one.last_used else "never used"
+    ends = f", expires {one.expires}" if one.expires else ""
+    return f"{one.id}  {one.role:<8}  {one.state:<7}  {one.name}: {used}{ends}"
 
 
 def _revoke(store: Database, args: argparse.Namespace) -> int:
@@ -158,13 +161,13 @@ def _revoke(store: Database, args: argparse.Namespace) -> int:
         token = tokens.revoke(session, args.id, clock.now_ns())
         if token is None:
             raise UserError(f"there is no token {shown(args.id)}: see spillway token list")
-    args.record.after = tokens.facts(token)
+    args.record.after = tokens.model(token)
     return show_revoked(args.record.after, args.json)
 
 
-def show_revoked(facts: dict[str, Any], as_json: bool) -> int:
+def show_revoked(ended: TokenInfo, as_json: bool) -> int:
     """Print that a token has ended. Returns the exit status."""
-    result.show(facts, f"{facts['id']}: revoked", as_json)
+    result.show(ended, f"{ended.id}: revoked", as_json)
     return 0
 
 

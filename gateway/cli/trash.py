@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any
 
 from gateway import config
 from gateway.cli import result, table, user, verbs
@@ -15,6 +13,7 @@ from gateway.cli.look import DONE, refuse
 from gateway.cli.progress import Line
 from gateway.control import trash as control
 from gateway.control.paths import names_of, shown
+from gateway.control.trash import Trashed, TrashSummary
 from gateway.db.opening import opened
 from gateway.errors import DoorClosed, NotPossible, TrashRefused, UserError
 from gateway.namespace import identity
@@ -157,23 +156,21 @@ def show_back(trash_id: str, path: str, as_json: bool) -> int:
     return DONE
 
 
-def lines(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield label and value of a line for a person, from ``control.trash.summary``."""
-    if count := found["entries"]:
+def lines(found: TrashSummary) -> Iterator[tuple[str, str]]:
+    """Yield label and value of a line for a person."""
+    if count := found.entries:
         noun = "checkpoint" if count == 1 else "checkpoints"
-        text = f"{count} {noun}, {size(found['local_bytes'])} on the disk, "
-        text += f"{size(found['bucket_bytes'])} in the bucket"
-        if found["next_expiry_seconds"] is not None:
-            text += f"; the next is removed in {duration(found['next_expiry_seconds'])}"
-        if found["early"]:
-            text += f"; {size(found['size_bytes'])} are more than retention.trash_max_bytes, "
-            text += f"{size(found['max_bytes'])}: the oldest {found['early']} go early"
-        if found["held"]:
-            text += f"; {found['held']} held for a newer checkpoint"
-        if found["staying"]:
-            text += (
-                f"; {found['staying']} stay although they were to be removed: spillway trash list"
-            )
+        text = f"{count} {noun}, {size(found.local_bytes)} on the disk, "
+        text += f"{size(found.bucket_bytes)} in the bucket"
+        if found.next_expiry_seconds is not None:
+            text += f"; the next is removed in {duration(found.next_expiry_seconds)}"
+        if found.early:
+            text += f"; {size(found.size_bytes)} are more than retention.trash_max_bytes, "
+            text += f"{size(found.max_bytes)}: the oldest {found.early} go early"
+        if found.held:
+            text += f"; {found.held} held for a newer checkpoint"
+        if found.staying:
+            text += f"; {found.staying} stay although they were to be removed: spillway trash list"
         yield "trash", text
 
 
@@ -189,14 +186,14 @@ def _opened(settings: Settings) -> Iterator[Trash]:
 
 def _list(settings: Settings, args: argparse.Namespace) -> int:
     with _opened(settings) as trash:
-        found = control.facts(settings, trash)
+        found = control.model(settings, trash)
     return show(found, args.json)
 
 
-def show(found: Sequence[dict[str, Any]], as_json: bool) -> int:
+def show(found: Sequence[Trashed], as_json: bool) -> int:
     """Print what is in the trash. Returns the exit status."""
     if as_json:
-        print(json.dumps({"trash": found}, indent=2))
+        result.print_json({"trash": found})
         return DONE
     if found:
         table.show(COLUMNS, map(_cells, found), chain.from_iterable(map(_lines, found)))
@@ -205,26 +202,26 @@ def show(found: Sequence[dict[str, Any]], as_json: bool) -> int:
     return DONE
 
 
-def _cells(one: dict[str, Any]) -> tuple[str, ...]:
-    left = "being removed" if one["is_expiring"] else f"{duration(one['left_seconds'])} left"
-    left = "goes early" if one["early"] and not one["is_expiring"] else left
-    left = f"stays: {one['stays']}" if one["stays"] else left
-    when = one["deleted"][:19].replace("T", " ")
-    return one["id"], size(one["size_bytes"]), left, one["path"], when, one["by"], one["reason"]
+def _cells(one: Trashed) -> tuple[str, ...]:
+    left = "being removed" if one.is_expiring else f"{duration(one.left_seconds)} left"
+    left = "goes early" if one.early and not one.is_expiring else left
+    left = f"stays: {one.stays}" if one.stays else left
+    when = one.deleted[:19].replace("T", " ")
+    return one.id, size(one.size_bytes), left, one.path, when, one.by, one.reason
 
 
-def _lines(one: dict[str, Any]) -> Iterator[str]:
+def _lines(one: Trashed) -> Iterator[str]:
     id, length, left, path, when, by, reason = _cells(one)
-    left = "stays" if one["stays"] else left
+    left = "stays" if one.stays else left
     yield f"{id:<8} {length:>10}  {left:<14} {path}"
     yield f"{'':<8} {when}  {by}: {reason}"
-    if one["early"]:
-        yield f"{'':<8} goes early: {one['early']}: take it back: spillway undelete {id}"
-    if one["held"]:
+    if one.early:
+        yield f"{'':<8} goes early: {one.early}: take it back: spillway undelete {id}"
+    if one.held:
         yield f"{'':<8} {HELD}: let it go: spillway trash release {id}"
-    if one["stays"]:
+    if one.stays:
         yield (
-            f"{'':<8} {one['stays']}: take it back: spillway undelete {id}, or "
+            f"{'':<8} {one.stays}: take it back: spillway undelete {id}, or "
             f"remove it: spillway trash empty {id} --yes"
         )
 

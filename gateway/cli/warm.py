@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
-from typing import Any
 
 from gateway import config, state
+from gateway.cli import result
 from gateway.cli.look import DONE, NOT_POSSIBLE, refuse
 from gateway.cli.progress import Line, Transfer
 from gateway.control.paths import browsing
-from gateway.control.warming import Warming
+from gateway.control.warming import Warmed, Warming
 from gateway.db.opening import opened
 from gateway.errors import START, NotPossible
+from gateway.serialize import to_json
 from gateway.text import shown
 from gateway.units import duration, size
 
@@ -44,25 +44,23 @@ def run(args: argparse.Namespace) -> int:
                     status = refuse(exc)
         error = _wait(warming, args.json) if args.wait else None
     is_fetching = state.alive(state.read(settings, state.CACHE))
-    return max(status, show(warming.facts(), error, args, is_fetching))
+    return max(status, show(warming.model(), error, args, is_fetching))
 
 
-def show(
-    facts: dict[str, Any], error: str | None, args: argparse.Namespace, is_fetching: bool
-) -> int:
+def show(done: Warmed, error: str | None, args: argparse.Namespace, is_fetching: bool) -> int:
     """Print what was done. Returns the exit status.
 
     Parameters: error, why a longer wait is useless; is_fetching, whether the hydrator runs.
     """
     status = DONE if error is None else refuse(NotPossible(error))
     if args.json:
-        print(json.dumps({**facts, "waited": args.wait, "error": error}, indent=2))
+        result.print_json({**to_json(done), "waited": args.wait, "error": error})
     elif error is None:
-        print(_result(facts, args.wait, is_fetching))
-    for one in facts["damaged"][:DAMAGED_SHOWN]:
+        print(_result(done, args.wait, is_fetching))
+    for one in done.damaged[:DAMAGED_SHOWN]:
         status = NOT_POSSIBLE
         if not args.json:
-            print(f"spillway: {one['path']}: {shown(one['reason'])}", file=sys.stderr)
+            print(f"spillway: {one.path}: {shown(one.reason)}", file=sys.stderr)
     return status
 
 
@@ -82,12 +80,12 @@ def _wait(warming: Warming, as_json: bool) -> str | None:
         line.end()
 
 
-def _result(facts: dict[str, Any], has_waited: bool, is_fetching: bool) -> str:
+def _result(done: Warmed, has_waited: bool, is_fetching: bool) -> str:
     """Return one line about what was done."""
-    counted = f"{facts['files']:,} files, {size(facts['bytes'])}"
-    resident = facts["resident_before_files"]
+    counted = f"{done.files:,} files, {size(done.bytes)}"
+    resident = done.resident_before_files
     there = f"; {resident:,} files are on the disk" if resident else ""
     if has_waited:
-        return f"fetched: {counted} in {duration(facts['seconds'])}{there}"
+        return f"fetched: {counted} in {duration(done.seconds)}{there}"
     note = "" if is_fetching else f"; the hydrator does not run: start it: {START}"
     return f"asked for: {counted}{there}{note}"

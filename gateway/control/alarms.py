@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from gateway.control import cached
+from gateway.control.status import Status
 
 PROCESS_DOWN = "process_down"
 BUCKET_UNREACHABLE = "bucket_unreachable"
@@ -28,33 +26,30 @@ DESCRIPTORS_NEAR_LIMIT = "descriptors_near_limit"
 CLIENTS_SHARE_NAME = "clients_share_name"
 
 
-def of(facts: Mapping[str, Any]) -> dict[str, int]:
-    """Return for each alarm how many things it is about; 0: there is no alarm.
-
-    Parameters: facts, of ``gateway.control.status``.
-    """
-    drain = facts["drain"]
+def of(status: Status) -> dict[str, int]:
+    """Return for each alarm how many things it is about; 0: there is no alarm."""
+    drain = status.drain
     bucket = (drain.get("bucket") if drain is not None and drain["alive"] else None) or {}
-    level = (facts["space"] or {}).get("level")
-    lost = facts["disk"]["lost_copies"]
+    level = (status.space or {}).get("level")
+    lost = status.disk.lost_copies
     return {
-        PROCESS_DOWN: sum(not entry["alive"] for entry in facts["processes"].values()),
+        PROCESS_DOWN: sum(not one.alive for one in status.processes.values()),
         BUCKET_UNREACHABLE: int(bucket.get("state") == "unreachable"),
         BUCKET_REFUSED: int(bucket.get("state") == "refused" and not bucket.get("taken")),
         BUCKET_TAKEN: int(bool(bucket.get("taken"))),
         DISK_SLOW: int(level == "slow"),
         DISK_FULL: int(level == "full"),
-        DISK_FAILING: lost["files"] if lost["is_recent"] else 0,
-        DESCRIPTORS_GONE: int(not facts["disk"]["has_descriptors"]),
-        FILES_STUCK: facts["stuck"]["files"],
-        FILES_DAMAGED: len(cached.damaged(facts["cache"])),
-        NAMES_HELD: facts["held"]["files"],
-        RPO_EXCEEDED: facts["catalogue"]["alarms"],
-        DELETIONS_WAIT: (facts["retention"]["asked"] or {}).get("checkpoints", 0),
-        CLOCK_AHEAD: int(facts["retention"]["clock_ahead_seconds"] > 0),
-        PROMOTIONS_FAILED: facts["promotions"]["failed"],
-        CONNECTIONS_NEAR_LIMIT: int(facts["connections"]["near"]),
-        THREADS_NEAR_LIMIT: int(facts["threads"]["near"]),
-        DESCRIPTORS_NEAR_LIMIT: int(facts["descriptors"]["near"]),
-        CLIENTS_SHARE_NAME: len(facts["shared_names"]),
+        DISK_FAILING: lost.files if lost.is_recent else 0,
+        DESCRIPTORS_GONE: int(not status.disk.has_descriptors),
+        FILES_STUCK: status.stuck.files,
+        FILES_DAMAGED: len(cached.damaged(status.cache)),
+        NAMES_HELD: status.held.files,
+        RPO_EXCEEDED: status.catalogue.alarms,
+        DELETIONS_WAIT: 0 if status.retention.asked is None else status.retention.asked.checkpoints,
+        CLOCK_AHEAD: int(status.retention.clock_ahead_seconds > 0),
+        PROMOTIONS_FAILED: status.promotions["failed"],
+        CONNECTIONS_NEAR_LIMIT: int(status.connections.near),
+        THREADS_NEAR_LIMIT: int(status.threads.near),
+        DESCRIPTORS_NEAR_LIMIT: int(status.descriptors.near),
+        CLIENTS_SHARE_NAME: len(status.shared_names),
     }

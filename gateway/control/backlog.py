@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from gateway.drain.admission.retries import FOR_GOOD, Failure, failures, needs_p
 from gateway.drain.paths import file_of
 from gateway.namespace import lookup
 from gateway.namespace.lookup import way_up
+from gateway.serialize import Model
 from gateway.settings import Settings
 from gateway.text import printable, shown
 from gateway.trash import rows as trash
@@ -52,7 +54,8 @@ UNSETTLED = Statement(
 )
 
 
-class Oldest(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Oldest(Model):
     """The file that has waited longest for the bucket."""
 
     path: str
@@ -62,7 +65,8 @@ class Oldest(NamedTuple):
     size_bytes: int
 
 
-class Stuck(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Stuck(Model):
     """A file, or an object without a file, that needs a person, or fails for long."""
 
     path: str
@@ -71,8 +75,9 @@ class Stuck(NamedTuple):
     """Reason, with what to do."""
 
 
-class Held(NamedTuple):
-    """A file with bytes whose name a hold pattern matches for long."""
+@dataclass(frozen=True, slots=True)
+class HeldFile(Model):
+    """A file with a name that a hold pattern holds."""
 
     path: str
     """Path as clients see it."""
@@ -81,12 +86,23 @@ class Held(NamedTuple):
     size_bytes: int
 
 
-class Unsettled(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Held(Model):
+    """What hold patterns have kept from the bucket for over an hour."""
+
+    files: int
+    bytes: int
+    first: list[HeldFile]
+    """The oldest of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unsettled(Model):
     """The objects of files whose request got no answer, so the store may still carry it out. These
     files are not durable until the drain has looked at their keys once more."""
 
     objects: int
-    last_seconds: float | None
+    last_seconds: float | None = field(metadata={"examples": [170.5]})
     """Time until the drain looks at the last of them."""
 
 
@@ -145,22 +161,22 @@ def measure(settings: Settings, session: Session) -> Backlog:
     )
 
 
-def held(settings: Settings, session: Session, drain: Mapping[str, Any] | None) -> dict[str, Any]:
+def held(settings: Settings, session: Session, drain: Mapping[str, Any] | None) -> Held:
     """Return what hold patterns keep from the bucket for long, the oldest first. The drain counts
     it, since it reads all names from time to time. Parameters: drain, its report, or None if it
     does not run."""
     found = (drain or {}).get("held") or {"files": 0, "bytes": 0, "first": []}
     now_ns = clock.now_ns()
     first = [
-        Held(
+        HeldFile(
             path_in_export(session, one["ino"], settings.nfs.export),
             max(0.0, (now_ns - one["sealed_ns"]) / clock.NS),
             one["bytes"],
-        )._asdict()
+        )
         for one in found["first"]
         if file_of(session, one["ino"]) is not None
     ]
-    return {"files": found["files"], "bytes": found["bytes"], "first": first}
+    return Held(found["files"], found["bytes"], first)
 
 
 def _unsettled(session: Session, now_ns: int) -> Unsettled:

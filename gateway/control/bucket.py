@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
 
 from gateway.control.masking import without_userinfo
 from gateway.db import schema
@@ -12,6 +12,7 @@ from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.opening import explained, reading
 from gateway.errors import NamespaceError, SchemaError, StoreError, UserError
+from gateway.serialize import Model, values_of
 from gateway.settings import Settings
 
 if TYPE_CHECKING:
@@ -24,30 +25,94 @@ PROBE_SECONDS = 5.0
 APPLY = "spillway bucket setup --apply"
 
 
-def facts(settings: Settings) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class ConfiguredBucket(Model):
+    """The bucket as it is configured. ``/bucket`` tells whether it answers."""
+
+    name: str = field(metadata={"examples": ["checkpoints"]})
+    endpoint_url: str
+    """Empty: AWS. User and password are masked."""
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checksum(Model):
+    """The checksum that goes with what is sent."""
+
+    kind: str | None = field(metadata={"examples": ["md5"]})
+    """None: the store was not asked yet."""
+    said_by: Literal["configuration", "store"] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket(ConfiguredBucket):
+    """The bucket, as it is configured and as it answered some seconds ago."""
+
+    reachable: bool
+    error: str | None
+    """Why not, for people."""
+    checksum: Checksum
+
+
+@dataclass(frozen=True, slots=True)
+class Reachability(Model):
+    """Whether the bucket can be used."""
+
+    reachable: bool
+    error: str | None
+    """Why not, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetUp(Model):
+    """What the bucket does by itself, and its effect on the gateway. Texts are for people."""
+
+    bucket: str
+    checksum: str
+    versioning: str
+    object_lock: str
+    unfinished_uploads: str
+    expiring_rules: list[str]
+    """They delete objects whose files are there."""
+    transition_rules: list[str]
+    is_well: bool
+    """Whether nothing of it needs a person."""
+
+
+def configured(settings: Settings) -> ConfiguredBucket:
     """Return what is configured. No password is in it."""
-    return {
-        "name": settings.bucket.name,
-        "endpoint_url": without_userinfo(settings.bucket.endpoint_url),
-        "prefix": settings.bucket.prefix,
-    }
+    return ConfiguredBucket(
+        name=settings.bucket.name,
+        endpoint_url=without_userinfo(settings.bucket.endpoint_url),
+        prefix=settings.bucket.prefix,
+    )
 
 
-def test(settings: Settings, adopts: bool = False) -> dict[str, Any]:
+def whole(settings: Settings, database: Database, probe: Reachability) -> Bucket:
+    """Return the bucket as it is configured and as it answers. Parameters: probe, what it answered.
+    Raises UserError."""
+    return Bucket(
+        **values_of(configured(settings)),
+        **values_of(probe),
+        checksum=checksum(settings, database),
+    )
+
+
+def test(settings: Settings, adopts: bool = False) -> Reachability:
     """Ask the bucket once whether it can be used, and whose it is. Raises UserError.
 
     Parameters: adopts, whether it may be another gateway's.
     """
-    facts = probe(settings)
-    if adopts or not facts["reachable"]:
-        return facts
+    found = probe(settings)
+    if adopts or not found.reachable:
+        return found
     try:
-        return {**facts, "error": owner_problem(settings)}
+        return Reachability(reachable=True, error=owner_problem(settings))
     except StoreError as exc:
-        return {"reachable": False, "error": str(exc)}
+        return Reachability(reachable=False, error=str(exc))
 
 
-def probe(settings: Settings) -> dict[str, Any]:
+def probe(settings: Settings) -> Reachability:
     """Ask the bucket once whether it can be used. PROBE_SECONDS limits each wait."""
     return Probe(settings).ask()
 
@@ -83,7 +148,7 @@ class Probe:
         self._store: S3Store | None = None
         """It is kept, because to make one takes a tenth of a second."""
 
-    def ask(self) -> dict[str, Any]:
+    def ask(self) -> Reachability:
         """Ask once, or twice if the bucket answered before. PROBE_SECONDS limits each wait."""
         from gateway.objectstore.s3 import S3Store
 
@@ -93,32 +158,24 @@ class Probe:
                 if self._store is None:
                     self._store = S3Store(self._settings, attempts=1)
                 self._store.check()
-                return {"reachable": True, "error": None}
+                return Reachability(reachable=True, error=None)
             except StoreError as exc:
                 # A connection that was kept may be what is wrong: the next one is new.
                 self._store, error = None, str(exc)
-        return {"reachable": False, "error": error}
+        return Reachability(reachable=False, error=error)
 
 
-def checksum(settings: Settings, database: Database) -> dict[str, str | None]:
+def checksum(settings: Settings, database: Database) -> Checksum:
     """Return which checksum goes with what is sent, and who said so. Raises UserError."""
     # Here, because awscrt takes a tenth of a second to import.
     from gateway.drain import endpoint
 
     chosen = endpoint.configured(settings.bucket)
     if chosen is not None:
-        return {"kind": chosen, "from": "configuration"}
+        return Checksum(chosen, "configuration")
     with reading(database) as session:
         kind = endpoint.known(session, settings.bucket)
-    return {"kind": kind, "from": None if kind is None else "store"}
-
-
-class SetUp(NamedTuple):
-    """What the bucket does by itself."""
-
-    facts: dict[str, Any]
-    is_well: bool
-    """Whether nothing of it needs a person."""
+    return Checksum(kind, None if kind is None else "store")
 
 
 def set_up(settings: Settings, applies: bool, adopts: bool = False) -> SetUp:
@@ -140,17 +197,17 @@ def set_up(settings: Settings, applies: bool, adopts: bool = False) -> SetUp:
         found = setup.look()
     expiring = [_name(rule) for rule in found.rules if setup.expires(rule)]
     moves = [(rule, one) for rule in found.rules for one in setup.transitions(rule)]
-    facts = {
-        "bucket": settings.bucket.name,
-        "checksum": _checksum(settings),
-        "versioning": _versioning(found),
-        "object_lock": _lock(found),
-        "unfinished_uploads": _unfinished(setup, found, applied),
-        "expiring_rules": expiring,
-        "transition_rules": [_transition(rule, one) for rule, one in moves],
-    }
     ends_uploads = any(map(setup.aborts, found.rules))
-    return SetUp(facts, ends_uploads and not expiring and not any(one.archives for _, one in moves))
+    return SetUp(
+        bucket=settings.bucket.name,
+        checksum=_checksum(settings),
+        versioning=_versioning(found),
+        object_lock=_lock(found),
+        unfinished_uploads=_unfinished(setup, found, applied),
+        expiring_rules=expiring,
+        transition_rules=[_transition(rule, one) for rule, one in moves],
+        is_well=ends_uploads and not expiring and not any(one.archives for _, one in moves),
+    )
 
 
 def _transition(rule: Rule, transition: Transition) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import func, select
@@ -12,6 +14,7 @@ from gateway.cache.growth import REPORT, Growth
 from gateway.db import journal
 from gateway.db.compiled import Session, Statement
 from gateway.db.statements import IS_ABSENT, IS_REGULAR, IS_RESIDENT, inode
+from gateway.serialize import Model
 from gateway.settings import Settings
 
 COUNTS = Statement(
@@ -25,7 +28,59 @@ COUNTS = Statement(
 )
 
 
-def count(session: Session) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Counted(Model):
+    """Files and their bytes."""
+
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counts(Model):
+    """Where the bytes of files are."""
+
+    resident: Counted | None
+    """On the disk. None: not counted yet."""
+    absent: Counted | None
+    """Only in the bucket. None: not counted yet."""
+
+
+NOT_COUNTED = Counts(None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionMarks(Model):
+    """The shares of the disk between which files are evicted now."""
+
+    above: float
+    down_to: float
+    used: float
+    saved_bytes: int
+    """The largest save of the last day: so much is kept free."""
+    is_early: bool
+    """Whether that makes it begin below `evict_from`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cache(Model):
+    """The local disk as a cache."""
+
+    evicting: EvictionMarks | None
+    """None: nothing because of the disk."""
+    evict_from: float
+    """The share from which on files are evicted, as configured."""
+    evict_to: float
+    hydrator: dict[str, Any] | None
+    """Its last report."""
+    dropped_readers: list[str]
+    resident: Counted | None
+    """On the disk. None: not counted yet."""
+    absent: Counted | None
+    """Only in the bucket. None: not counted yet."""
+
+
+def count(session: Session) -> Counts:
     """Return how many files are on the disk, and how many only in the bucket, with their bytes.
 
     It reads every inode: 0.4 s for a million. Raises TryAgain.
@@ -33,25 +88,24 @@ def count(session: Session) -> dict[str, Any]:
     counts = session.one(COUNTS)
     # On PostgreSQL the sums are Decimals, which JSON does not know.
     resident, resident_bytes, absent, absent_bytes = map(int, counts or (0, 0, 0, 0))
-    return {
-        "resident": {"files": resident, "bytes": resident_bytes},
-        "absent": {"files": absent, "bytes": absent_bytes},
-    }
+    return Counts(Counted(resident, resident_bytes), Counted(absent, absent_bytes))
 
 
-def gather(settings: Settings, session: Session) -> dict[str, Any]:
-    """Return the facts that need no counting. Raises TryAgain."""
+def gather(settings: Settings, session: Session) -> Cache:
+    """Return what needs no counting. Raises TryAgain."""
     report = state.read(settings, state.CACHE)
-    return {
-        "evicting": evicting(settings),
-        "evict_from": settings.cache.evict_from,
-        "evict_to": settings.cache.evict_to,
-        "hydrator": None if report is None else {**report, "alive": state.alive(report)},
-        "dropped_readers": journal.dropped(session),
-    }
+    return Cache(
+        evicting=evicting(settings),
+        evict_from=settings.cache.evict_from,
+        evict_to=settings.cache.evict_to,
+        hydrator=None if report is None else {**report, "alive": state.alive(report)},
+        dropped_readers=journal.dropped(session),
+        resident=None,
+        absent=None,
+    )
 
 
-def evicting(settings: Settings) -> dict[str, Any] | None:
+def evicting(settings: Settings) -> EvictionMarks | None:
     """Return between which shares of the disk files are evicted now, and the largest save of the
     last day, for which room is kept. None: nothing is evicted because of the disk, or it cannot be
     looked at."""
@@ -63,25 +117,25 @@ def evicting(settings: Settings) -> dict[str, Any] | None:
     now = room.marks(settings, found, saved_bytes)
     if now.start >= found.total:
         return None
-    return {
-        "above": now.start / found.total,
-        "down_to": now.target / found.total,
-        "used": found.used / found.total,
-        "saved_bytes": saved_bytes,
-        "is_early": now.start < found.high,
-    }
+    return EvictionMarks(
+        above=now.start / found.total,
+        down_to=now.target / found.total,
+        used=found.used / found.total,
+        saved_bytes=saved_bytes,
+        is_early=now.start < found.high,
+    )
 
 
-def damaged(facts: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the files that the hydrator could not fetch, from the facts of ``gather``."""
-    return _files(facts, "damaged")
+def damaged(cache: Cache) -> list[Mapping[str, Any]]:
+    """Return what the hydrator reports of the files that it could not fetch."""
+    return _files(cache, "damaged")
 
 
-def thawing(facts: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the files whose objects are on their way back from an archive, in the same way."""
-    return _files(facts, "thawing")
+def thawing(cache: Cache) -> list[Mapping[str, Any]]:
+    """Return what it reports of the files whose objects are on their way back from an archive."""
+    return _files(cache, "thawing")
 
 
-def _files(facts: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    found = (facts["hydrator"] or {}).get(name)
+def _files(cache: Cache, name: str) -> list[Mapping[str, Any]]:
+    found = (cache.hydrator or {}).get(name)
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []

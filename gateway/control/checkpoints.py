@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import BigInteger, func, literal_column, select, tuple_
 from sqlalchemy.ext.compiler import compiles
@@ -19,11 +20,14 @@ from gateway.checkpoints.facts import State
 from gateway.checkpoints.risk import summarize
 from gateway.checkpoints.shown import ARCHIVED, CATALOGUED, SHOWN
 from gateway.control import runs
+from gateway.control.runs import Run
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
 from gateway.db.statements import catalogue, checkpoint, manifest, promotion
 from gateway.manifests import rows
+from gateway.namespace.pins import Pins
 from gateway.objectstore.keys import key_of
+from gateway.serialize import Model, values_of
 from gateway.settings import Settings
 from gateway.text import Text, printable
 from gateway.types import Extent, Kind
@@ -95,11 +99,88 @@ class Wanted(NamedTuple):
     """Part of the path."""
 
 
+@dataclass(frozen=True, slots=True)
+class Checkpoint(Model):
+    """A checkpoint, as the catalogue has it."""
+
+    ino: int
+    """Its number, which a rename does not change."""
+    path: str
+    run: str
+    step: int | None
+    rule: str = field(metadata={"examples": ["dcp"]})
+    """The rule that recognised it."""
+    state: str = field(metadata={"examples": ["durable"]})
+    """writing, complete, draining, durable or archived; broken if it was complete and has lost
+    members since: no other one is deleted for it."""
+    reason: str | None
+    """Why it is not complete, or how it is broken."""
+    files: int
+    size_bytes: int
+    dirty_files: int
+    """Files that the bucket does not have as they are here."""
+    dirty_bytes: int
+    complete_ns: int | None
+    durable_ns: int | None
+    age_seconds: float | None
+    """Time since it was complete."""
+    manifest: str | None
+    """Key of its manifest in the bucket."""
+    evidence: str
+    """A hash of its members. It is the ETag."""
+    storage_class: str | None
+    """The one that all objects were moved to. A durable checkpoint is archived then."""
+    grade: Literal["listed", "alike", "marked"] | None
+    """What shows that it is complete. listed: its index names its members, and all are there.
+    alike: it has the members of the complete ones before it. marked: its save has ended, and
+    nothing lists its members. Only for those that are listed or alike another one is deleted.
+    None: it is not complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class OneCheckpoint(Checkpoint):
+    """A checkpoint, with what people said of it."""
+
+    pinned: bool
+    """Whether it, or a directory above it, is pinned."""
+    promotions: list[str] = field(metadata={"examples": [["best"]]})
+    """The names of its promotions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member(Model):
+    """A file of a checkpoint."""
+
+    name: str
+    """Path below the checkpoint."""
+    path: str
+    size_bytes: int
+    in_bucket: Literal["present", "other"]
+    """Whether the bucket has it as it is here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue(Model):
+    """Runs and checkpoints, and what is at risk."""
+
+    is_made: bool
+    """Whether the catalogue has all checkpoints."""
+    runs: int
+    checkpoints: dict[str, int]
+    """Their number by state."""
+    at_risk: list[Run]
+    """The runs with work that is only here, those with an alarm first."""
+    alarms: int
+    """The number of runs with an alarm."""
+    unrecognised: dict[str, Any] | None
+    """What was found of directories with files of tensors that no rule knows."""
+
+
 class Row(NamedTuple):
     """A row of a list."""
 
     key: Key
-    facts: dict[str, Any]
+    model: Checkpoint
 
 
 class _Contains(FunctionElement[bool]):
@@ -174,7 +255,7 @@ def page(
     now_ns = clock.now_ns()
     count = len(_KEYS[sort])
     return [
-        Row(tuple(row[:count]), _facts(settings, row[count:], now_ns, text))
+        Row(tuple(row[:count]), _model(settings, row[count:], now_ns, text))
         for row in session.all(statement, **given, **places, most=most)
     ]
 
@@ -185,14 +266,32 @@ def every(
     wanted: Wanted = Wanted(),  # noqa: B008
     sort: Sort = Sort.RUN,
     is_descending: bool = False,
-) -> Iterator[dict[str, Any]]:
-    """Yield the facts about all checkpoints of a list, by run and step if nothing else is said.
+) -> Iterator[Checkpoint]:
+    """Yield all checkpoints of a list, by run and step if nothing else is said.
     Raises TryAgain."""
     after = None
     how: dict[str, Any] = {"wanted": wanted, "sort": sort, "is_descending": is_descending}
     while rows := page(session, settings, PAGE, after=after, **how):
-        yield from (row.facts for row in rows)
+        yield from (row.model for row in rows)
         after = rows[-1].key
+
+
+def one(
+    session: Session, settings: Settings, ino: int, text: Text = printable
+) -> Checkpoint | None:
+    """Return a checkpoint, or None if there is none. Parameters: text, of names. Raises
+    TryAgain."""
+    rows = page(session, settings, 1, wanted=Wanted(ino=ino), text=text)
+    return rows[0].model if rows else None
+
+
+def whole(session: Session, known: Checkpoint) -> OneCheckpoint:
+    """Return a checkpoint with what people said of it. Raises TryAgain."""
+    return OneCheckpoint(
+        **values_of(known),
+        pinned=Pins(session).cover(known.ino),
+        promotions=promotions(session, known.ino),
+    )
 
 
 def kinds_of(sort: Sort) -> tuple[type, ...]:
@@ -207,7 +306,7 @@ def promotions(session: Session, ino: int) -> list[str]:
 
 def members(
     settings: Settings, database: Database, ino: int, most: int, text: Text = printable
-) -> list[dict[str, Any]]:
+) -> list[Member]:
     """Return the first files of a checkpoint by name, as its manifest has them.
 
     Parameters: most, of them; text, of names. Raises TryAgain.
@@ -220,13 +319,13 @@ def members(
         above = row.path.rpartition(b"/")[0] if row.extent == Extent.FILE else row.path
         each = rows.members(view.session, row, view.rules)
         return [
-            {
-                "name": text(one.path),
-                "path": f"{settings.nfs.export}/{text(b'/'.join(filter(None, (above, one.path))))}",
-                "size_bytes": one.size,
-                "in_bucket": "other" if one.stored is None else "present",
-            }
-            for one in islice((one for one in each if one.kind == Kind.REGULAR), most)
+            Member(
+                name=text(at.path),
+                path=f"{settings.nfs.export}/{text(b'/'.join(filter(None, (above, at.path))))}",
+                size_bytes=at.size,
+                in_bucket="other" if at.stored is None else "present",
+            )
+            for at in islice((at for at in each if at.kind == Kind.REGULAR), most)
         ]
 
 
@@ -241,34 +340,37 @@ def is_made(session: Session) -> bool:
     return session.one(IS_MADE) is not None
 
 
-def _facts(settings: Settings, row: Sequence[Any], now_ns: int, text: Text) -> dict[str, Any]:
-    one = dict(zip((*_NAMES, "state", "manifest"), row, strict=True))
-    one["run"] = text(bytes(one["run"]))
-    one["path"] = f"{settings.nfs.export}/{text(bytes(one['path']))}"
-    one["size_bytes"], one["dirty_bytes"] = one.pop("size"), one.pop("dirty_size")
-    complete_ns = one["complete_ns"]
+def _model(settings: Settings, row: Sequence[Any], now_ns: int, text: Text) -> Checkpoint:
+    values = dict(zip((*_NAMES, "state", "manifest"), row, strict=True))
+    values["run"] = text(bytes(values["run"]))
+    values["path"] = f"{settings.nfs.export}/{text(bytes(values['path']))}"
+    complete_ns = values["complete_ns"]
     age_ns = None if complete_ns is None else max(0, now_ns - complete_ns)
-    one["age_seconds"] = None if age_ns is None else round(age_ns / clock.NS, 1)
-    return one
+    return Checkpoint(
+        size_bytes=values.pop("size"),
+        dirty_bytes=values.pop("dirty_size"),
+        age_seconds=None if age_ns is None else round(age_ns / clock.NS, 1),
+        **values,
+    )
 
 
-def gather(settings: Settings, session: Session) -> dict[str, Any]:
-    """Return the facts for ``spillway status``. Raises TryAgain."""
+def gather(settings: Settings, session: Session) -> Catalogue:
+    """Return what ``spillway status`` says of checkpoints. Raises TryAgain."""
     found = summarize(session)
     ((archived,),) = session.all(ARCHIVED_COUNT)
     counts = dict.fromkeys(CATALOGUED, 0) | found.states | {ARCHIVED: archived}
     counts[State.DURABLE] -= archived
-    facts = runs.facts_of(settings, found.risks)
+    every_run = runs.models(settings, found.risks)
     at_risk = sorted(
-        (one for one in facts if one["at_risk_seconds"] or one["at_risk_bytes"]),
-        key=lambda one: (one["alarm"] is None, -one["at_risk_seconds"]),
+        (run for run in every_run if run.at_risk_seconds or run.at_risk_bytes),
+        key=lambda run: (run.alarm is None, -run.at_risk_seconds),
     )
-    alarms = sum(one["alarm"] is not None for one in facts)
-    return {
-        "is_made": is_made(session),
-        "runs": found.runs,
-        "checkpoints": counts,
-        "at_risk": at_risk,
-        "alarms": alarms,
-        "unrecognised": state.read(settings, state.UNRECOGNISED),
-    }
+    alarms = sum(run.alarm is not None for run in every_run)
+    return Catalogue(
+        is_made=is_made(session),
+        runs=found.runs,
+        checkpoints={str(name): count for name, count in counts.items()},
+        at_risk=at_risk,
+        alarms=alarms,
+        unrecognised=state.read(settings, state.UNRECOGNISED),
+    )

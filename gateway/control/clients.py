@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from itertools import islice
-from typing import Any
 
 from gateway import clock
 from gateway.control import sharednames
 from gateway.control.paths import browsing, names_of, resolve
+from gateway.control.sharednames import SharedName
 from gateway.db.compiled import Session
 from gateway.db.opening import opened, reading
 from gateway.door import clients as door
 from gateway.door.clients import NOTHING, Counts, Lease, Opened
 from gateway.errors import NotPossible
 from gateway.namespace.lookup import way_up
+from gateway.serialize import Model
 from gateway.settings import Settings
 from gateway.text import Text, printable
 from gateway.types import Kind
@@ -27,30 +28,107 @@ OPENS_MAX = 10_000
 _DEPTH_MAX = 4096
 
 
-def gather(settings: Settings) -> dict[str, Any]:
-    """Return the facts about all clients. Raises DoorClosed when no NFS server answers."""
+@dataclass(frozen=True, slots=True)
+class ClientCounts(Model):
+    """What the clients of an address did since the start of the NFS server."""
+
+    operations: int
+    """Operations that were answered for good."""
+    bytes_read: int
+    bytes_written: int
+    operations_rate: int
+    """In a second, of the last 5 seconds or so."""
+    read_rate: int
+    """Bytes in a second."""
+    written_rate: int
+    """Bytes in a second."""
+    open_reading: int
+    """Opens that may read."""
+    open_writing: int
+    """Opens that may write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Client(Model):
+    """A client that has a lease. What it did is counted by its address."""
+
+    address: str
+    name: str = field(metadata={"examples": ["Linux NFSv4.1 node7.example"]})
+    """What it calls itself."""
+    minor_version: int = field(metadata={"examples": [1]})
+    """That of NFSv4."""
+    seen_seconds: int
+    """Time since its last request."""
+    operations: int
+    """Operations that were answered for good."""
+    bytes_read: int
+    bytes_written: int
+    operations_rate: int
+    """In a second, of the last 5 seconds or so."""
+    read_rate: int
+    """Bytes in a second."""
+    written_rate: int
+    """Bytes in a second."""
+    open_reading: int
+    """Opens that may read."""
+    open_writing: int
+    """Opens that may write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Open(Model):
+    """The opens of a file by one address."""
+
+    path: str
+    address: str
+    """Empty: it is not known."""
+    open_reading: int
+    open_writing: int
+
+
+@dataclass(frozen=True, slots=True)
+class Opens(Model):
+    """Who has a file open, or what is below a directory."""
+
+    is_whole: bool
+    """False: more files are open than were looked at."""
+    opens: list[Open]
+
+
+@dataclass(frozen=True, slots=True)
+class Clients(Model):
+    """The clients of the NFS server."""
+
+    clients: list[Client]
+    others: ClientCounts | None
+    """The counts of the addresses beyond 16,384."""
+    shared_names: list[SharedName]
+
+
+def gather(settings: Settings) -> Clients:
+    """Return all clients. Raises DoorClosed when no NFS server answers."""
     found = door.read(settings)
     now_seconds = clock.now_ns() // clock.NS
     leases = sorted(found.leases, key=lambda lease: (lease.address, lease.name))
     others = found.counts.get("")
-    return {
-        "clients": [_facts(one, found.counts, now_seconds) for one in leases],
-        "others": asdict(others) if others is not None and others.operations else None,
-        "shared_names": sharednames.gather(settings),
-    }
+    return Clients(
+        clients=[_client(one, found.counts, now_seconds) for one in leases],
+        others=None if others is None or not others.operations else ClientCounts(**asdict(others)),
+        shared_names=sharednames.gather(settings),
+    )
 
 
-def _facts(lease: Lease, counts: dict[str, Counts], now_seconds: int) -> dict[str, Any]:
-    return {
-        "address": lease.address,
-        "name": printable(lease.name),
-        "minor_version": lease.minor,
-        "seen_seconds": max(0, now_seconds - lease.renewed_seconds),
+def _client(lease: Lease, counts: dict[str, Counts], now_seconds: int) -> Client:
+    return Client(
+        address=lease.address,
+        name=printable(lease.name),
+        minor_version=lease.minor,
+        seen_seconds=max(0, now_seconds - lease.renewed_seconds),
         **asdict(counts.get(lease.address, NOTHING)),
-    }
+    )
 
 
-def opens(settings: Settings, path: str, text: Text = printable) -> dict[str, Any]:
+def opens(settings: Settings, path: str, text: Text = printable) -> Opens:
     """Return who has a file open, or what is below a directory.
 
     Parameters: path, as people write it; text, of names. Raises NotPossible if there is nothing;
@@ -70,10 +148,7 @@ def opens(settings: Settings, path: str, text: Text = printable) -> dict[str, An
         paths = {top.ino: at}
     else:
         paths = dict(_below(settings, top.ino, at, {one.ino for one in found}))
-    return {
-        "is_whole": len(found) < OPENS_MAX,
-        "opens": list(_summed(found, paths, text)),
-    }
+    return Opens(len(found) < OPENS_MAX, list(_summed(found, paths, text)))
 
 
 def _below(
@@ -98,9 +173,7 @@ def _names(session: Session, ino: int, top: int) -> list[bytes] | None:
     return None
 
 
-def _summed(
-    found: Sequence[Opened], paths: dict[int, bytes], text: Text
-) -> Iterator[dict[str, Any]]:
+def _summed(found: Sequence[Opened], paths: dict[int, bytes], text: Text) -> Iterator[Open]:
     """Yield a row for each file and address, by path."""
     reading_, writing = Counter[tuple[int, str]](), Counter[tuple[int, str]]()
     for one in found:
@@ -108,9 +181,4 @@ def _summed(
             reading_[one.ino, one.address] += one.reads
             writing[one.ino, one.address] += one.writes
     for ino, address in sorted(reading_, key=lambda row: (paths[row[0]], row[1])):
-        yield {
-            "path": text(paths[ino]),
-            "address": address,
-            "open_reading": reading_[ino, address],
-            "open_writing": writing[ino, address],
-        }
+        yield Open(text(paths[ino]), address, reading_[ino, address], writing[ino, address])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +12,52 @@ from gateway.config import variable_of
 from gateway.control.masking import MASK, without_userinfo
 from gateway.db import url
 from gateway.errors import ConfigError
+from gateway.serialize import Model
 from gateway.settings import SECTIONS, Settings
 
 
-def facts(settings: Settings) -> dict[str, dict[str, dict[str, Any]]]:
+@dataclass(frozen=True, slots=True)
+class Key(Model):
+    """One key of the configuration."""
+
+    value: Any
+    """The value that is in force. What may be a password is ***."""
+    default: Any
+    """None: it has none."""
+    doc: str
+    variable: str = field(metadata={"examples": ["SPILLWAY_DRAIN_WORKERS"]})
+    """The environment variable that overrides it."""
+    is_overridden: bool
+    """Whether that variable is set in this process."""
+    is_secret: bool
+    """Whether it may hold a password."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration(Model):
+    """All keys, by section."""
+
+    source: str = field(metadata={"examples": ["/etc/spillway/spillway.toml"]})
+    sections: dict[str, dict[str, Key]]
+
+
+def model(settings: Settings) -> Configuration:
     """Return each key by section: its value, its default, what it means, what overrides it."""
-    return {
+    sections = {
         section: {
-            spec.name: {
-                "value": _shown(section, spec, getattr(getattr(settings, section), spec.name)),
-                "default": None if spec.default is MISSING else _plain(spec.default),
-                "doc": " ".join(spec.metadata["doc"].split()),
-                "variable": variable_of(section, spec.name),
-                "is_overridden": variable_of(section, spec.name) in os.environ,
-                "is_secret": spec.metadata["secret"],
-            }
+            spec.name: Key(
+                value=_shown(section, spec, getattr(getattr(settings, section), spec.name)),
+                default=None if spec.default is MISSING else _plain(spec.default),
+                doc=" ".join(spec.metadata["doc"].split()),
+                variable=variable_of(section, spec.name),
+                is_overridden=variable_of(section, spec.name) in os.environ,
+                is_secret=spec.metadata["secret"],
+            )
             for spec in fields(cls)
         }
         for section, cls in SECTIONS.items()
     }
+    return Configuration(str(settings.source), sections)
 
 
 def _shown(section: str, spec: Any, value: Any) -> Any:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 from gateway.cache.candidates import Candidate, Candidates
 from gateway.cache.eviction import TOGETHER, Eviction, Verdict, eviction_of
@@ -21,6 +21,7 @@ from gateway.drain.paths import file_of, object_of
 from gateway.errors import NotPossible
 from gateway.namespace import identity
 from gateway.namespace.browse import Browser, Entry
+from gateway.serialize import Model
 from gateway.settings import Settings
 from gateway.types import Residency
 
@@ -28,6 +29,27 @@ SKIPPED_SHOWN = 10
 
 Named = tuple[str, Entry]
 """A file, with its path as it can be shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped(Model):
+    """A file that stays on the disk."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted(Model):
+    """What became of files that a person wants off the disk."""
+
+    evicted_files: int
+    freed_bytes: int
+    absent_before_files: int
+    """Files that were evicted before."""
+    skipped_files: dict[str, int]
+    """The number of files that stay, by the reason."""
+    skipped_first: list[Skipped]
 
 
 @contextmanager
@@ -114,15 +136,15 @@ class Evicting:
         self._skipped += list(reasons.items())[: SKIPPED_SHOWN - len(self._skipped)]
         return reasons
 
-    def facts(self) -> dict[str, Any]:
+    def model(self) -> Evicted:
         """Return what was done."""
-        return {
-            "evicted_files": self._evicted,
-            "freed_bytes": self._freed_bytes,
-            "absent_before_files": self._absent,
-            "skipped_files": dict(self._reasons.most_common()),
-            "skipped_first": [{"path": path, "reason": why} for path, why in self._skipped],
-        }
+        return Evicted(
+            evicted_files=self._evicted,
+            freed_bytes=self._freed_bytes,
+            absent_before_files=self._absent,
+            skipped_files=dict(self._reasons.most_common()),
+            skipped_first=[Skipped(path, why) for path, why in self._skipped],
+        )
 
 
 def _why_not_clean(session: Session, entry: Entry) -> str | None:

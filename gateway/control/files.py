@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, field
 
 from sqlalchemy import and_, select
 
 from gateway import clock
 from gateway.checkpoints.statements import IS_STORED
-from gateway.control.paths import Place, facts
-from gateway.control.queue import facts as about
+from gateway.control import paths
+from gateway.control import queue as waiting_files
+from gateway.control.paths import PathInfo, Place
+from gateway.control.queue import Waiting
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.statements import REKEY, inode, object_
 from gateway.drain import queue
@@ -17,6 +19,7 @@ from gateway.drain.context import view_of
 from gateway.namespace.browse import Browser
 from gateway.namespace.residency import HAS_CONTENT
 from gateway.retention import store
+from gateway.serialize import Model, values_of
 from gateway.settings import Settings
 from gateway.text import Text, printable
 from gateway.types import Kind
@@ -40,32 +43,71 @@ ACTIONS_READ = 1000
 ACTIONS_SHOWN = 20
 
 
-def of(
+@dataclass(frozen=True, slots=True)
+class StoredObject(Model):
+    """The object of a file in the bucket."""
+
+    key: str = field(metadata={"examples": ["jobs/a/step-1/model.pt"]})
+    etag: str
+    size_bytes: int
+    checksum: str | None = field(metadata={"examples": ["crc64nvme:0123456789abcdef"]})
+    stored_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Act(Model):
+    """Something that a policy or a person did."""
+
+    began_ns: int
+    what: str = field(metadata={"examples": ["evict"]})
+    author: str
+    reason: str
+    result: str | None
+    """None: it is under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo(PathInfo):
+    """A file, a directory, a link or a special file, with everything that is known of it."""
+
+    waiting: Waiting | None
+    """What the drain does with it, until it is done."""
+    is_moving: bool
+    """Whether its object has not followed a rename yet."""
+    object: StoredObject | None
+    """What the bucket has of it."""
+    history: list[Act]
+    """What was done lately with its checkpoint."""
+
+
+def model(
     settings: Settings,
     session: Session,
     browser: Browser,
     place: Place,
     below: bytes,
+    path: str,
     text: Text = printable,
-) -> dict[str, Any]:
-    """Return everything that is known of a place, but its path.
+) -> FileInfo:
+    """Return everything that is known of a place.
 
-    Parameters: below, its path below the export; text, of names. Raises NotThere, TryAgain.
+    Parameters: below, its path below the export; path, to be shown; text, of names. Raises
+    NotThere, TryAgain.
     """
     entry = place.found()
     ino = entry.attr.ino
-    found = facts(browser, "", entry, text)
-    del found["path"]
     waiting = None
     if entry.attr.kind == Kind.REGULAR:
-        waiting = queue.of_file(view_of(settings, session), ino, settings.drain_ahead_ns)
-    return {
-        **found,
-        "waiting": None if waiting is None else about(settings, waiting, clock.now_ns(), text),
-        "is_moving": session.one(REKEY, ino=ino) is not None,
-        "object": _object(session, ino),
-        "history": _history(session, below),
-    }
+        found = queue.of_file(view_of(settings, session), ino, settings.drain_ahead_ns)
+        if found is not None:
+            waiting = waiting_files.model(settings, found, clock.now_ns(), text)
+    return FileInfo(
+        **values_of(paths.model(browser, path, entry, text)),
+        waiting=waiting,
+        is_moving=session.one(REKEY, ino=ino) is not None,
+        object=_object(session, ino),
+        history=_history(session, below),
+    )
 
 
 def in_bucket(session: Session, ino: int) -> str | None:
@@ -78,30 +120,15 @@ def in_bucket(session: Session, ino: int) -> str | None:
     return "present" if is_stored else "unsettled" if has_content else "older"
 
 
-def _object(session: Session, ino: int) -> dict[str, Any] | None:
+def _object(session: Session, ino: int) -> StoredObject | None:
     row = session.one(OBJECT, ino=ino)
-    if row is None:
-        return None
-    key, etag, size_bytes, checksum, stored_ns = row
-    return {
-        "key": key,
-        "etag": etag,
-        "size_bytes": size_bytes,
-        "checksum": checksum,
-        "stored_ns": stored_ns,
-    }
+    return None if row is None else StoredObject(*row)
 
 
-def _history(session: Session, below: bytes) -> list[dict[str, Any]]:
+def _history(session: Session, below: bytes) -> list[Act]:
     """Return what policies and people did lately with the checkpoint that has a path."""
     return [
-        {
-            "began_ns": one.began_ns,
-            "what": one.what,
-            "author": one.author,
-            "reason": one.reason,
-            "result": one.result,
-        }
+        Act(one.began_ns, one.what, one.author, one.reason, one.result)
         for one in store.actions(session, ACTIONS_READ)
         if (below + b"/").startswith(one.path + b"/")
     ][:ACTIONS_SHOWN]

@@ -6,11 +6,13 @@ in its log.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway import state
 from gateway.namespace import used
+from gateway.serialize import Model
 from gateway.settings import Settings
 
 NEAR = 0.9
@@ -24,13 +26,26 @@ _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _ESTABLISHED = "01"
 
 
-def gather(settings: Settings) -> dict[str, dict[str, Any]]:
-    """Gather what is used and what the limits are.
+@dataclass(frozen=True, slots=True)
+class Limited(Model):
+    """What the NFS server uses of what it may have. Null: not known, as while it does not run."""
 
-    Returns: for ``connections``, ``threads`` and ``descriptors`` how many are ``open``, how many
-        there may be at ``most``, and whether that is ``near``. None: not known, because the NFS
-        server does not run or could not count.
-    """
+    open: int | None
+    most: int | None
+    near: bool
+    """Whether nine of ten are in use."""
+
+
+class Limits(NamedTuple):
+    """What the NFS server uses."""
+
+    connections: Limited
+    threads: Limited
+    descriptors: Limited
+
+
+def gather(settings: Settings) -> Limits:
+    """Gather what is used and what the limits are."""
     report = state.read(settings, used.REPORT)
     lives = state.alive(report)
     told = report if report is not None and lives else {}
@@ -38,18 +53,18 @@ def gather(settings: Settings) -> dict[str, dict[str, Any]]:
     known = [count for count in found if count is not None]
     # The kernel counts 0 where no server is, too.
     connections = sum(known) if known and (lives or any(known)) else None
-    return {
-        "connections": _facts({"open": connections, "most": settings.nfs.max_connections}),
-        "threads": _facts(told.get("threads")),
-        "descriptors": _facts(told.get("descriptors")),
-    }
+    return Limits(
+        connections=_limited({"open": connections, "most": settings.nfs.max_connections}),
+        threads=_limited(told.get("threads")),
+        descriptors=_limited(told.get("descriptors")),
+    )
 
 
-def _facts(told: Any) -> dict[str, Any]:
+def _limited(told: Any) -> Limited:
     found = told if isinstance(told, dict) else {}
     used_up, most = found.get("open"), found.get("most")
     is_near = used_up is not None and most is not None and used_up >= NEAR * most
-    return {"open": used_up, "most": most, "near": is_near}
+    return Limited(open=used_up, most=most, near=is_near)
 
 
 def _count(table: Path, port: int) -> int | None:

@@ -5,14 +5,32 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from gateway.control.paths import is_below, names_of
 from gateway.errors import UserError
 from gateway.escapes import bytes_of
 from gateway.namespace.nameslog import FILE, FORMER
+from gateway.serialize import OMIT_NONE, Model, from_json
 from gateway.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class NameChange(Model):
+    """A line of the log."""
+
+    at: str
+    """When: ISO 8601."""
+    client: str | None
+    """Its address. None: the gateway itself, for a command or a page."""
+    uid: int
+    what: str
+    path: str
+    """Bytes that are no text are written as %XX."""
+    new_path: str | None = field(default=None, metadata=OMIT_NONE)
+    replaced: bool | None = field(default=None, metadata=OMIT_NONE)
+    """Whether the new name was another inode's, which lost it."""
 
 
 def listed(
@@ -21,34 +39,30 @@ def listed(
     path: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
-) -> list[dict[str, Any]]:
-    """Return the last entries, the newest first.
+) -> list[NameChange]:
+    """Return the last changes, the newest first.
 
     Parameters: path, of which to list what was done to it, to what is below it, and to a directory
     above it, whose rename or removal takes it along. Raises UserError.
     """
     wanted = None if path is None else b"/".join(names_of(settings.nfs.export, path))
-    found: deque[dict[str, Any]] = deque(maxlen=most)
+    found: deque[NameChange] = deque(maxlen=most)
     for entry in _entries(settings):
-        at = datetime.fromisoformat(entry["at"])
+        at = datetime.fromisoformat(entry.at)
         if (since is not None and at < since) or (until is not None and at >= until):
             continue
-        if wanted is None or any(_is_about(settings, entry, name, wanted) for name in _PATHS):
+        if wanted is None or _is_about(settings, entry, wanted):
             found.append(entry)
     return list(reversed(found))
 
 
-_PATHS = ("path", "new_path")
+def _is_about(settings: Settings, entry: NameChange, wanted: bytes) -> bool:
+    start = len(settings.nfs.export.encode()) + 1
+    paths = [bytes_of(one)[start:] for one in (entry.path, entry.new_path) if one is not None]
+    return any(is_below(path, wanted) or is_below(wanted, path) for path in paths)
 
 
-def _is_about(settings: Settings, entry: dict[str, Any], name: str, wanted: bytes) -> bool:
-    if name not in entry:
-        return False
-    path = bytes_of(entry[name])[len(settings.nfs.export.encode()) + 1 :]
-    return is_below(path, wanted) or is_below(wanted, path)
-
-
-def _entries(settings: Settings) -> Iterator[dict[str, Any]]:
+def _entries(settings: Settings) -> Iterator[NameChange]:
     """Yield all entries, the oldest first."""
     for name in (FORMER, FILE):
         file = settings.log_dir / name
@@ -56,11 +70,9 @@ def _entries(settings: Settings) -> Iterator[dict[str, Any]]:
             with file.open(encoding="utf-8", errors="replace") as lines:
                 for line in lines:
                     try:
-                        entry = json.loads(line)
-                    except ValueError:
+                        yield from_json(NameChange, json.loads(line))
+                    except (ValueError, TypeError, KeyError):
                         continue  # half a line, of a server that was killed
-                    if isinstance(entry, dict) and "at" in entry:
-                        yield entry
         except FileNotFoundError:
             continue
         except OSError as exc:

@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gateway import clock
@@ -13,15 +14,17 @@ from gateway.db.models import ROOT_INO
 from gateway.db.opening import opened
 from gateway.errors import NotPossible, NotThere
 from gateway.namespace.browse import Browser, Entry
+from gateway.serialize import OMIT_NONE, Model, omit_none
 from gateway.settings import Settings
 from gateway.text import Text, printable
 from gateway.types import Attr, Kind, Residency
 
+SYMLINK = "symbolic link"
 _TYPES = {
     Kind.REGULAR: ("file", stat.S_IFREG),
     Kind.CHARACTER: ("character device", stat.S_IFCHR),
     Kind.BLOCK: ("block device", stat.S_IFBLK),
-    Kind.SYMLINK: ("symbolic link", stat.S_IFLNK),
+    Kind.SYMLINK: (SYMLINK, stat.S_IFLNK),
     Kind.SOCKET: ("socket", stat.S_IFSOCK),
     Kind.FIFO: ("fifo", stat.S_IFIFO),
     Kind.DIRECTORY: ("directory", stat.S_IFDIR),
@@ -35,6 +38,67 @@ REMOVED = "(removed)"
 
 LINKS_MAX = 40
 """The symbolic links of one path that are followed, as in Linux."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathInfo(Model):
+    """A file, a directory, a link or a special file."""
+
+    path: str = field(metadata={"examples": ["/checkpoints/jobs/a/step-1/model.pt"]})
+    kind: str = field(metadata={"examples": ["file"]})
+    ino: int
+    """Its number, which a rename does not change."""
+    size_bytes: int
+    used_bytes: int
+    """On the local disk."""
+    mode: str = field(metadata={"examples": ["0644"]})
+    """Permissions, octal."""
+    uid: int
+    gid: int
+    names: int
+    """Hard links."""
+    modified: str
+    """When: ISO 8601, or seconds since 1970 if no calendar has the time."""
+    changed: str
+    made: str
+    open_for_writing: bool
+    pinned: bool
+    """Whether it, or a directory above it, is pinned."""
+    bytes: str | None = field(metadata=OMIT_NONE)
+    """Where those of a file are: resident, partial or absent."""
+    target: str | None = field(metadata=omit_none(lambda one: one.kind != SYMLINK))
+    """The target of a symbolic link. None: the link was removed meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Child(Model):
+    """A name in a directory."""
+
+    name: str = field(metadata={"examples": ["step-1200"]})
+    path: str
+    kind: str = field(metadata={"examples": ["file"]})
+    ino: int
+    size_bytes: int
+    used_bytes: int
+    """On the local disk."""
+    mode: str = field(metadata={"examples": ["0644"]})
+    """Permissions, octal."""
+    uid: int
+    gid: int
+    modified: str
+    open_for_writing: bool
+    on_disk: bool
+    """False: its bytes are in the bucket, or only some are here."""
+    names: int | None = None
+    """Hard links. This and the rest are there with `details`."""
+    changed: str | None = None
+    made: str | None = None
+    pinned: bool | None = None
+    """Whether it, or a directory above it, is pinned."""
+    bytes: str | None = None
+    """Where those of a file are: resident, partial or absent."""
+    target: str | None = None
+    """The target of a symbolic link."""
 
 
 class Place(NamedTuple):
@@ -173,39 +237,29 @@ def files_below(browser: Browser, place: Place) -> Iterator[tuple[str, Entry]]:
                 yield path, child
 
 
-def facts(browser: Browser, path: str, entry: Entry, text: Text = printable) -> dict[str, Any]:
-    """Return the facts about an inode, for people and scripts. Parameters: text, of names."""
+def model(browser: Browser, path: str, entry: Entry, text: Text = printable) -> PathInfo:
+    """Return what an inode is, as people see it. Parameters: path, to be shown; text, of names."""
+    return PathInfo(path=path, **_basics(entry), **_details(browser, entry.attr, text))
+
+
+def child(above: str, entry: Entry, browser: Browser | None, text: Text = printable) -> Child:
+    """Return an entry of a directory as people see it.
+
+    Parameters: above, the path of the directory; browser, if details are wanted: they take a query
+    for each entry; text, of names.
+    """
+    attr, name = entry.attr, text(entry.name)
+    return Child(
+        name=name,
+        path=f"{above}/{name}",
+        **_basics(entry),
+        on_disk=attr.kind != Kind.REGULAR or attr.residency == Residency.RESIDENT,
+        **({} if browser is None else _details(browser, attr, text)),
+    )
+
+
+def _basics(entry: Entry) -> dict[str, Any]:
     attr = entry.attr
-    found = {
-        "path": path,
-        **_basics(attr),
-        "names": attr.nlink,
-        "modified": _time(attr.mtime_ns),
-        "changed": _time(attr.ctime_ns),
-        "made": _time(attr.btime_ns),
-        "open_for_writing": entry.is_open,
-        "pinned": browser.is_pinned(attr.ino),
-    }
-    if attr.kind == Kind.REGULAR:
-        found["bytes"] = browser.place_of_bytes(attr)
-    if attr.kind == Kind.SYMLINK:
-        found["target"] = _target(browser, attr.ino, text)
-    return found
-
-
-def brief(entry: Entry, text: Text) -> dict[str, Any]:
-    """Return the facts about an entry that need no query, for lists. Parameters: text, of names."""
-    attr = entry.attr
-    return {
-        "name": text(entry.name),
-        **_basics(attr),
-        "modified": _time(attr.mtime_ns),
-        "open_for_writing": entry.is_open,
-        "on_disk": attr.kind != Kind.REGULAR or attr.residency == Residency.RESIDENT,
-    }
-
-
-def _basics(attr: Attr) -> dict[str, Any]:
     return {
         "kind": _TYPES[Kind(attr.kind)][0],
         "ino": attr.ino,
@@ -214,6 +268,19 @@ def _basics(attr: Attr) -> dict[str, Any]:
         "mode": f"{attr.mode:04o}",
         "uid": attr.uid,
         "gid": attr.gid,
+        "modified": _time(attr.mtime_ns),
+        "open_for_writing": entry.is_open,
+    }
+
+
+def _details(browser: Browser, attr: Attr, text: Text) -> dict[str, Any]:
+    return {
+        "names": attr.nlink,
+        "changed": _time(attr.ctime_ns),
+        "made": _time(attr.btime_ns),
+        "pinned": browser.is_pinned(attr.ino),
+        "bytes": browser.place_of_bytes(attr) if attr.kind == Kind.REGULAR else None,
+        "target": _target(browser, attr.ino, text) if attr.kind == Kind.SYMLINK else None,
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 from gateway import clock
 from gateway.db.compiled import Session
@@ -10,13 +10,28 @@ from gateway.db.models import ROOT_INO
 from gateway.errors import NotPossible, NotThere
 from gateway.namespace import pins
 from gateway.promotion.store import paths_of
+from gateway.serialize import Model
 from gateway.settings import Settings
 from gateway.text import Text, printable
 from gateway.types import Attr, Kind
 
 
-def pin(session: Session, attr: Attr, path: str, note: str, by: str) -> None:
-    """Pin a file or directory, inside a write transaction. Raises NotPossible.
+@dataclass(frozen=True, slots=True)
+class Pin(Model):
+    """A pin of a file, or of a directory with all in it."""
+
+    path: str
+    """Its path now, or "?" if it has none any more."""
+    ino: int
+    note: str
+    """Why, for other people."""
+    pinned_by: str
+    pinned: str
+    """When: ISO 8601."""
+
+
+def pin(session: Session, attr: Attr, path: str, note: str, by: str) -> pins.Pin:
+    """Pin a file or directory, inside a write transaction. Returns its row. Raises NotPossible.
 
     Parameters: path, to be shown; note, why, for other people; by, the person.
     """
@@ -24,8 +39,10 @@ def pin(session: Session, attr: Attr, path: str, note: str, by: str) -> None:
         raise NotPossible("the whole export cannot be pinned: nothing could leave the disk")
     if attr.kind not in (Kind.REGULAR, Kind.DIRECTORY):
         raise NotPossible(f"{path}: only files and directories are pinned")
-    if not pins.add(session, pins.Pin(attr.ino, note, by, clock.now_ns())):
+    row = pins.Pin(attr.ino, note, by, clock.now_ns())
+    if not pins.add(session, row):
         raise NotPossible(f"{path}: it was removed meanwhile")
+    return row
 
 
 def unpin(session: Session, ino: int, path: str) -> None:
@@ -34,23 +51,19 @@ def unpin(session: Session, ino: int, path: str) -> None:
         raise NotThere(f"{path}: it is not pinned by itself: look with spillway pins")
 
 
-def of(
-    settings: Settings, session: Session, ino: int, text: Text = printable
-) -> dict[str, Any] | None:
-    """Return the facts about the pin of an inode, or None. Parameters: text, of names."""
+def of(settings: Settings, session: Session, ino: int, text: Text = printable) -> Pin | None:
+    """Return the pin of an inode, or None. Parameters: text, of names."""
     own = next((one for one in pins.every(session) if one.ino == ino), None)
-    return None if own is None else facts(settings, session, own, text)
+    return None if own is None else model(settings, session, own, text)
 
 
-def facts(
-    settings: Settings, session: Session, one: pins.Pin, text: Text = printable
-) -> dict[str, Any]:
-    """Return the facts about a pin. Parameters: text, of names."""
+def model(settings: Settings, session: Session, one: pins.Pin, text: Text = printable) -> Pin:
+    """Return a pin as people see it. Parameters: text, of names."""
     paths = paths_of(session, one.ino)
-    return {
-        "path": f"{settings.nfs.export}/{text(paths[0])}" if paths else "?",
-        "ino": one.ino,
-        "note": one.note,
-        "pinned_by": one.pinned_by,
-        "pinned": clock.local_iso(one.pinned_ns),
-    }
+    return Pin(
+        path=f"{settings.nfs.export}/{text(paths[0])}" if paths else "?",
+        ino=one.ino,
+        note=one.note,
+        pinned_by=one.pinned_by,
+        pinned=clock.local_iso(one.pinned_ns),
+    )

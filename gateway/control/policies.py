@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import select
 
 from gateway.db.compiled import Session, Statement, b
-from gateway.errors import UserError
+from gateway.errors import PolicyError, UserError
 from gateway.retention import store
+from gateway.retention.policy import read
 from gateway.retention.statements import policy
+from gateway.serialize import Model
+from gateway.text import shown
 
 VERSIONS = Statement(
     select(policy)
@@ -22,8 +26,64 @@ VERSIONS = Statement(
 )
 
 
-def facts(one: store.Version) -> dict[str, Any]:
-    """Return the facts about a version of a policy. Its document is None if it was removed."""
+@dataclass(frozen=True, slots=True)
+class Version(Model):
+    """A version of a policy. Its number is the ETag."""
+
+    name: str = field(metadata={"examples": ["newest-three"]})
+    version: int
+    document: dict[str, Any] | None = field(
+        metadata={"examples": [{"name": "newest-three", "run": "jobs/llama*", "keep_newest": 3}]}
+    )
+    """The policy as it was written. null: it was removed."""
+    enabled: bool
+    """Whether it keeps and deletes anything."""
+    created_ns: int
+    author: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVersion(Version):
+    """A policy as it is after an order."""
+
+    changed: bool
+    """Whether the order made a new version."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyValidity(Model):
+    """Whether policies could be stored."""
+
+    valid: bool
+    error: str | None = field(
+        metadata={"examples": ["policy newest: keep_newest = 0: must be between 1 and 1000000"]}
+    )
+    """Policy, key and remedy."""
+
+
+def validity(document: Mapping[str, Any]) -> PolicyValidity:
+    """Return whether the policies of a document could be stored, and if not, why."""
+    try:
+        read(document)
+    except PolicyError as exc:
+        return PolicyValidity(valid=False, error=shown(str(exc)))
+    return PolicyValidity(valid=True, error=None)
+
+
+def model(one: store.Version) -> Version:
+    """Return a version of a policy as people see it."""
+    return Version(**_values(one))
+
+
+def stored(session: Session, name: str, made: store.Version | None) -> StoredVersion:
+    """Return a policy after an order. Parameters: made, its new version, or None if it is
+    unchanged."""
+    now = made or current(session, name)
+    assert now is not None
+    return StoredVersion(**_values(now), changed=made is not None)
+
+
+def _values(one: store.Version) -> dict[str, Any]:
     document = None if one.document is None else json.loads(one.document)
     return {**one._asdict(), "enabled": bool(one.enabled), "document": document}
 

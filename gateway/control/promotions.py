@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gateway import clock
 from gateway.checkpoints.catalogue import Catalogue, catalogue_of
@@ -15,8 +16,10 @@ from gateway.namespace.lookup import is_trashed
 from gateway.objectstore import keys
 from gateway.promotion import members, places, store
 from gateway.promotion.members import Look
-from gateway.promotion.store import Hold, Promotion
+from gateway.promotion.store import Hold
+from gateway.promotion.store import Promotion as Row
 from gateway.promotion.wishes import NO_WISHES, Wishes
+from gateway.serialize import Model
 from gateway.settings import Settings
 from gateway.text import Text, printable, shown
 from gateway.units import size
@@ -32,33 +35,66 @@ class Source(NamedTuple):
     """Whether the catalogue has yet to look at the checkpoint as it is."""
 
 
-def facts(
-    settings: Settings, one: Promotion, copied: int, text: Text = printable
-) -> dict[str, Any]:
-    """Return the facts about a promotion. Parameters: copied, its files that are copied; text, of
+@dataclass(frozen=True, slots=True)
+class Promotion(Model):
+    """A copy of a checkpoint or tree. Which one it is and its state are the ETag."""
+
+    name: str = field(metadata={"examples": ["release-candidate"]})
+    state: str = field(metadata={"examples": ["done"]})
+    """copying, done, failed or demoting."""
+    reason: str | None
+    """Why it failed, or what it waits for."""
+    path: str = field(metadata={"examples": ["/checkpoints/.spillway/promoted/release-candidate"]})
+    source: str = field(metadata={"examples": ["/checkpoints/jobs/llama-7b/step-1200"]})
+    """Its path, when it was promoted."""
+    run: str | None
+    step: int | None
+    note: str
+    by: str
+    asked: str = field(metadata={"examples": ["2026-11-23T09:30:00+00:00"]})
+    """When: ISO 8601."""
+    done: str | None
+    """When: ISO 8601."""
+    files: int
+    copied_files: int
+    size_bytes: int
+    is_tagged: bool | None
+    """Whether its objects have the tag."""
+    legal_hold: bool
+    """Whether no program deletes its objects (Object Lock)."""
+    tags: dict[str, str] = field(metadata={"examples": [{"spillway": "promoted", "team": "llm"}]})
+    """Tags of its objects."""
+    key: str = field(metadata={"examples": ["checkpoints/.spillway/promoted/release-candidate"]})
+    """The beginning of its keys in the bucket."""
+    manifest: str | None
+    """Key of its manifest in the bucket."""
+
+
+def model(settings: Settings, one: Row, copied: int, text: Text = printable) -> Promotion:
+    """Return a promotion as people see it. Parameters: copied, its files that are copied; text, of
     names."""
     export, prefix = settings.nfs.export, settings.bucket.prefix
-    return {
-        "name": one.name,
-        "state": one.state,
-        "reason": one.reason,
-        "path": f"{export}/{printable(RESERVED_NAME)}/promoted/{one.name}",
-        "source": f"{export}/{text(one.path)}",
-        "run": None if one.run is None else text(one.run),
-        "step": one.step,
-        "note": one.note,
-        "by": one.asked_by,
-        "asked": clock.local_iso(one.asked_ns),
-        "done": None if one.done_ns is None else clock.local_iso(one.done_ns),
-        "files": one.files,
-        "copied_files": copied,
-        "size_bytes": one.size,
-        "is_tagged": None if one.is_tagged is None else bool(one.is_tagged),
-        "legal_hold": one.legal_hold == Hold.HELD,
-        "tags": one.all_tags if one.is_tagged else {},
-        "key": keys.key_of(*places.place_of(prefix, one.name, one.released, b"")),
-        "manifest": None if one.manifest_etag is None else places.manifest_key(prefix, one.name),
-    }
+    return Promotion(
+        name=one.name,
+        state=one.state,
+        reason=one.reason,
+        path=f"{export}/{printable(RESERVED_NAME)}/promoted/{one.name}",
+        source=f"{export}/{text(one.path)}",
+        run=None if one.run is None else text(one.run),
+        step=one.step,
+        note=one.note,
+        by=one.asked_by,
+        asked=clock.local_iso(one.asked_ns),
+        done=None if one.done_ns is None else clock.local_iso(one.done_ns),
+        files=one.files,
+        copied_files=copied,
+        size_bytes=one.size,
+        is_tagged=None if one.is_tagged is None else bool(one.is_tagged),
+        legal_hold=one.legal_hold == Hold.HELD,
+        tags=one.all_tags if one.is_tagged else {},
+        key=keys.key_of(*places.place_of(prefix, one.name, one.released, b"")),
+        manifest=None if one.manifest_etag is None else places.manifest_key(prefix, one.name),
+    )
 
 
 def require_lock(settings: Settings) -> None:
@@ -71,16 +107,16 @@ def require_lock(settings: Settings) -> None:
         raise UserError(NO_LOCK)
 
 
-def every(settings: Settings, session: Session, text: Text = printable) -> list[dict[str, Any]]:
-    """Return the facts about each promotion. Parameters: text, of names."""
+def every(settings: Settings, session: Session, text: Text = printable) -> list[Promotion]:
+    """Return the promotions. Parameters: text, of names."""
     found = []
     for one in store.every(session):
         _files, copied = store.counts(session, one.name)
-        found.append(facts(settings, one, copied, text))
+        found.append(model(settings, one, copied, text))
     return found
 
 
-def named(session: Session, name: str) -> Promotion:
+def named(session: Session, name: str) -> Row:
     """Return the promotion with a name. Raises NotThere."""
     found = store.one_named(session, name)
     if found is None:
@@ -97,7 +133,7 @@ def promote(
     by: str,
     text: Text = printable,
     wishes: Wishes = NO_WISHES,
-) -> Promotion:
+) -> Row:
     """Record a promotion of what the bucket has by now. The gateway copies by itself.
 
     Parameters: ino of the source; name of the copy, as a person wrote it; note, and by, the person,

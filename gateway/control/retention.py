@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass, field
 
 from sqlalchemy import select
 
@@ -19,6 +19,7 @@ from gateway.retention import statements as own
 from gateway.retention import store
 from gateway.retention.facts import Current, Decision
 from gateway.retention.planning import Planned, Planning, completions
+from gateway.serialize import Model
 from gateway.settings import Settings
 from gateway.text import Text, printable
 from gateway.trusted_clock import JudgedTime, KnownTime
@@ -29,6 +30,126 @@ ACTIONS = Statement(_ACTIONS.order_by(_NEWEST).limit(b("most")))
 ACTIONS_OF = Statement(
     _ACTIONS.where(own.action.c.run == b("run")).order_by(_NEWEST).limit(b("most"))
 )
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCheckpoint(Model):
+    """What becomes of a checkpoint, and why."""
+
+    path: str
+    run: str
+    step: int | None
+    state: str = field(metadata={"examples": ["durable"]})
+    """The state as in /checkpoints."""
+    size_bytes: int
+    fate: str = field(metadata={"examples": ["delete"]})
+    """keep or delete."""
+    why: str = field(metadata={"examples": ["it is not among the newest 3 (newest-three v2)"]})
+    policies: list[str] = field(metadata={"examples": [["newest-three v2"]]})
+    """Those that let it go."""
+    evicted_by: str | None
+    """The policies by which it leaves the local disk."""
+    moves_to: str | None
+    """The storage class that its objects move to now."""
+    moved_by: str | None
+    """The policy by which they do."""
+    storage_class: str | None
+    """The one that a policy moved all objects to."""
+    superseded: bool
+    """It need not be uploaded meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Model):
+    """Deletions that a person must approve first."""
+
+    plan: str
+    """To be approved: POST /retention/approvals."""
+    checkpoints: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan(Model):
+    """What becomes of all checkpoints. Nothing is done by reading it."""
+
+    catalogue_is_made: bool
+    """While it is false nothing is deleted."""
+    ages_until_ns: int
+    clock_ahead_seconds: float
+    """How much of the clock's time is not believed."""
+    asked: Asked | None
+    why_asked: str | None
+    is_stored: bool
+    """Only a plan of stored policies can be approved."""
+    kept: int
+    deleted: int
+    deleted_bytes: int
+    evicted: int
+    moved: int
+    """Their objects move to another storage class."""
+    unused_policies: list[str]
+    """They select no checkpoint."""
+    checkpoints: list[PlannedCheckpoint]
+    """By run and step."""
+    more_checkpoints: int
+    """Those that were asked for and are not shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action(Model):
+    """Something that was done to a checkpoint because of a policy or person."""
+
+    id: int
+    began_ns: int
+    finished_ns: int | None
+    """null: it is under way."""
+    what: str = field(metadata={"examples": ["trash"]})
+    """trash, evict, transition, remove or undelete."""
+    author: str = field(metadata={"examples": ["newest-three v2"]})
+    run: str
+    step: int | None
+    path: str
+    ino: int
+    evidence: str
+    reason: str
+    result: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Approval(Model):
+    """A plan that is or was asked about."""
+
+    plan: str
+    checkpoints: int
+    bytes: int
+    asked_ns: int
+    approved_ns: int | None
+    author: str | None
+    policies: list[str] = field(metadata={"examples": [["newest-three v2"]]})
+    """Those of which an approval lets these versions delete from then on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clock(Model):
+    """The time to which ages are counted."""
+
+    ages_until_ns: int
+    clock_ahead_seconds: float
+    """How far the clock is ahead of the time that is known to have passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionSummary(Model):
+    """What policies did last, and what a person is asked."""
+
+    policies: int
+    asked: Asked | None
+    clock_ahead_seconds: float
+    """How far the clock is ahead of the time that is known to have passed."""
+    last_action_ns: int | None
+    last_result: str | None
+    """None: the last action is under way, or there is none."""
 
 
 def planned(settings: Settings, database: Database, others: Sequence[Current]) -> Planned:
@@ -67,7 +188,7 @@ def said(session: Session) -> tuple[object, ...]:
     return tuple(policies), tuple(approvals), protected(session)
 
 
-def facts(
+def model(
     settings: Settings,
     planned: Planned,
     run_name: str | None,
@@ -75,7 +196,7 @@ def facts(
     *,
     fate: str | None = None,
     most: int | None = None,
-) -> dict[str, Any]:
+) -> Plan:
     """Return what a plan says.
 
     Parameters: run_name, of the only run whose checkpoints are listed, or None; text, of names;
@@ -86,22 +207,22 @@ def facts(
     asked = planned.asked
     listed = list(_listed(decisions, run_name, text, fate))
     shown = listed[:most]
-    return {
-        "catalogue_is_made": planned.situation.is_made,
-        "ages_until_ns": planned.time.now_ns,
-        "clock_ahead_seconds": round(planned.time.ahead_ns / clock.NS, 1),
-        "asked": None if asked is None else _asked(asked.plan, len(asked.deletions), asked.size),
-        "why_asked": None if asked is None else asked.why,
-        "is_stored": all(one.version for one in planned.policies),
-        "kept": len(decisions) - len(deletions),
-        "deleted": len(deletions),
-        "deleted_bytes": sum(one.checkpoint.size for one in deletions),
-        "evicted": len(planned.plan.evictions),
-        "moved": len(planned.plan.transitions),
-        "unused_policies": [str(one) for one in planned.policies if not _is_used(one, decisions)],
-        "checkpoints": [decision(settings, one, planned.superseded, text) for one in shown],
-        "more_checkpoints": len(listed) - len(shown),
-    }
+    return Plan(
+        catalogue_is_made=planned.situation.is_made,
+        ages_until_ns=planned.time.now_ns,
+        clock_ahead_seconds=round(planned.time.ahead_ns / clock.NS, 1),
+        asked=None if asked is None else Asked(asked.plan, len(asked.deletions), asked.size),
+        why_asked=None if asked is None else asked.why,
+        is_stored=all(one.version for one in planned.policies),
+        kept=len(decisions) - len(deletions),
+        deleted=len(deletions),
+        deleted_bytes=sum(one.checkpoint.size for one in deletions),
+        evicted=len(planned.plan.evictions),
+        moved=len(planned.plan.transitions),
+        unused_policies=[str(one) for one in planned.policies if not _is_used(one, decisions)],
+        checkpoints=[decision(settings, one, planned.superseded, text) for one in shown],
+        more_checkpoints=len(listed) - len(shown),
+    )
 
 
 def _listed(
@@ -129,39 +250,32 @@ def _is_used(current: Current, decisions: Sequence[Decision]) -> bool:
     return any(current.policy.selects(one.run, one.path) for one in found)
 
 
-def _asked(plan: str, checkpoints: int, size_bytes: int) -> dict[str, Any]:
-    return {"plan": plan, "checkpoints": checkpoints, "bytes": size_bytes}
-
-
 def decision(
     settings: Settings, one: Decision, superseded: frozenset[int], text: Text
-) -> dict[str, Any]:
-    """Return the facts about a decision. Parameters: superseded, of its plan; text, of names."""
+) -> PlannedCheckpoint:
+    """Return a decision as people see it. Parameters: superseded, of its plan; text, of names."""
     about = one.checkpoint
-    return {
-        "path": f"{settings.nfs.export}/{text(about.path)}",
-        "run": text(about.run),
-        "step": about.step,
-        "state": shown_state(about.state, about.storage_class),
-        "size_bytes": about.size,
-        "fate": str(one.fate),
-        "why": one.why,
-        "policies": list(one.policies),
-        "evicted_by": one.evict,
-        "moves_to": None if one.transition is None else one.transition.storage_class,
-        "moved_by": None if one.transition is None else one.transition.policy,
-        "storage_class": about.storage_class,
-        "superseded": about.ino in superseded,
-    }
+    return PlannedCheckpoint(
+        path=f"{settings.nfs.export}/{text(about.path)}",
+        run=text(about.run),
+        step=about.step,
+        state=shown_state(about.state, about.storage_class),
+        size_bytes=about.size,
+        fate=str(one.fate),
+        why=one.why,
+        policies=list(one.policies),
+        evicted_by=one.evict,
+        moves_to=None if one.transition is None else one.transition.storage_class,
+        moved_by=None if one.transition is None else one.transition.policy,
+        storage_class=about.storage_class,
+        superseded=about.ino in superseded,
+    )
 
 
-def action(settings: Settings, one: store.Action, text: Text = printable) -> dict[str, Any]:
-    """Return the facts about an action. Parameters: text, of names."""
-    return {
-        **one._asdict(),
-        "run": text(one.run),
-        "path": f"{settings.nfs.export}/{text(one.path)}",
-    }
+def action(settings: Settings, one: store.Action, text: Text = printable) -> Action:
+    """Return an action as people see it. Parameters: text, of names."""
+    path = f"{settings.nfs.export}/{text(one.path)}"
+    return Action(**{**one._asdict(), "run": text(one.run), "path": path})
 
 
 def actions(session: Session, run: bytes | None, before: int, most: int) -> list[store.Action]:
@@ -175,17 +289,17 @@ def actions(session: Session, run: bytes | None, before: int, most: int) -> list
     return [store.action_of(row) for row in rows]
 
 
-def approval(one: store.Approval) -> dict[str, Any]:
-    """Return the facts about a plan that is or was asked about."""
-    return {
-        "plan": one.plan,
-        "checkpoints": one.checkpoints,
-        "bytes": one.size,
-        "asked_ns": one.asked_ns,
-        "approved_ns": one.approved_ns,
-        "author": one.author,
-        "policies": json.loads(one.policies or "[]"),
-    }
+def approval(one: store.Approval) -> Approval:
+    """Return a plan that is or was asked about, as people see it."""
+    return Approval(
+        plan=one.plan,
+        checkpoints=one.checkpoints,
+        bytes=one.size,
+        asked_ns=one.asked_ns,
+        approved_ns=one.approved_ns,
+        author=one.author,
+        policies=json.loads(one.policies or "[]"),
+    )
 
 
 def approve(settings: Settings, database: Database, plan: str, author: str) -> store.Approval:
@@ -205,10 +319,10 @@ def approve(settings: Settings, database: Database, plan: str, author: str) -> s
         return next(one for one in store.approvals(session) if one.plan == plan)
 
 
-def clock_facts(time: JudgedTime) -> dict[str, Any]:
-    """Return the facts about the time to which ages are counted."""
-    ahead_seconds = round(time.ahead_ns / clock.NS, 1)
-    return {"ages_until_ns": time.now_ns, "clock_ahead_seconds": ahead_seconds}
+def read_clock(database: Database) -> Clock:
+    """Return the time to which ages are counted now. Raises TryAgain."""
+    time = counted_time(database)
+    return Clock(time.now_ns, round(time.ahead_ns / clock.NS, 1))
 
 
 def confirm_clock(database: Database) -> None:
@@ -218,8 +332,8 @@ def confirm_clock(database: Database) -> None:
         store.save_time(session, JudgedTime(row.known_ns, 0, row))
 
 
-def gather(session: Session) -> dict[str, Any]:
-    """Return the facts for ``spillway status``. Raises TryAgain."""
+def gather(session: Session) -> RetentionSummary:
+    """Return what ``spillway status`` says of retention. Raises TryAgain."""
     policies = store.current(session)
     waiting = [one for one in store.approvals(session) if one.approved_ns is None]
     known = store.known_time(session)
@@ -228,10 +342,10 @@ def gather(session: Session) -> dict[str, Any]:
     if known is not None and policies:
         ahead_ns = _time(session, known).ahead_ns
     asked = waiting[0] if waiting else None
-    return {
-        "policies": len(policies),
-        "asked": None if asked is None else _asked(asked.plan, asked.checkpoints, asked.size),
-        "clock_ahead_seconds": round(ahead_ns / clock.NS, 1),
-        "last_action_ns": last[0].began_ns if last else None,
-        "last_result": last[0].result if last else None,
-    }
+    return RetentionSummary(
+        policies=len(policies),
+        asked=None if asked is None else Asked(asked.plan, asked.checkpoints, asked.size),
+        clock_ahead_seconds=round(ahead_ns / clock.NS, 1),
+        last_action_ns=last[0].began_ns if last else None,
+        last_result=last[0].result if last else None,
+    )

@@ -3,19 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 from gateway import clock, state
 from gateway.checkpoints.risk import Newest, Risk
+from gateway.serialize import Model
 from gateway.settings import Settings
 from gateway.text import Text, printable
 from gateway.units import duration, size
 
 
-def facts_of(
-    settings: Settings, risks: Sequence[Risk], text: Text = printable
-) -> list[dict[str, Any]]:
-    """Return the facts about each run, for people and programs. Parameters: text, of names."""
+@dataclass(frozen=True, slots=True)
+class NewestCheckpoint(Model):
+    """The newest checkpoint of a kind, by the time at which it was complete."""
+
+    name: str
+    step: int | None
+    complete_ns: int
+    age_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Run(Model):
+    """A run. What is at risk would be lost with this gateway."""
+
+    run: str
+    """Path of the directory of its steps."""
+    newest_complete: NewestCheckpoint | None
+    newest_durable: NewestCheckpoint | None
+    at_risk_seconds: float
+    """The age of the work that is only here."""
+    at_risk_bytes: int
+    eta_seconds: float | None
+    """Time until the bucket has it. null: the drain sends nothing."""
+    alarm: str | None
+    """Which threshold of `checkpoints.rpo_*` is exceeded."""
+
+
+def models(settings: Settings, risks: Sequence[Risk], text: Text = printable) -> list[Run]:
+    """Return the runs as people see them. Parameters: text, of names."""
     drain = state.read(settings, state.DRAIN)
     rate = drain.get("bytes_per_second") if drain is not None and state.alive(drain) else None
     bytes_per_second = float(rate) if isinstance(rate, int) else 0.0
@@ -24,15 +50,15 @@ def facts_of(
     for one in risks:
         eta_seconds = one.eta_seconds(bytes_per_second)
         found.append(
-            {
-                "run": text(one.run),
-                "newest_complete": _newest(one.complete, now_ns, text),
-                "newest_durable": _newest(one.durable, now_ns, text),
-                "at_risk_seconds": round(one.seconds, 1),
-                "at_risk_bytes": one.size,
-                "eta_seconds": None if eta_seconds is None else round(eta_seconds, 1),
-                "alarm": alarm(settings, one),
-            }
+            Run(
+                run=text(one.run),
+                newest_complete=_newest(one.complete, now_ns, text),
+                newest_durable=_newest(one.durable, now_ns, text),
+                at_risk_seconds=round(one.seconds, 1),
+                at_risk_bytes=one.size,
+                eta_seconds=None if eta_seconds is None else round(eta_seconds, 1),
+                alarm=alarm(settings, one),
+            )
         )
     return found
 
@@ -48,12 +74,12 @@ def alarm(settings: Settings, risk: Risk) -> str | None:
     return None
 
 
-def _newest(one: Newest | None, now_ns: int, text: Text) -> dict[str, Any] | None:
+def _newest(one: Newest | None, now_ns: int, text: Text) -> NewestCheckpoint | None:
     if one is None:
         return None
-    return {
-        "name": text(one.path.rpartition(b"/")[2]),
-        "step": one.step,
-        "complete_ns": one.complete_ns,
-        "age_seconds": round(max(0, now_ns - one.complete_ns) / clock.NS, 1),
-    }
+    return NewestCheckpoint(
+        name=text(one.path.rpartition(b"/")[2]),
+        step=one.step,
+        complete_ns=one.complete_ns,
+        age_seconds=round(max(0, now_ns - one.complete_ns) / clock.NS, 1),
+    )

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gateway import clock, state
@@ -21,6 +23,14 @@ from gateway.control import (
     sharednames,
     trash,
 )
+from gateway.control.backlog import Held, Oldest, Stuck, Unsettled
+from gateway.control.bucket import Bucket, ConfiguredBucket
+from gateway.control.cached import Cache, Counts
+from gateway.control.checkpoints import Catalogue
+from gateway.control.limits import Limited
+from gateway.control.retention import RetentionSummary
+from gateway.control.sharednames import SharedName
+from gateway.control.trash import TrashSummary
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.opening import opened, reading
@@ -28,6 +38,7 @@ from gateway.errors import UserError
 from gateway.namespace import space as space_report
 from gateway.namespace import trouble
 from gateway.promotion import store as promotions
+from gateway.serialize import OMIT_NONE, Model, values_of
 from gateway.settings import Settings
 from gateway.text import shown
 from gateway.trash.trash import Trash
@@ -41,36 +52,149 @@ UNITS = "units of systemd"
 """The phase of ``up`` where each process is a service of its own."""
 
 
-def gather(settings: Settings) -> dict[str, Any]:
-    """Return all facts, also those that take long: the bucket is asked, and files are counted.
+@dataclass(frozen=True, slots=True)
+class Process(Model):
+    """A process of the gateway."""
 
-    The names of the keys have the units. Raises SchemaError, UserError.
+    alive: bool
+    pid: int | None
+    phase: str | None = field(metadata={"examples": ["ready"]})
+    restarts: int = 0
+    last_exit: str = ""
+    running_seconds: float | None = field(default=None, metadata=OMIT_NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Dirty(Model):
+    """What only this gateway has."""
+
+    files: int
+    bytes: int
+    open_for_writing_files: int
+    open_for_writing_bytes: int
+    oldest: Oldest | None
+
+
+@dataclass(frozen=True, slots=True)
+class StuckFiles(Model):
+    """The files that need a person."""
+
+    files: int
+    first: list[Stuck]
+
+
+@dataclass(frozen=True, slots=True)
+class Queued(Model):
+    """What the drain has to do about objects."""
+
+    deletions: int
+    moves: int
+
+
+@dataclass(frozen=True, slots=True)
+class LostCopy(Model):
+    """A local copy that the disk lost."""
+
+    path: str
+    reason: str
+    age_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class LostCopies(Model):
+    """Local copies that the disk lost, of files that the bucket has."""
+
+    files: int
+    last: LostCopy | None
+    is_recent: bool
+    """Whether the last was lost in the last 24 hours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disk(Model):
+    """The local disk."""
+
+    path: str = field(metadata={"examples": ["/var/lib/spillway"]})
+    total_bytes: int
+    used_bytes: int
+    free_bytes: int
+    lost_copies: LostCopies
+    has_descriptors: bool
+    """Whether the NFS server had a descriptor for each file lately."""
+    other_bytes: int | None
+    """Used, and not by bytes of files. Null before files are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status(Model):
+    """The state of the gateway. What ends in _ns is nanoseconds since 1970."""
+
+    healthy: bool
+    """Whether no person must act."""
+    config: str
+    data_dir: str
+    processes: dict[str, Process]
+    bucket: ConfiguredBucket
+    drain: dict[str, Any] | None
+    """Its last report."""
+    dirty: Dirty
+    stuck: StuckFiles
+    held: Held
+    queued: Queued
+    unsettled: Unsettled
+    cache: Cache
+    catalogue: Catalogue
+    retention: RetentionSummary
+    trash: TrashSummary
+    promotions: dict[str, int]
+    """Their number by state."""
+    connections: Limited
+    """TCP connections of clients. Above `nfs.max_connections` one is closed at once."""
+    threads: Limited
+    """Threads that answer calls, of `nfs.threads`, or did in the last half minute."""
+    descriptors: Limited
+    """Descriptors of the process of the NFS server. Each file that a client has open has one."""
+    shared_names: list[SharedName]
+    disk: Disk
+    space: dict[str, Any] | None
+    """The state of the space as the NFS server reported it."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholeStatus(Status):
+    """The state of the gateway, with what the bucket answers."""
+
+    bucket: Bucket
+
+
+def gather(settings: Settings) -> WholeStatus:
+    """Return all, also what takes long: the bucket is asked, and files are counted.
+
+    Raises SchemaError, UserError.
     """
     with opened(settings.database_url) as database:
-        facts = gather_quickly(settings, database)
-        facts["bucket"] |= bucket.probe(settings) | {
-            "checksum": bucket.checksum(settings, database)
-        }
-        facts["healthy"] = facts["healthy"] and facts["bucket"]["reachable"]
+        quick = gather_quickly(settings, database)
+        asked = bucket.whole(settings, database, bucket.probe(settings))
         with reading(database) as session:
-            return counted(facts, cached.count(session))
+            found = counted(quick, cached.count(session))
+    healthy = found.healthy and asked.reachable
+    return WholeStatus(**{**values_of(found), "bucket": asked, "healthy": healthy})
 
 
-def counted(facts: dict[str, Any], counts: dict[str, Any]) -> dict[str, Any]:
-    """Return facts with the files that were counted. Parameters: counts, of ``cached.count``, or
-    with None in place of each before files are counted."""
+def counted(status: Status, counts: Counts) -> Status:
+    """Return a status with the files that were counted."""
     other_bytes = None
-    if (resident := counts["resident"]) is not None:
+    if counts.resident is not None:
         # The row of a file that is being written has the bytes of its last close.
-        ours = resident["bytes"] + facts["dirty"]["open_for_writing_bytes"]
-        other_bytes = max(0, facts["disk"]["used_bytes"] - ours)
-    disk = {**facts["disk"], "other_bytes": other_bytes}
-    return {**facts, "disk": disk, "cache": {**facts["cache"], **counts}}
+        ours = counts.resident.bytes + status.dirty.open_for_writing_bytes
+        other_bytes = max(0, status.disk.used_bytes - ours)
+    cache = replace(status.cache, resident=counts.resident, absent=counts.absent)
+    return replace(status, disk=replace(status.disk, other_bytes=other_bytes), cache=cache)
 
 
-def gather_quickly(settings: Settings, database: Database) -> dict[str, Any]:
-    """Return the facts that are had at once. ``bucket`` is only what is configured: the drain's
-    report says whether the bucket answers. Raises UserError."""
+def gather_quickly(settings: Settings, database: Database) -> Status:
+    """Return what is had at once. ``bucket`` is only what is configured: the drain's report says
+    whether the bucket answers. Raises UserError."""
     drain = _drain(settings)
     drains = drain if drain is not None and drain["alive"] else None
     with reading(database) as session:
@@ -82,81 +206,83 @@ def gather_quickly(settings: Settings, database: Database) -> dict[str, Any]:
         promoted = Counter(one.state for one in promotions.every(session))
         trashed = trash.summary(Trash(settings, database))
         lost = _lost_copies(settings, session)
-    oldest = waiting.oldest
     processes = _processes(settings)
-    alive = all(entry["alive"] for entry in processes.values()) and serves(processes)
+    alive = all(one.alive for one in processes.values()) and serves(processes)
     # Credentials that may list but not write pass a probe. Only the drain notices.
     refused = drains is not None and part(drains, "bucket")["state"] == "refused"
-    space = state.read(settings, space_report.REPORT) if processes["ganesha"]["alive"] else None
+    space = state.read(settings, space_report.REPORT) if processes["ganesha"].alive else None
     full = space is not None and space.get("level") == "full"
     is_well = not refused and not full and not waiting.stuck and not cached.damaged(cache)
-    is_well = is_well and not held["files"] and not lost["is_recent"]
+    is_well = is_well and not held.files and not lost.is_recent
     has_descriptors = _has_descriptors(settings)
     shared = sharednames.gather(settings)
-    return {
-        "healthy": alive and is_well and has_descriptors and not catalogue["alarms"] and not shared,
-        "config": str(settings.source),
-        "data_dir": str(settings.data_dir),
-        "processes": processes,
-        "bucket": bucket.facts(settings),
-        "drain": drain,
-        "dirty": {
-            "files": waiting.dirty_files,
-            "bytes": waiting.dirty_bytes,
-            "open_for_writing_files": waiting.open_files,
-            "open_for_writing_bytes": waiting.open_bytes,
-            "oldest": None if oldest is None else oldest._asdict(),
-        },
-        "stuck": {
-            "files": len(waiting.stuck),
-            "first": [one._asdict() for one in waiting.stuck[:STUCK_SHOWN]],
-        },
-        "held": held,
-        "queued": {"deletions": waiting.deletions, "moves": waiting.moves},
-        "unsettled": waiting.unsettled._asdict(),
-        "cache": cache,
-        "catalogue": catalogue,
-        "retention": policies,
-        "trash": trashed,
-        "promotions": {str(one): promoted[one] for one in promotions.State},
-        **limits.gather(settings),
-        "shared_names": shared,
-        "disk": _disk(settings) | {"lost_copies": lost, "has_descriptors": has_descriptors},
-        "space": space,
-    }
+    used = limits.gather(settings)
+    return Status(
+        healthy=alive and is_well and has_descriptors and not catalogue.alarms and not shared,
+        config=str(settings.source),
+        data_dir=str(settings.data_dir),
+        processes=processes,
+        bucket=bucket.configured(settings),
+        drain=drain,
+        dirty=_dirty(waiting),
+        stuck=StuckFiles(len(waiting.stuck), waiting.stuck[:STUCK_SHOWN]),
+        held=held,
+        queued=Queued(waiting.deletions, waiting.moves),
+        unsettled=waiting.unsettled,
+        cache=cache,
+        catalogue=catalogue,
+        retention=policies,
+        trash=trashed,
+        promotions={str(one): promoted[one] for one in promotions.State},
+        connections=used.connections,
+        threads=used.threads,
+        descriptors=used.descriptors,
+        shared_names=shared,
+        disk=_disk(settings, lost, has_descriptors),
+        space=space,
+    )
 
 
-def _processes(settings: Settings) -> dict[str, dict[str, Any]]:
+def _dirty(waiting: backlog.Backlog) -> Dirty:
+    return Dirty(
+        files=waiting.dirty_files,
+        bytes=waiting.dirty_bytes,
+        open_for_writing_files=waiting.open_files,
+        open_for_writing_bytes=waiting.open_bytes,
+        oldest=waiting.oldest,
+    )
+
+
+def _processes(settings: Settings) -> dict[str, Process]:
     up = state.read(settings, state.UP)
     supervisor_alive = state.is_supervised(up)
-    found: dict[str, dict[str, Any]] = {
-        "up": {
-            "alive": supervisor_alive,
-            "pid": up.get("pid") if up is not None and supervisor_alive else None,
-            "phase": _up_phase(up) if supervisor_alive else "stopped",
-        }
+    found = {
+        "up": Process(
+            alive=supervisor_alive,
+            pid=up.get("pid") if up is not None and supervisor_alive else None,
+            phase=_up_phase(up) if supervisor_alive else "stopped",
+        )
     }
     entries = state.children(up)
     names = ("ganesha", "drain", "cache", "checkpoints")
     for name in (*names, "admin") if settings.admin.enabled else names:
         entry = entries.get(name, {})
         lives = state.alive(entry)
-        found[name] = {
-            "alive": lives,
-            "pid": entry.get("pid") if lives else None,
+        found[name] = Process(
+            alive=lives,
+            pid=entry.get("pid") if lives else None,
             # The last report of a dead supervisor does not tell the state of its children.
-            "phase": entry.get("phase", "stopped") if supervisor_alive else "stopped",
-            "restarts": entry.get("restarts", 0) if supervisor_alive else 0,
-            "last_exit": entry.get("last_exit", "") if supervisor_alive else "",
-        }
-        if lives:
-            found[name]["running_seconds"] = age_seconds(entry.get("started_ns"))
+            phase=entry.get("phase", "stopped") if supervisor_alive else "stopped",
+            restarts=entry.get("restarts", 0) if supervisor_alive else 0,
+            last_exit=entry.get("last_exit", "") if supervisor_alive else "",
+            running_seconds=age_seconds(entry.get("started_ns")) if lives else None,
+        )
     return found
 
 
-def serves(processes: dict[str, dict[str, Any]]) -> bool:
+def serves(processes: Mapping[str, Process]) -> bool:
     """Return whether the NFS server was seen to serve since its start."""
-    return bool(processes["ganesha"]["phase"] == "ready")
+    return processes["ganesha"].phase == "ready"
 
 
 def _up_phase(up: dict[str, Any] | None) -> str | None:
@@ -178,25 +304,25 @@ def _drain(settings: Settings) -> dict[str, Any] | None:
     return None if found is None else {**found, "alive": state.alive(found)}
 
 
-def part(report: dict[str, Any], name: str) -> dict[str, Any]:
+def part(report: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return a section of the drain's report. A drain that just started has not filled it."""
     found = report.get(name)
     return found if isinstance(found, dict) else {"state": "unknown", "error": None}
 
 
-def _lost_copies(settings: Settings, session: Session) -> dict[str, Any]:
+def _lost_copies(settings: Settings, session: Session) -> LostCopies:
     """Return how many local copies the disk has lost of files that the bucket has, and the last."""
     report = state.read(settings, trouble.REPORT) or {}
     last = report.get("last_lost") or {}
     seconds = age_seconds(last.get("at_ns"))
     if seconds is None:
-        return {"files": 0, "last": None, "is_recent": False}
+        return LostCopies(files=0, last=None, is_recent=False)
     path = backlog.path_in_export(session, last["ino"], settings.nfs.export)
-    return {
-        "files": report["lost_copies"],
-        "last": {"path": path, "reason": shown(str(last["reason"])), "age_seconds": seconds},
-        "is_recent": seconds < FAILING_SECONDS,
-    }
+    return LostCopies(
+        files=report["lost_copies"],
+        last=LostCopy(path, shown(str(last["reason"])), seconds),
+        is_recent=seconds < FAILING_SECONDS,
+    )
 
 
 def _has_descriptors(settings: Settings) -> bool:
@@ -206,8 +332,8 @@ def _has_descriptors(settings: Settings) -> bool:
     return seconds is None or seconds > DESCRIPTORS_SECONDS
 
 
-def _disk(settings: Settings) -> dict[str, Any]:
-    """Return the facts of the disk of the data files, which may be another than the one of the
+def _disk(settings: Settings, lost: LostCopies, has_descriptors: bool) -> Disk:
+    """Return what is known of the disk of the data files, which may be another than the one of the
     data directory."""
     path = settings.data_dir
     try:
@@ -219,10 +345,13 @@ def _disk(settings: Settings) -> dict[str, Any]:
             f"cannot look at {path}: {exc.strerror}: mount its disk or correct gateway.data_dir"
         ) from None
     total_bytes = found.f_blocks * found.f_frsize
-    return {
-        "path": str(path),
-        "total_bytes": total_bytes,
-        "used_bytes": total_bytes - found.f_bfree * found.f_frsize,
+    return Disk(
+        path=str(path),
+        total_bytes=total_bytes,
+        used_bytes=total_bytes - found.f_bfree * found.f_frsize,
         # The blocks that are reserved for root do not count.
-        "free_bytes": found.f_bavail * found.f_frsize,
-    }
+        free_bytes=found.f_bavail * found.f_frsize,
+        lost_copies=lost,
+        has_descriptors=has_descriptors,
+        other_bytes=None,
+    )

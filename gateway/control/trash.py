@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Literal
 
 from gateway import clock
 from gateway.checkpoints.shown import EXPIRED
@@ -12,6 +13,7 @@ from gateway.control.paths import is_below, names_of
 from gateway.db.compiled import Session
 from gateway.errors import NotThere, TrashRefused
 from gateway.namespace import identity
+from gateway.serialize import Model, values_of
 from gateway.settings import Settings
 from gateway.text import Text, printable, shown
 from gateway.trash import rows
@@ -24,13 +26,82 @@ BY_HAND = "a person emptied the trash"
 """The reason of such a removal."""
 
 
-def facts(
+@dataclass(frozen=True, slots=True)
+class Expired(Model):
+    """What the row of a checkpoint in the trash says."""
+
+    id: str = field(metadata={"examples": ["t1234"]})
+    path: str
+    """The path that it had."""
+    run: str
+    step: int | None
+    state: Literal["expired"]
+    """That of all checkpoints in the trash."""
+    files: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trashed(Expired):
+    """A checkpoint in the trash. The moment at which it came is the ETag."""
+
+    local_bytes: int
+    """On the local disk."""
+    bucket_bytes: int
+    dirty_files: int
+    """Files that the bucket does not have."""
+    dirty_bytes: int
+    deleted: str = field(metadata={"examples": ["2026-11-23T09:30:00+00:00"]})
+    """When: ISO 8601."""
+    left_seconds: float
+    """Time until it is removed for good."""
+    by: str = field(metadata={"examples": ["newest-three v2"]})
+    """The policy or person."""
+    reason: str
+    is_expiring: bool
+    """Whether it is being removed: then it is too late."""
+    held: bool
+    """Whether clients removed it, and it waits for a newer one in the bucket."""
+    early: str | None
+    """Why it goes before its time is over."""
+    stays: str | None
+    """Why it stays although it was to be removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrashSummary(Model):
+    """What everything in the trash takes, and when the next is removed."""
+
+    entries: int
+    size_bytes: int
+    """What the checkpoints had when they were deleted."""
+    max_bytes: int
+    """`retention.trash_max_bytes`: above it the oldest go early. 0: no limit."""
+    local_bytes: int
+    """On the local disk."""
+    bucket_bytes: int
+    dirty_files: int
+    """Files that the bucket does not have."""
+    dirty_bytes: int
+    next_expiry_seconds: float | None
+    """Time until the next is removed. None: none of them is."""
+    early: int
+    """The number that goes before its time is over."""
+    staying: int
+    """The number that stays although it was to be removed."""
+    held: int
+    """The number that clients removed, and that waits for a newer one in the bucket."""
+    held_bytes: int
+    """What these take in the bucket."""
+
+
+def model(
     settings: Settings,
     trash: Trash,
     text: Text = printable,
     entries: Sequence[Entry] | None = None,
-) -> list[dict[str, Any]]:
-    """Return the facts about each checkpoint in the trash.
+) -> list[Trashed]:
+    """Return the checkpoints in the trash.
 
     Parameters: text, of names; entries, only these, which follow each other in the trash.
     """
@@ -40,19 +111,22 @@ def facts(
     export, is_over = settings.nfs.export, _is_over(settings, every)
     early = _early(trash, every) if is_over else set()
     return [
-        {
-            **_facts_of(export, one, takes.get(one.id, Totals()), now_ns, text),
-            "early": TOO_LARGE if one.id in early else None,
-            "stays": _stays(one, now_ns, is_over),
-        }
+        _model(
+            _expired(export, one, text),
+            one,
+            takes.get(one.id, Totals()),
+            now_ns,
+            early=TOO_LARGE if one.id in early else None,
+            stays=_stays(one, now_ns, is_over),
+        )
         for one in wanted
     ]
 
 
-def named(settings: Settings, session: Session) -> list[dict[str, Any]]:
-    """Return the facts about each checkpoint in the trash for which no inode is read."""
+def expired(settings: Settings, session: Session) -> list[Expired]:
+    """Return what is known of the checkpoints in the trash without reading an inode."""
     entries = (one for one in rows.entries(session) if one.is_there)
-    return [_named(settings.nfs.export, one, printable) for one in entries]
+    return [_expired(settings.nfs.export, one, printable) for one in entries]
 
 
 def found(trash: Trash, trash_id: str) -> Entry:
@@ -129,7 +203,7 @@ def remove(
     return failures
 
 
-def summary(trash: Trash) -> dict[str, Any]:
+def summary(trash: Trash) -> TrashSummary:
     """Return what all of it takes, and when the next is removed."""
     entries = trash.entries()
     takes, now_ns = trash.totals(entries), trash.now_ns()
@@ -138,48 +212,58 @@ def summary(trash: Trash) -> dict[str, Any]:
     free = [one for one in entries if _stays(one, now_ns, is_over) is None]
     left = [_left_seconds(one, now_ns) for one in free]
     held = [takes.get(one.id, Totals()) for one in entries if is_held(one)]
-    return {
-        "entries": len(entries),
-        "size_bytes": sum(one.size for one in entries),
-        "max_bytes": trash.settings.retention.trash_max_bytes,
-        "local_bytes": sum(one.local for one in each),
-        "bucket_bytes": sum(one.stored for one in each),
-        "dirty_files": sum(one.dirty_files for one in each),
-        "dirty_bytes": sum(one.dirty_size for one in each),
-        "next_expiry_seconds": min(left, default=None),
-        "early": len(_early(trash, entries)) if is_over else 0,
-        "staying": len(entries) - len(free),
-        "held": len(held),
-        "held_bytes": sum(one.stored for one in held),
-    }
+    return TrashSummary(
+        entries=len(entries),
+        size_bytes=sum(one.size for one in entries),
+        max_bytes=trash.settings.retention.trash_max_bytes,
+        local_bytes=sum(one.local for one in each),
+        bucket_bytes=sum(one.stored for one in each),
+        dirty_files=sum(one.dirty_files for one in each),
+        dirty_bytes=sum(one.dirty_size for one in each),
+        next_expiry_seconds=min(left, default=None),
+        early=len(_early(trash, entries)) if is_over else 0,
+        staying=len(entries) - len(free),
+        held=len(held),
+        held_bytes=sum(one.stored for one in held),
+    )
 
 
-def _named(export: str, entry: Entry, text: Text) -> dict[str, Any]:
-    return {
-        "id": entry.id,
-        "path": f"{export}/{text(entry.path)}" if entry.path else NOT_KNOWN,
-        "run": text(entry.run),
-        "step": entry.step,
-        "state": EXPIRED,
-        "files": entry.files,
-        "size_bytes": entry.size,
-    }
+def _expired(export: str, entry: Entry, text: Text) -> Expired:
+    return Expired(
+        id=entry.id,
+        path=f"{export}/{text(entry.path)}" if entry.path else NOT_KNOWN,
+        run=text(entry.run),
+        step=entry.step,
+        state=EXPIRED,
+        files=entry.files,
+        size_bytes=entry.size,
+    )
 
 
-def _facts_of(export: str, entry: Entry, takes: Totals, now_ns: int, text: Text) -> dict[str, Any]:
-    return {
-        **_named(export, entry, text),
-        "local_bytes": takes.local,
-        "bucket_bytes": takes.stored,
-        "dirty_files": takes.dirty_files,
-        "dirty_bytes": takes.dirty_size,
-        "deleted": clock.local_iso(entry.deleted_ns),
-        "left_seconds": _left_seconds(entry, now_ns),
-        "by": shown(entry.deleted_by),
-        "reason": shown(entry.reason),
-        "is_expiring": entry.state == State.EXPIRING,
-        "held": is_held(entry),
-    }
+def _model(
+    named: Expired,
+    entry: Entry,
+    takes: Totals,
+    now_ns: int,
+    *,
+    early: str | None,
+    stays: str | None,
+) -> Trashed:
+    return Trashed(
+        **values_of(named),
+        local_bytes=takes.local,
+        bucket_bytes=takes.stored,
+        dirty_files=takes.dirty_files,
+        dirty_bytes=takes.dirty_size,
+        deleted=clock.local_iso(entry.deleted_ns),
+        left_seconds=_left_seconds(entry, now_ns),
+        by=shown(entry.deleted_by),
+        reason=shown(entry.reason),
+        is_expiring=entry.state == State.EXPIRING,
+        held=is_held(entry),
+        early=early,
+        stays=stays,
+    )
 
 
 def _left_seconds(entry: Entry, now_ns: int) -> float:

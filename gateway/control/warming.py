@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 from gateway import clock, state
 from gateway.cache import warming
@@ -14,6 +14,7 @@ from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.errors import START
 from gateway.namespace.browse import Browser
+from gateway.serialize import Model
 from gateway.settings import Settings
 from gateway.types import Residency
 
@@ -24,6 +25,29 @@ DEAD_SECONDS = 10.0
 """The time that the hydrator may be away: `spillway up` restarts it."""
 ROOM_SECONDS = 60.0
 """The time for which the disk may be short of room: the evictor makes room, if it can."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotFetched(Model):
+    """A file that cannot be fetched."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Warmed(Model):
+    """What became of files that a person asked for."""
+
+    files: int
+    """Those that were not on the disk."""
+    bytes: int
+    resident_before_files: int
+    left_files: int
+    """Those that are not there yet."""
+    damaged: list[NotFetched]
+    seconds: float
+    """The time since the first was asked for."""
 
 
 class Warming:
@@ -135,13 +159,13 @@ class Warming:
             if one.error is not None
         ]
 
-    def facts(self) -> dict[str, Any]:
+    def model(self) -> Warmed:
         """Return what was done."""
-        return {
-            "files": len(self._sizes),
-            "bytes": self.total_bytes,
-            "resident_before_files": self._resident,
-            "left_files": len(self._left),
-            "damaged": [{"path": path, "reason": why} for path, why in self.damaged()],
-            "seconds": round(clock.monotonic_seconds() - self._started, 3),
-        }
+        return Warmed(
+            files=len(self._sizes),
+            bytes=self.total_bytes,
+            resident_before_files=self._resident,
+            left_files=len(self._left),
+            damaged=[NotFetched(path, why) for path, why in self.damaged()],
+            seconds=round(clock.monotonic_seconds() - self._started, 3),
+        )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from gateway import config
+from gateway.cli.status import document
 from gateway.control import status
 from tests.support.owner import confirm
 from tests.support.ports import free_port
@@ -120,8 +121,8 @@ class Gateway:
         It is made in this process. The start of a command takes two seconds of processor time, and
         tests that wait for a state ask all the time.
         """
-        facts = status.gather(config.load(self.config, self._environ))
-        found: dict[str, Any] = json.loads(json.dumps(facts))
+        made = status.gather(config.load(self.config, self._environ))
+        found: dict[str, Any] = json.loads(json.dumps(document(made)))
         return found
 
     def start(self) -> None:

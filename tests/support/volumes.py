@@ -13,7 +13,8 @@ from typing import Any
 from sqlalchemy import text
 
 from gateway import config
-from gateway.control.status import gather_quickly
+from gateway.control import alarms
+from gateway.control.status import Status, gather_quickly
 from gateway.data.layout import DataFiles
 from gateway.db import upgrade
 from gateway.db.engine import Database
@@ -21,6 +22,7 @@ from gateway.db.models import CHECKPOINTS_INO, RESERVED_INO
 from gateway.db.opening import opened
 from gateway.db.sqlite import Sqlite
 from gateway.namespace import volume
+from gateway.serialize import from_json, to_json
 from gateway.settings import Settings
 
 Values = Mapping[str, Mapping[str, Any]]
@@ -103,4 +105,10 @@ def query(settings: Settings, statement: str, **values: object) -> list[tuple[An
 def status_of(settings: Settings) -> dict[str, Any]:
     """Return the state of a gateway, without the bucket and without what must be counted."""
     with opened(settings.database_url) as database:
-        return gather_quickly(settings, database)
+        found: dict[str, Any] = to_json(gather_quickly(settings, database))
+        return found
+
+
+def alarms_in(status: dict[str, Any]) -> dict[str, int]:
+    """Return the alarms of a state that ``status_of`` returned."""
+    return alarms.of(from_json(Status, status))

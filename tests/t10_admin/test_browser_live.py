@@ -54,11 +54,11 @@ def save(site: Site, step: int, size_mib: int) -> None:
     subprocess.run(command, check=True, capture_output=True)
 
 
-def states(site: Site) -> dict[int, str]:
+def states(site: Site) -> dict[int | None, str]:
     """Return the state of each step."""
     settings = config.load(site.gateway.config)
     with opened(settings.database_url) as database, reading(database) as session:
-        return {one["step"]: one["state"] for one in checkpoints.every(session, settings)}
+        return {one.step: one.state for one in checkpoints.every(session, settings)}
 
 
 def logged_in(site: Site, browser: Browser) -> tuple[Page, Watched]:

@@ -26,6 +26,8 @@ from admin_api.store import models
 from admin_api.tls import VALID, Certificate, certificate_end_ns
 from gateway import clock, config, state
 from gateway.control import status
+from gateway.control.checkpoints import Catalogue
+from gateway.control.runs import Run
 from gateway.db.compiled import Statement
 from gateway.settings import Settings
 from tests.support import nfs4
@@ -251,10 +253,8 @@ def test_the_documents_say_of_each_alert_what_to_do() -> None:
 
 
 def test_runs_have_a_bounded_number_of_labels() -> None:
-    at_risk = [
-        {"run": f"r{number}", "at_risk_seconds": number, "at_risk_bytes": 1} for number in range(99)
-    ]
-    catalogue = {"checkpoints": {}, "runs": 99, "at_risk": at_risk}
+    at_risk = [Run(f"r{number}", None, None, number, 1, None, None) for number in range(99)]
+    catalogue = Catalogue(True, 99, {}, at_risk, 0, None)
     labelled = [
         sample.labels["run"]
         for family in families._runs(catalogue)

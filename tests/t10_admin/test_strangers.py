@@ -199,10 +199,10 @@ def test_a_bucket_that_does_not_answer_keeps_no_probe_waiting(
     answers = threading.Event()
     asked: list[float] = []
 
-    def probe(_settings: object) -> dict[str, Any]:
+    def probe(_settings: object) -> bucket.Reachability:
         asked.append(time.monotonic())
         answers.wait(60)
-        return {"reachable": True, "error": None}
+        return bucket.Reachability(reachable=True, error=None)
 
     monkeypatch.setattr(bucket, "test", probe)
 

@@ -11,7 +11,7 @@ from gateway.drain.send import occupied
 from tests.support.ceph import ON_CEPH
 from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act, Request
-from tests.support.volumes import status_of
+from tests.support.volumes import alarms_in, status_of
 
 REPLACES = ("PUT", "COPY", "COMPLETE")
 
@@ -42,7 +42,7 @@ def test_an_object_of_others_is_never_overwritten_by_an_upload(site: Site, size:
     assert taken(site, "f") == []
     assert site.multiparts() == 0
     facts = status_of(site.settings)
-    assert alarms.of(facts)[alarms.FILES_STUCK] == 1
+    assert alarms_in(facts)[alarms.FILES_STUCK] == 1
     [stuck] = facts["stuck"]["first"]
     assert stuck["path"].endswith("/f")
     assert f"{PREFIX}/f: an object that this gateway did not put there" in stuck["reason"]
@@ -73,7 +73,7 @@ def test_an_object_of_others_is_never_overwritten_by_a_move(site: Site, size: in
         site.drain()
     assert site.objects() == {"f": data, "g": b"theirs"}
     assert taken(site, "g") == []
-    assert alarms.of(status_of(site.settings))[alarms.FILES_STUCK] == 1
+    assert alarms_in(status_of(site.settings))[alarms.FILES_STUCK] == 1
     site.client.delete_object(Bucket=site.bucket, Key=f"{PREFIX}/g")
     site.drain()
     assert site.objects() == {"g": data}
@@ -106,7 +106,7 @@ def test_what_an_earlier_try_put_there_is_no_foreign_object(site: Site, size: in
         site.drain()
     assert lost.times < 3
     assert site.objects() == {"f": data}
-    assert alarms.of(status_of(site.settings))[alarms.FILES_STUCK] == 0
+    assert alarms_in(status_of(site.settings))[alarms.FILES_STUCK] == 0
 
 
 def test_what_an_earlier_try_put_there_is_replaced_by_a_newer_version(site: Site) -> None:

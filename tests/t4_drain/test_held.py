@@ -85,12 +85,12 @@ def test_a_name_that_is_held_for_long_is_an_alarm(
     with site.draining():
         site.write("other", b"x")
         until(lambda: "other" in site.objects(), "everything was read")
-        assert status.gather(site.settings)["held"]["files"] == 0
+        assert status.gather(site.settings).held.files == 0
         monkeypatch.setattr(held, "HELD_SECONDS", 0.0)
         until(lambda: files_held(site) == 1, "a report of it")
         facts = status.gather(site.settings)
-        [first] = facts["held"]["first"]
-        assert (first["path"], first["size_bytes"]) == ("/checkpoints/run/model.pt.tmp", 5)
+        [first] = facts.held.first
+        assert (first.path, first.size_bytes) == ("/checkpoints/run/model.pt.tmp", 5)
         assert alarms.of(facts)[alarms.NAMES_HELD] == 1
         lines = dict(cli.lines(facts))
         assert lines["held"].startswith(

@@ -29,7 +29,7 @@ from tests.support.drain import Drain
 from tests.support.drainsite import PREFIX, Site
 from tests.support.owner import OWNER
 from tests.support.s3server import MotoServer
-from tests.support.volumes import status_of
+from tests.support.volumes import alarms_in, status_of
 from tests.support.waiting import until
 from tests.t4_drain.conftest import MakeSite
 
@@ -146,9 +146,9 @@ def test_a_second_gateway_on_the_prefix_changes_nothing(
         assert part in found["error"]
     assert other.rows("SELECT 1 FROM retry") == [], "the files wait, and are not at fault"
     with other.draining():
-        until(lambda: alarms.of(status_of(other.settings))[alarms.BUCKET_TAKEN] == 1, "the alarm")
+        until(lambda: alarms_in(status_of(other.settings))[alarms.BUCKET_TAKEN] == 1, "the alarm")
         assert not status_of(other.settings)["healthy"]
-    assert alarms.of(status_of(site.settings))[alarms.BUCKET_TAKEN] == 0
+    assert alarms_in(status_of(site.settings))[alarms.BUCKET_TAKEN] == 0
     site.write("g", b"of one")
     site.drain()
     assert site.objects() == {"f": b"of one", "g": b"of one"}
@@ -258,8 +258,8 @@ def test_the_wait_for_a_sign_is_shown(moto_site: Site) -> None:
         [said] = [line for line in printed.splitlines() if line.startswith("draining")]
         assert "NOTHING IS SENT yet" in said
         assert re.search(r"nothing is sent for another \d.*copy of this gateway.*by itself", said)
-        assert alarms.of(facts)[alarms.BUCKET_UNREACHABLE] == 1
-        assert alarms.of(facts)[alarms.BUCKET_TAKEN] == 0
+        assert alarms_in(facts)[alarms.BUCKET_UNREACHABLE] == 1
+        assert alarms_in(facts)[alarms.BUCKET_TAKEN] == 0
     assert site.objects() == {}
     logged = [line for line in site.output.read_text().splitlines() if "for another" in line]
     assert len(logged) == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.control.bucket import Probe
+from gateway.control.bucket import Probe, Reachability
 from tests.support.drainsite import Site
 from tests.support.s3proxy import Act, S3Proxy
 from tests.support.s3server import RcloneServer
@@ -17,7 +17,7 @@ def test_a_kept_connection_that_is_gone_is_no_alarm(tmp_path: Path) -> None:
     with RcloneServer(tmp_path / "s3") as server, S3Proxy(server.port) as proxy:
         site = Site(tmp_path, server, "checkpoints", proxy)
         probe = Probe(site.settings)
-        well = {"reachable": True, "error": None}
+        well = Reachability(reachable=True, error=None)
         assert probe.ask() == well
         kept = probe._store
         assert probe.ask() == well
@@ -27,8 +27,8 @@ def test_a_kept_connection_that_is_gone_is_no_alarm(tmp_path: Path) -> None:
         assert probe._store is not kept
         refused = proxy.inject(lambda _request: True, Act.FAIL, float("inf"))
         found = probe.ask()
-        assert not found["reachable"]
-        assert "SlowDown" in found["error"]
+        assert not found.reachable
+        assert found.error is not None and "SlowDown" in found.error
         refused.release()
         assert probe.ask() == well
         site.close()
@@ -42,7 +42,7 @@ def test_a_bucket_that_does_not_answer_is_not_waited_for(
         site = Site(tmp_path, server, "checkpoints", proxy)
         held = proxy.inject(lambda _request: True, Act.HOLD, float("inf"))
         found = Probe(site.settings).ask()
-        assert not found["reachable"]
+        assert not found.reachable
         until(lambda: len(held.held) == 1, "the request")
         held.discard()
         site.close()

@@ -22,7 +22,7 @@ from gateway.drain.plan.renames import LEFT_MAX, Renames
 from tests.support.clisite import spillway
 from tests.support.drainsite import PREFIX, Site
 from tests.support.s3proxy import Act
-from tests.support.volumes import status_of
+from tests.support.volumes import alarms_in, status_of
 from tests.support.waiting import until
 from tests.t4_drain.test_refused import bucket_state
 from tests.t4_drain.test_renames import FIRST_INO, context_of, fill, read_round, rekeys
@@ -252,7 +252,7 @@ def test_what_is_tried_for_long_needs_attention(
         assert "answers InternalError" in stuck(site)["/checkpoints/f"]
         assert stuck(site)["/checkpoints/f"].startswith("tried for ")
         facts = status_of(site.settings)
-        assert alarms.of(facts)[alarms.FILES_STUCK] == 1
+        assert alarms_in(facts)[alarms.FILES_STUCK] == 1
         assert not facts["healthy"]
         always.release()
         until(lambda: stuck(site) == {}, "it works")

@@ -10,7 +10,7 @@ import pytest
 from gateway.control import alarms
 from tests.support.drainsite import MIB, Site
 from tests.support.s3proxy import Act
-from tests.support.volumes import status_of
+from tests.support.volumes import alarms_in, status_of
 from tests.support.waiting import until
 
 
@@ -48,7 +48,7 @@ def test_what_is_too_large_is_sent_once(
         assert len(site.proxy.operations("PART", "PUT")) == first
         assert "too large for the store" in error
         assert ("drain.part_bytes" in error) == (operation == "PART")
-        until(lambda: alarms.of(status_of(site.settings))[alarms.FILES_STUCK] == 1, "the alarm")
+        until(lambda: alarms_in(status_of(site.settings))[alarms.FILES_STUCK] == 1, "the alarm")
         assert site.objects() == {"g": b"data"}
         assert site.multiparts() == 0
         sent = [r for r in site.proxy.operations(operation) if r.key.endswith("/f")]

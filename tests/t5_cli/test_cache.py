@@ -15,7 +15,6 @@ import pytest
 from gateway import clock
 from gateway.cli import progress
 from gateway.cli.retention import moment
-from gateway.cli.status import lines as lines_of
 from gateway.control import warming
 from gateway.db.models import ROOT_INO
 from gateway.errors import START
@@ -30,7 +29,7 @@ from tests.support.s3server import RcloneServer
 from tests.support.volumes import query
 from tests.support.waiting import meanwhile, until
 from tests.t5_cli.test_names import run
-from tests.t5_cli.test_status import status
+from tests.t5_cli.test_status import lines_of, status
 
 pytestmark = pytest.mark.usefixtures("door_of_namespace")
 MODE = SetAttr(mode=0o644)

@@ -17,6 +17,7 @@ import pytest
 from gateway import clock, port
 from gateway.control import status
 from gateway.notify import STALL_SECONDS, Rounds
+from gateway.serialize import to_json
 from tests.support.clisite import PROGRAM, Running, Site, assert_refused, environ, spillway
 from tests.support.gateway import PLUGINS_DIR
 from tests.support.s3server import RcloneServer
@@ -53,7 +54,7 @@ def service(site: Site, name: str, **env: str) -> Iterator[tuple[Running, Manage
 
 
 def shown(site: Site) -> Mapping[str, Any]:
-    processes: Mapping[str, Any] = status.gather(site.settings)["processes"]
+    processes: Mapping[str, Any] = to_json(status.gather(site.settings).processes)
     return processes
 
 

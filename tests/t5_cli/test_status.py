@@ -15,12 +15,14 @@ import sqlalchemy
 
 from admin_api.pages.alarms import alarms_of
 from gateway import clock
-from gateway.cli.status import lines as lines_of
+from gateway.cli import status as command
+from gateway.control.status import Status, WholeStatus
 from gateway.db.compiled import Statement
 from gateway.db.models import ROOT_INO
 from gateway.db.opening import opened, reading
 from gateway.errors import UserError
 from gateway.proc import start_ticks
+from gateway.serialize import from_json
 from gateway.settings import Settings
 from gateway.types import ROOT_CRED, Attr, Sealed, SetAttr
 from tests.support.clisite import Site, spillway
@@ -40,7 +42,14 @@ def status(site: Site) -> tuple[int, dict[str, Any], list[tuple[str, str]]]:
     result = spillway("status", "--config", site.config, "--json")
     assert result.stderr == ""
     facts = json.loads(result.stdout)
-    return result.returncode, facts, list(lines_of(facts))
+    return result.returncode, facts, lines_of(facts)
+
+
+def lines_of(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the lines that a person sees. Args: facts, as the command prints them."""
+    checksum = {**facts["bucket"]["checksum"], "said_by": facts["bucket"]["checksum"]["from"]}
+    bucket = {**facts["bucket"], "checksum": checksum}
+    return list(command.lines(from_json(WholeStatus, {**facts, "bucket": bucket})))
 
 
 def line(lines: list[tuple[str, str]], label: str) -> str:
@@ -181,13 +190,13 @@ def test_a_remedy_names_no_limit_that_is_not_set(site: Site, bucket: RcloneServe
         (site.settings.run_dir / "space.json").write_text(text)
         _code, facts, lines = status(site)
         assert remedy in line(lines, "space")
-        assert any(remedy in alarm.remedy.lower() for alarm in alarms_of(facts))
+        assert any(remedy in alarm.remedy.lower() for alarm in alarms_of(from_json(Status, facts)))
 
 
 def test_a_look_that_is_overdue_waits_for_the_bucket(site: Site, bucket: RcloneServer) -> None:
     _code, facts, _lines = status(site)
     facts["unsettled"] = {"objects": 2, "last_seconds": 0.0}
-    told = line(list(lines_of(facts)), "unsettled")
+    told = line(lines_of(facts), "unsettled")
     assert (
         told == "2 objects: a request got no answer; looked at again as soon as the bucket answers"
     )
@@ -204,7 +213,7 @@ def test_bytes_that_no_file_has_are_told(site: Site, bucket: RcloneServer) -> No
     used_bytes = facts["disk"]["used_bytes"]
     assert facts["disk"]["other_bytes"] == used_bytes - (1 << 20), "it is being written"
     facts["disk"] |= {"total_bytes": 100 << 30, "used_bytes": 60 << 30, "other_bytes": 20 << 30}
-    told = line(list(lines_of(facts)), "others")
+    told = line(lines_of(facts), "others")
     assert told.startswith("20.0 GiB of the disk are not bytes of files") and "du -xhd 1" in told
     facts["disk"]["other_bytes"] = 1 << 30
     assert "others" not in dict(lines_of(facts))
@@ -289,11 +298,11 @@ def test_a_server_that_does_not_serve_yet(site: Site, bucket: RcloneServer) -> N
     assert code == 1
     assert facts["processes"]["ganesha"]["alive"] is True
     assert line(lines, "ganesha").startswith("starting, pid ")
-    [alarm] = alarms_of(facts)
+    [alarm] = alarms_of(from_json(Status, facts))
     assert alarm.text == "The NFS server runs and does not serve"
     assert alarm.remedy.endswith(f"its log says why: {site.settings.log_dir / 'ganesha.log'}")
     path.write_text(json.dumps({**up, "services": True}))
-    [alarm] = alarms_of(status(site)[1])
+    [alarm] = alarms_of(from_json(Status, status(site)[1]))
     assert alarm.remedy.endswith("its log says why: journalctl -u spillway-nfs")
 
 

@@ -22,10 +22,11 @@ LONG = "/checkpoints/" + "a-long-name-" * 6
 RUN = f"""
 import sys
 from gateway.cli import queue, table
-file = dict(bumped=False, tries=2, error="[bold]no[/bold]", next_try_seconds=5, size_bytes=2048,
-            age_seconds=60)
-files = [dict(file, path="{LONG}", state="failing"), dict(file, path="/checkpoints/b[red]", tries=0,
-                                                        state="waiting")]
+from gateway.control.queue import Waiting
+file = dict(bumped=False, error="[bold]no[/bold]", next_try_seconds=5, size_bytes=2048,
+            age_seconds=60, waits_for=None)
+files = [Waiting(**file, path="{LONG}", state="failing", tries=2),
+         Waiting(**file, path="/checkpoints/b[red]", state="waiting", tries=0)]
 queue.show(files, 3, [], "json" in sys.argv)
 print("imported" if "rich" in sys.modules else "not imported")
 """

@@ -166,11 +166,11 @@ def test_two_machines_with_one_name_are_told(
 
         until(seen, "the report: the server looks once a second", 60)
     [found] = sharednames.gather(server.settings)
-    assert (found["name"], found["addresses"]) == (r"twin\n", [ONE, TWO])
+    assert (found.name, found.addresses) == (r"twin\n", [ONE, TWO])
     assert "SHARED NAME: 127.0.0.2 and 127.0.0.3 share the name twin" in said(server, capsys)
     with opened(server.settings.database_url) as database:
         facts = gather_quickly(server.settings, database)
-    assert alarms.of(facts)[alarms.CLIENTS_SHARE_NAME] == 1 and not facts["healthy"]
+    assert alarms.of(facts)[alarms.CLIENTS_SHARE_NAME] == 1 and not facts.healthy
     [told] = [one for one in alarms_of(facts) if "share the name" in one.text]
     assert told.kind == "bad" and "nfs4_unique_id" in told.remedy
 

@@ -12,8 +12,10 @@ import pytest
 
 from gateway.cli.status import lines
 from gateway.control import alarms
+from gateway.control.status import WholeStatus
+from gateway.serialize import from_json
 from tests.support import nfs4
-from tests.support.volumes import status_of
+from tests.support.volumes import alarms_in, status_of
 from tests.support.waiting import until
 from tests.t6_fsal.test_cold import Site, drained, start, tried
 
@@ -52,9 +54,11 @@ def test_a_server_without_descriptors_says_so(tmp_path: Path) -> None:
         assert tried(site.client, file, 0) == file.data
     facts = status_of(site.settings)
     assert not facts["healthy"]
-    assert alarms.of(facts)[alarms.DESCRIPTORS_GONE] == 1
-    facts["bucket"] |= {"reachable": True, "checksum": {"kind": None}}
-    assert "USED UP" in next(text for label, text in lines(facts) if label == "descriptors")
+    assert alarms_in(facts)[alarms.DESCRIPTORS_GONE] == 1
+    facts["bucket"] |= {"reachable": True, "error": None}
+    facts["bucket"]["checksum"] = {"kind": None, "said_by": None}
+    told = list(lines(from_json(WholeStatus, facts)))
+    assert "USED UP" in next(text for label, text in told if label == "descriptors")
 
 
 @pytest.mark.parametrize("cookie", [2**63 - 1, 2**63, 2**64 - 1])

@@ -11,9 +11,12 @@ from typing import Any
 
 from admin_api.pages.alarms import alarms_of
 from gateway.control import alarms
+from gateway.control.status import Status
+from gateway.serialize import from_json
 from tests.support import nfs4
 from tests.support.nfs4 import Client
 from tests.support.site import Site, running
+from tests.support.volumes import alarms_in
 from tests.support.waiting import until
 
 MANY = 1500
@@ -51,7 +54,7 @@ def test_the_limit_is_told_before_it_is_reached(tmp_path: Path) -> None:
             client.handle("checkpoints")
         facts = site.gateway.status()
         assert facts["connections"]["near"] and facts["healthy"]
-        assert alarms.of(facts)[alarms.CONNECTIONS_NEAR_LIMIT] == 1
+        assert alarms_in(facts)[alarms.CONNECTIONS_NEAR_LIMIT] == 1
         assert "NEAR THE LIMIT" in site.gateway.spillway("status").stdout
         stack.close()
         until(lambda: not site.gateway.status()["connections"]["near"], "they are closed")
@@ -60,8 +63,8 @@ def test_the_limit_is_told_before_it_is_reached(tmp_path: Path) -> None:
 def require_told(site: Site, facts: dict[str, Any], kind: str, alarm: str) -> None:
     """Require that a limit that is near is told wherever alarms are, and healthy all the same."""
     assert facts["healthy"]
-    assert alarms.of(facts)[alarm] == 1
-    [told] = [one for one in alarms_of(facts) if kind in one.text]
+    assert alarms_in(facts)[alarm] == 1
+    [told] = [one for one in alarms_of(from_json(Status, facts)) if kind in one.text]
     assert told.kind == "warn" and REMEDIES[kind] in told.remedy
     lines = site.gateway.spillway("status").stdout.splitlines()
     [line] = [line for line in lines if line.startswith(kind)]
@@ -79,7 +82,7 @@ def test_threads_that_are_nearly_all_busy_are_told(tmp_path: Path) -> None:
         until(lambda: site.gateway.status()["threads"]["open"] is not None, "the first count")
         facts = site.gateway.status()
         assert facts["threads"]["most"] == 512 and not facts["threads"]["near"]
-        assert alarms.of(facts)[alarms.THREADS_NEAR_LIMIT] == 0
+        assert alarms_in(facts)[alarms.THREADS_NEAR_LIMIT] == 0
 
         def near() -> bool:
             nonlocal facts
@@ -105,7 +108,7 @@ def test_descriptors_that_are_nearly_used_up_are_told(tmp_path: Path) -> None:
         pid = site.gateway.pid("ganesha")
         soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         assert facts["descriptors"]["most"] == soft and not facts["descriptors"]["near"]
-        assert alarms.of(facts)[alarms.DESCRIPTORS_NEAR_LIMIT] == 0
+        assert alarms_in(facts)[alarms.DESCRIPTORS_NEAR_LIMIT] == 0
         present = len(list(Path(f"/proc/{pid}/fd").iterdir()))
         assert abs(facts["descriptors"]["open"] - present) < 10
         limits = (present + present // 20, hard)

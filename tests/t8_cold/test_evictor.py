@@ -299,9 +299,9 @@ def test_room_for_the_next_save_is_made_before_it(
     monkeypatch.setattr(clock, "monotonic_seconds", lambda: now + 700)
     again = cold.evictor()
     told = cached.evicting(cold.settings)
-    assert told is not None and told["is_early"]
-    assert told["above"] == pytest.approx(0.9 - 12 * FILE_BYTES / DISK_BYTES, abs=0.05)
-    assert told["down_to"] < told["above"] < 0.8
+    assert told is not None and told.is_early
+    assert told.above == pytest.approx(0.9 - 12 * FILE_BYTES / DISK_BYTES, abs=0.05)
+    assert told.down_to < told.above < 0.8
     saved = cold.save("save2", 8, hours_ago=1)  # 4 MiB more, which fit
     again.step()
     assert cold.used_bytes() < 0.7 * DISK_BYTES

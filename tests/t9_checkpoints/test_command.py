@@ -15,7 +15,9 @@ from gateway.checkpoints.unrecognised import LOOK_SECONDS, Survey
 from gateway.cli import checkpoints
 from gateway.cli.main import main
 from gateway.control import checkpoints as control
+from gateway.control.checkpoints import Catalogue
 from gateway.db.engine import Database
+from gateway.serialize import from_json
 from tests.support.checkpoints.layouts import tensors
 from tests.support.checkpoints.trashing import put, trash_of
 from tests.support.checkpoints.world import World, follow
@@ -127,10 +129,10 @@ def test_lists_and_counts_have_the_states_that_are_shown(world: World) -> None:
             for state, steps in (("durable", [1]), ("archived", [2]), ("complete", [])):
                 wanted = control.Wanted(state=state)
                 rows = control.page(session, world.settings, 9, wanted=wanted)
-                assert [(row.facts["step"], row.facts["state"]) for row in rows] == [
+                assert [(row.model.step, row.model.state) for row in rows] == [
                     (step, state) for step in steps
                 ]
-            counts = control.gather(world.settings, session)["checkpoints"]
+            counts = control.gather(world.settings, session).checkpoints
     finally:
         database.close()
     assert {state: count for state, count in counts.items() if count} == {
@@ -280,13 +282,14 @@ def test_it_says_that_nobody_has_looked_yet(
 
 
 def test_the_line_of_the_status(configured: World) -> None:
-    assert checkpoints.line(status_of(configured.settings)["catalogue"]) == (
-        "catalogue",
-        "none",
-    )
+    assert checkpoints.line(catalogue_of(configured)) == ("catalogue", "none")
     configured.write("a/step-1/.metadata", b"1")
     configured.write("b/step-1/__0_0.distcp", b"1")
     configured.write("b/step-2/.metadata", b"1")
     follow(configured.follower())
     text = "2 runs: 1 writing, 2 complete"
-    assert checkpoints.line(status_of(configured.settings)["catalogue"]) == ("catalogue", text)
+    assert checkpoints.line(catalogue_of(configured)) == ("catalogue", text)
+
+
+def catalogue_of(world: World) -> Catalogue:
+    return from_json(Catalogue, status_of(world.settings)["catalogue"])

@@ -12,6 +12,9 @@ import pytest
 from gateway import config, trusted_clock
 from gateway.cli import retention
 from gateway.cli.main import main
+from gateway.control.retention import RetentionSummary
+from gateway.serialize import from_json
+from gateway.settings import Settings
 from tests.support.checkpoints.keeping import Bin, applier, catch_up, save
 from tests.support.checkpoints.world import World
 from tests.support.namespace import Namespace
@@ -223,7 +226,7 @@ def test_a_large_plan_is_approved_by_its_id(
     plan = told(capsys, world, "plan")["asked"]["plan"]
     trash = Bin(world, tmp_path / "log")
     applier(world, trash).turn()
-    lines = list(retention.status_lines(status_of(world.settings)["retention"]))
+    lines = list(retention.status_lines(retention_of(world.settings)))
     asks = (
         "ASKS: 7 checkpoints, 70 B wait, and go into the trash once a person has approved exactly "
         f"these: spillway policy approve {plan}"
@@ -243,7 +246,7 @@ def test_a_large_plan_is_approved_by_its_id(
     assert " trash " in line and "/checkpoints/jobs/a/step-8: in the trash as t" in line
     assert line.endswith("[newest v1]\n")
     assert len(told(capsys, world, "log")) == 8
-    ((_label, text),) = retention.status_lines(status_of(world.settings)["retention"])
+    ((_label, text),) = retention.status_lines(retention_of(world.settings))
     assert text.startswith("2 policies; last action ")
 
 
@@ -259,7 +262,7 @@ def test_a_clock_that_jumped_is_confirmed(
     read_at(monkeypatch, 0, 1)
     applier(world, Bin(world, tmp_path / "log")).turn()
     read_at(monkeypatch, 365, 1)
-    lines = dict(retention.status_lines(status_of(world.settings)["retention"]))
+    lines = dict(retention.status_lines(retention_of(world.settings)))
     assert "the clock is 365.0 d ahead" in lines["retention"]
     assert run(world, "plan") == 0
     assert "0 expire into the trash" in capsys.readouterr().out
@@ -269,3 +272,7 @@ def test_a_clock_that_jumped_is_confirmed(
     assert trusted_clock.reading().uptime_ns > 0
     capsys.readouterr()
     assert told(capsys, world, "plan")["deleted"] == 3
+
+
+def retention_of(settings: Settings) -> RetentionSummary:
+    return from_json(RetentionSummary, status_of(settings)["retention"])

@@ -15,11 +15,13 @@ from gateway import clock
 from gateway.checkpoints.facts import State
 from gateway.checkpoints.risk import Risk, measure
 from gateway.cli import checkpoints, risk
-from gateway.control.runs import facts_of
+from gateway.control.checkpoints import Catalogue
+from gateway.control.runs import models
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.drain.status import Rate
 from gateway.proc import start_ticks
+from gateway.serialize import from_json
 from gateway.settings import Settings
 from tests.support.volumes import query, status_of
 
@@ -142,7 +144,7 @@ def test_the_risk_of_each_run(settings: Settings, monkeypatch: pytest.MonkeyPatc
     assert found[b"at rest"].eta_seconds(0.0) == 0.0
     report = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid()), "bytes_per_second": 5}
     (settings.run_dir / "drain.json").write_text(json.dumps(report))
-    texts = {one["run"]: risk.text(one) for one in facts_of(settings, list(found.values()))}
+    texts = {one.run: risk.text(one) for one in models(settings, list(found.values()))}
     assert texts == {
         "at rest": "durable: step 2 (2.2 h ago); nothing newer is at risk",
         "behind": "durable: step 10 (50.0 min ago); complete: step 30 (16.7 min ago); "
@@ -250,8 +252,8 @@ def test_an_alarm_is_shown_in_the_status() -> None:
     at_risk = {"run": "job", "alarm": "too much", "at_risk_seconds": 60.0, "at_risk_bytes": 5}
     at_risk |= {"newest_durable": None, "newest_complete": None, "eta_seconds": None}
     facts = {"runs": 9, "checkpoints": {"complete": 9}, "at_risk": [at_risk] * 7, "alarms": 7}
-    facts["unrecognised"] = None
-    shown = list(checkpoints.lines(facts))
+    facts |= {"unrecognised": None, "is_made": True}
+    shown = list(checkpoints.lines(from_json(Catalogue, facts)))
     assert shown[0] == ("catalogue", "9 runs: 9 complete")
     assert shown[1][0] == "AT RISK"
     assert shown[1][1].startswith("job: too much; nothing is durable; at risk: 1.0 min, 5 B, ")

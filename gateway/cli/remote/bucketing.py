@@ -6,7 +6,9 @@ import argparse
 
 from gateway.cli import bucket
 from gateway.cli.remote.client import Api
+from gateway.control.bucket import Reachability, SetUp
 from gateway.errors import UserError
+from gateway.serialize import from_json
 
 
 def run(args: argparse.Namespace, api: Api) -> int:
@@ -14,7 +16,7 @@ def run(args: argparse.Namespace, api: Api) -> int:
     if bucket.is_test(args):
         if args.adopt:
             raise UserError("test --adopt is for the machine of the gateway: run it there")
-        return bucket.show_probe(api.call("POST", "/bucket/test").json(), args.json)
-    facts = api.call("POST", "/bucket/setup", {"apply": args.apply, "adopt": args.adopt}).json()
-    is_well = facts.pop("is_well")
-    return bucket.show_set_up(facts, is_well, args)
+        found = api.call("POST", "/bucket/test").json()
+        return bucket.show_probe(from_json(Reachability, found), args.json)
+    made = api.call("POST", "/bucket/setup", {"apply": args.apply, "adopt": args.adopt}).json()
+    return bucket.show_set_up(from_json(SetUp, made), args)

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 import httpx
 
 from gateway.cli import checkpoint
 from gateway.cli.remote.client import Api
 from gateway.cli.remote.paths import encoded, shown_path, shown_paths
+from gateway.control.checkpoints import OneCheckpoint
 from gateway.control.paths import shown
 from gateway.errors import NotThere
+from gateway.serialize import from_json
 
 
 def show(args: argparse.Namespace, api: Api) -> int:
     """Show what is known of checkpoints."""
 
-    def found(path: str) -> dict[str, Any]:
-        return shown_paths(_found(api, path).json(), "path", "run")
+    def found(path: str) -> OneCheckpoint:
+        return from_json(OneCheckpoint, shown_paths(_found(api, path).json(), "path", "run"))
 
     return checkpoint.show_found(found, args)
 

@@ -9,8 +9,10 @@ from urllib.parse import quote
 from gateway.cli import export
 from gateway.cli.remote.client import Api
 from gateway.cli.remote.paths import encoded, shown_paths
+from gateway.control.exports import Export, ExportValidity
 from gateway.errors import ExportRefused, NotPossible, NotThere
 from gateway.exports.export import require_clients, require_name
+from gateway.serialize import from_json
 from gateway.text import shown
 
 
@@ -20,13 +22,13 @@ def run(args: argparse.Namespace, api: Api) -> int:
 
 
 def _list(args: argparse.Namespace, api: Api) -> int:
-    found = [shown_paths(one, "path") for one in api.every("/exports")]
+    found = [_export(one) for one in api.every("/exports")]
     nfs = api.get("/configuration")["sections"]["nfs"]
     return export.show_list(found, nfs["export"]["value"], nfs["clients"]["value"], args.json)
 
 
 def _show(args: argparse.Namespace, api: Api) -> int:
-    return export.show_one(shown_paths(api.get(_address(args.name)), "path"), args.json)
+    return export.show_one(_export(api.get(_address(args.name))), args.json)
 
 
 def _set(args: argparse.Namespace, api: Api) -> int:
@@ -42,7 +44,7 @@ def _set(args: argparse.Namespace, api: Api) -> int:
     else:
         match = {"If-Match": answer.headers["ETag"]}
         made = api.call("PUT", _address(args.name), body, headers=match)
-    return export.show_made(shown_paths(made.json(), "path"), args.json)
+    return export.show_made(_export(made.json()), args.json)
 
 
 def _validate(args: argparse.Namespace, api: Api) -> int:
@@ -52,10 +54,13 @@ def _validate(args: argparse.Namespace, api: Api) -> int:
         body = {**_rights(args, api, _before(args, api)), "name": args.name}
         require_clients(body["clients"], body["squash"])
     except ExportRefused as exc:
-        return export.show_validity({"valid": False, "error": str(exc)}, args)
-    facts = api.call("POST", "/exports/validate", body).json()
-    names = [name for name in facts if facts["valid"] or name in ("valid", "error")]
-    return export.show_validity({name: facts[name] for name in names}, args)
+        return export.show_validity(ExportValidity(valid=False, error=str(exc)), args)
+    found = api.call("POST", "/exports/validate", body).json()
+    return export.show_validity(from_json(ExportValidity, found), args)
+
+
+def _export(found: dict[str, Any]) -> Export:
+    return from_json(Export, shown_paths(found, "path"))
 
 
 def _before(args: argparse.Namespace, api: Api) -> dict[str, Any] | None:

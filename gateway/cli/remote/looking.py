@@ -10,21 +10,21 @@ from typing import Any
 from gateway.cli import checkpoints, clients, look, statistics, status
 from gateway.cli.remote.client import Api
 from gateway.cli.remote.paths import encoded, shown_path, shown_paths
-from gateway.control.paths import shown
+from gateway.control.checkpoints import Checkpoint
+from gateway.control.clients import Clients, Opens
+from gateway.control.files import FileInfo
+from gateway.control.paths import PathInfo, shown
+from gateway.control.runs import Run
+from gateway.control.status import WholeStatus
+from gateway.control.trash import Expired
 from gateway.door.statistics import Histogram, Operations, Statistics
 from gateway.errors import UserError
 from gateway.escapes import bytes_of
+from gateway.serialize import from_json
 
 COUNTED_TRIES = 5
 COUNTED_SECONDS = 0.5
 """The admin API counts files after it was asked for the first time."""
-FACTS = (
-    *("path", "kind", "ino", "size_bytes", "used_bytes", "mode", "uid", "gid", "names"),
-    *("modified", "changed", "made", "open_for_writing", "pinned", "bytes", "target"),
-)
-"""What ``gateway.control.paths.facts`` says of a path, in its order."""
-MORE = ("waiting", "is_moving", "object", "history")
-"""What ``gateway.control.files`` says beside that."""
 
 
 def show_status(args: argparse.Namespace, api: Api) -> int:
@@ -35,15 +35,9 @@ def show_status(args: argparse.Namespace, api: Api) -> int:
             break
         time.sleep(COUNTED_SECONDS)
         facts = api.get("/status")
-    bucket = api.get("/bucket")
-    checksum = bucket.pop("checksum")
-    bucket["checksum"] = {"kind": checksum["kind"], "from": checksum["said_by"]}
-    facts["bucket"] |= bucket
-    for process in facts["processes"].values():
-        if process["running_seconds"] is None:
-            del process["running_seconds"]
+    facts["bucket"] = api.get("/bucket")
     facts["healthy"] = facts["healthy"] and facts["bucket"]["reachable"]
-    return status.show(facts, args.json)
+    return status.show(from_json(WholeStatus, facts), args.json, is_here=False)
 
 
 def show_statistics(args: argparse.Namespace, api: Api) -> int:
@@ -67,13 +61,11 @@ def show_statistics(args: argparse.Namespace, api: Api) -> int:
 def show_clients(args: argparse.Namespace, api: Api) -> int:
     """Show the clients, or who has a file open."""
     if args.open is None:
-        facts = api.get("/clients")
-        del facts["open"]
-        return clients.show(facts, args.json)
+        return clients.show(from_json(Clients, api.get("/clients")), args.json)
     found = api.get("/clients", open=encoded(args.open))["open"]
     for one in found["opens"]:
         shown_paths(one, "path")
-    return clients.show_opens(found, args.json)
+    return clients.show_opens(from_json(Opens, found), args.json)
 
 
 def list_checkpoints(args: argparse.Namespace, api: Api) -> int:
@@ -89,23 +81,21 @@ def list_checkpoints(args: argparse.Namespace, api: Api) -> int:
         "text": encoded(args.text) if args.text else None,
         "sort": f"-{args.sort}" if args.reverse else args.sort,
     }
-    expired = [shown_paths(one, "path", "run") for one in api.every("/trash")]
-    facts = {
-        "is_made": api.get("/status")["catalogue"]["is_made"],
-        "runs": [_run(one) for one in api.every("/runs", run=wanted)],
-        "checkpoints": [
-            shown_paths(one, "path", "run")
-            for one in api.every("/checkpoints", checkpoints.limit_of(args), **query)
-        ],
-    }
-    return checkpoints.show(facts, expired, api.export, args)
+    expired = [from_json(Expired, shown_paths(one, "path", "run")) for one in api.every("/trash")]
+    is_made = api.get("/status")["catalogue"]["is_made"]
+    every_run = [_run(one) for one in api.every("/runs", run=wanted)]
+    listed = [
+        from_json(Checkpoint, shown_paths(one, "path", "run"))
+        for one in api.every("/checkpoints", checkpoints.limit_of(args), **query)
+    ]
+    return checkpoints.show(is_made, every_run, listed, expired, api.export, args)
 
 
-def _run(one: dict[str, Any]) -> dict[str, Any]:
+def _run(one: dict[str, Any]) -> Run:
     for name in ("newest_complete", "newest_durable"):
         if one[name] is not None:
             shown_paths(one[name], "name")
-    return shown_paths(one, "run")
+    return from_json(Run, shown_paths(one, "run"))
 
 
 def ls(args: argparse.Namespace, api: Api) -> int:
@@ -113,10 +103,9 @@ def ls(args: argparse.Namespace, api: Api) -> int:
 
     def listed(path: str) -> look.Listed:
         entry = _entry(api, path)
-        text = entry["path"]
-        if entry["kind"] != "directory":
-            return look.Listed(text, False, iter([look.Named(b"", text, entry)]))
-        return look.Listed(text, True, _children(api, path, args.long or args.json))
+        if entry.kind != "directory":
+            return look.Listed(entry.path, False, iter([look.Named(b"", entry.path, entry)]))
+        return look.Listed(entry.path, True, _children(api, path, args.long or args.json))
 
     return look.show_listed(listed, args)
 
@@ -124,33 +113,31 @@ def ls(args: argparse.Namespace, api: Api) -> int:
 def _children(api: Api, path: str, detailed: bool) -> Iterator[look.Named]:
     for one in api.every("/directories", path=encoded(path), details=detailed):
         name = shown_path(one["name"])
-        at = {"path": f"{shown(path).rstrip('/')}/{name}"}
-        yield look.Named(bytes_of(one["name"]), name, {**_facts(one), **at} if detailed else {})
+        info = _info(f"{shown(path).rstrip('/')}/{name}", one) if detailed else None
+        yield look.Named(bytes_of(one["name"]), name, info)
 
 
 def stat(args: argparse.Namespace, api: Api) -> int:
     """Show what is known of paths."""
 
-    def found(path: str) -> dict[str, Any]:
+    def found(path: str) -> FileInfo:
         one = api.get("/files", path=encoded(path))
         if one["waiting"] is not None:
             shown_paths(one["waiting"], "path")
-        more = {name: one[name] for name in MORE}
-        return {**facts_at(path, one), **more}
+        return from_json(FileInfo, {**shown_paths(one, "target"), "path": shown(path)})
 
     return look.show_found(found, args)
 
 
-def _entry(api: Api, path: str) -> dict[str, Any]:
-    return facts_at(path, api.get("/files", path=encoded(path)))
+def _entry(api: Api, path: str) -> PathInfo:
+    return info_at(path, api.get("/files", path=encoded(path)))
 
 
-def facts_at(path: str, one: dict[str, Any]) -> dict[str, Any]:
-    """Return what ``spillway stat`` says of a path. Parameters: one, the answer of the API."""
+def info_at(path: str, one: dict[str, Any]) -> PathInfo:
+    """Return what a path is. Parameters: one, the answer of the API."""
     # The path is shown as it was written, like that of a gateway of this machine.
-    return {**_facts(one), "path": shown(path)}
+    return _info(shown(path), one)
 
 
-def _facts(one: dict[str, Any]) -> dict[str, Any]:
-    found = {name: one[name] for name in FACTS if one.get(name) is not None}
-    return shown_paths(found, "path", "target")
+def _info(path: str, one: dict[str, Any]) -> PathInfo:
+    return from_json(PathInfo, {**shown_paths(one, "target"), "path": path})

@@ -13,7 +13,10 @@ from gateway.cli.look import DONE, NOT_POSSIBLE, refuse
 from gateway.cli.remote import jobs
 from gateway.cli.remote.client import Api
 from gateway.cli.remote.paths import encoded
+from gateway.control.evicting import Evicted
+from gateway.control.warming import Warmed
 from gateway.errors import NotPossible
+from gateway.serialize import from_json
 
 
 def evict(args: argparse.Namespace, api: Api) -> int:
@@ -21,7 +24,7 @@ def evict(args: argparse.Namespace, api: Api) -> int:
     job = jobs.begin(api, "/files/evict", {"paths": [encoded(path) for path in args.paths]})
     done = jobs.follow(api, job, quiet=args.json)
     status = max((refuse(NotPossible(one)) for one in done.pop("failures")), default=DONE)
-    evicting.show(done, args.json)
+    evicting.show(from_json(Evicted, done), args.json)
     return status
 
 
@@ -36,7 +39,8 @@ def warm(args: argparse.Namespace, api: Api) -> int:
     failures = done.pop("failures")
     for one in failures[:-1]:
         refuse(NotPossible(one))
-    return warming.show(done, failures[-1] if failures else None, args, is_fetching=True)
+    error = failures[-1] if failures else None
+    return warming.show(from_json(Warmed, done), error, args, is_fetching=True)
 
 
 def wait(args: argparse.Namespace, api: Api) -> int:

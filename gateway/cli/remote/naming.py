@@ -10,7 +10,7 @@ from gateway.cli import change, result
 from gateway.cli.look import DONE
 from gateway.cli.remote import jobs
 from gateway.cli.remote.client import Api
-from gateway.cli.remote.looking import facts_at
+from gateway.cli.remote.looking import info_at
 from gateway.cli.remote.paths import encoded
 from gateway.control.paths import shown
 from gateway.errors import NotThere, UserError
@@ -22,7 +22,7 @@ def mkdir(args: argparse.Namespace, api: Api) -> int:
     def make(path: str) -> None:
         wanted = _wanted(args.mode, args.owner)
         body = {"path": encoded(path), "parents": args.parents, **wanted}
-        results.add(facts_at(path, api.call("POST", "/directories", body).json()))
+        results.add(info_at(path, api.call("POST", "/directories", body).json()))
 
     with result.Results(args.json) as results:
         return change.each(args.paths, make)
@@ -41,7 +41,7 @@ def chmod(args: argparse.Namespace, api: Api) -> int:
 def _set(args: argparse.Namespace, api: Api, wanted: dict[str, Any]) -> int:
     def alter(path: str) -> None:
         body = {"path": encoded(path), **wanted}
-        results.add(facts_at(path, api.call("POST", "/files/attributes", body).json()))
+        results.add(info_at(path, api.call("POST", "/files/attributes", body).json()))
 
     with result.Results(args.json) as results:
         return change.each(args.paths, alter)
@@ -65,7 +65,7 @@ def mv(args: argparse.Namespace, api: Api) -> int:
         to = f"{args.target.rstrip('/')}/{name}" if is_directory else args.target
         body = {"path": encoded(path), "to": encoded(to), "force": args.force}
         answer = api.call("POST", "/files/rename", body)
-        results.add(change.moved(path, facts_at(to, answer.json())))
+        results.add(change.moved(path, info_at(to, answer.json())))
 
     with result.Results(args.json) as results:
         return change.each(args.sources, move)

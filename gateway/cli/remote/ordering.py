@@ -14,6 +14,9 @@ from gateway.cli.remote.client import Api
 from gateway.cli.remote.paths import encoded, shown_paths
 from gateway.control import outage
 from gateway.control.paths import shown
+from gateway.control.pins import Pin
+from gateway.control.queue import Said, Waiting
+from gateway.serialize import from_json
 
 
 def queue(args: argparse.Namespace, api: Api) -> int:
@@ -41,12 +44,10 @@ def _list(args: argparse.Namespace, api: Api) -> int:
     paths: list[str | None] = [encoded(path) for path in args.paths] or [None]
     everything = chain.from_iterable(api.every("/queue", path=path) for path in paths)
     limit = max(0, args.limit)
-    files = [shown_paths(one, "path") for one in islice(everything, limit)]
+    files = [from_json(Waiting, shown_paths(one, "path")) for one in islice(everything, limit)]
     more = sum(1 for _ in everything)
-    orders = [
-        {"path": one["path"], "said": one["order"]}
-        for one in (shown_paths(one, "path") for one in api.get("/queue/orders"))
-    ]
+    given = (shown_paths(one, "path") for one in api.get("/queue/orders"))
+    orders = [Said(one["path"], one["order"]) for one in given]
     queueing.show(files, more, orders, args.json)
     drain = api.get("/status")["drain"] or {}
     queueing.warn(outage.said(drain) if drain.get("alive") else None, files)
@@ -60,7 +61,7 @@ def pin(args: argparse.Namespace, api: Api) -> int:
         made = api.call("POST", "/pins", {"path": encoded(path), "note": args.note}).json()
         found = api.get("/files", path=encoded(path))
         text = pinning.pinned(shown(path), found.get("bytes") in ("absent", "partial"))
-        results.add(shown_paths(made, "path"), text)
+        results.add(from_json(Pin, shown_paths(made, "path")), text)
 
     with result.Results(args.json) as results:
         return each(args.paths, one)
@@ -80,4 +81,5 @@ def unpin(args: argparse.Namespace, api: Api) -> int:
 
 def list_pins(args: argparse.Namespace, api: Api) -> int:
     """List the pins."""
-    return pinning.show([shown_paths(one, "path") for one in api.every("/pins")], args.json)
+    found = [from_json(Pin, shown_paths(one, "path")) for one in api.every("/pins")]
+    return pinning.show(found, args.json)

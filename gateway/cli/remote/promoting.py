@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from typing import Any
 from urllib.parse import quote
 
 from gateway.cli import promote as promoting
@@ -11,7 +12,9 @@ from gateway.cli.progress import Line
 from gateway.cli.remote import jobs
 from gateway.cli.remote.client import Api
 from gateway.cli.remote.paths import encoded, shown_paths
+from gateway.control.promotions import Promotion
 from gateway.errors import NotThere
+from gateway.serialize import from_json
 
 POLL_SECONDS = 0.5
 
@@ -34,18 +37,21 @@ def promote(args: argparse.Namespace, api: Api) -> int:
             found = api.get(_address(args.name))
     finally:
         line.end()
-    return promoting.show(shown_paths(found, "source", "run"), args.json)
+    return promoting.show(_promotion(found), args.json)
+
+
+def _promotion(found: dict[str, Any]) -> Promotion:
+    return from_json(Promotion, shown_paths(found, "source", "run"))
 
 
 def promotions(args: argparse.Namespace, api: Api) -> int:
     """List the promotions."""
-    found = [shown_paths(one, "source", "run") for one in api.every("/promotions")]
-    return promoting.show_list(found, args.json)
+    return promoting.show_list([_promotion(one) for one in api.every("/promotions")], args.json)
 
 
 def demote(args: argparse.Namespace, api: Api) -> int:
     """Remove a promotion."""
-    found = shown_paths(api.get(_address(args.name)), "source", "run")
+    found = _promotion(api.get(_address(args.name)))
     if not args.yes:
         return promoting.show_unconfirmed(found, args.json)
     query = {"release_hold": args.release_hold}
@@ -57,7 +63,7 @@ def demote(args: argparse.Namespace, api: Api) -> int:
             time.sleep(POLL_SECONDS)
     finally:
         line.end()
-    return promoting.show_demoted(shown_paths(after, "source", "run"), args.wait, args.json)
+    return promoting.show_demoted(_promotion(after), args.wait, args.json)
 
 
 def _is_there(api: Api, name: str) -> bool:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gateway.cli import audit, configuration, history
 from gateway.cli.remote.client import Api
+from gateway.control.configuration import Configuration
 from gateway.errors import UserError
+from gateway.serialize import from_json
+
+if TYPE_CHECKING:
+    from admin_api.store.audit import RecordedCall
 
 
 def list_calls(args: argparse.Namespace, api: Api) -> int:
@@ -20,9 +25,12 @@ def list_calls(args: argparse.Namespace, api: Api) -> int:
     return audit.show(found, args.json)
 
 
-def _call(one: dict[str, Any]) -> dict[str, Any]:
+def _call(one: dict[str, Any]) -> RecordedCall:
     """Return a call with its moment as commands write UTC."""
-    return {**one, "at": one["at"].replace("Z", "+00:00")}
+    # The import is here because every command imports this module.
+    from admin_api.store.audit import RecordedCall
+
+    return from_json(RecordedCall, {**one, "at": one["at"].replace("Z", "+00:00")})
 
 
 def show_history(args: argparse.Namespace, api: Api) -> int:
@@ -30,9 +38,13 @@ def show_history(args: argparse.Namespace, api: Api) -> int:
     span = history.span_of(args)
     begin, end = span.begin.isoformat(), span.end.isoformat()
     query = {"from": begin, "to": end, "step": span.step_seconds}
-    return history.show(api.get("/history", **query), args.json)
+    # The import is here because every command imports this module.
+    from admin_api.sampling import HistoryTable
+
+    found = from_json(HistoryTable, api.get("/history", **query))
+    return history.show(found, args.json)
 
 
 def show_configuration(args: argparse.Namespace, api: Api) -> int:
     """Show the configuration as the admin API read it when it started."""
-    return configuration.show(api.get("/configuration"), args)
+    return configuration.show(from_json(Configuration, api.get("/configuration")), args)

@@ -11,7 +11,10 @@ from gateway.cli import policy
 from gateway.cli.checkpoints import run_of
 from gateway.cli.remote.client import Api
 from gateway.cli.remote.paths import encoded, shown_paths
+from gateway.control.policies import PolicyValidity, StoredVersion, Version, validity
+from gateway.control.retention import Action, Approval, Clock, Plan
 from gateway.errors import NotThere, UserError
+from gateway.serialize import from_json
 
 PLANNED_MAX = 10_000
 """Checkpoints of one plan, which the API shows at most."""
@@ -23,15 +26,12 @@ def run(args: argparse.Namespace, api: Api) -> int:
 
 
 def _list(args: argparse.Namespace, api: Api) -> int:
-    return policy.show_list(list(api.every("/policies")), args.json)
+    return policy.show_list([from_json(Version, one) for one in api.every("/policies")], args.json)
 
 
 def _show(args: argparse.Namespace, api: Api) -> int:
-    found = [
-        one
-        for one in api.every(f"/policies/{_name(args)}/versions")
-        if args.version in (None, one["version"])
-    ]
+    versions = _versions(api, _name(args))
+    found = [one for one in versions if args.version in (None, one.version)]
     if not found:
         raise NotThere(f"policy {args.name} has no version {args.version}: spillway policy history")
     return policy.show_one(found[-1], args.json)
@@ -39,8 +39,11 @@ def _show(args: argparse.Namespace, api: Api) -> int:
 
 def _history(args: argparse.Namespace, api: Api) -> int:
     names = [one["name"] for one in api.every("/policies", removed=True)]
-    found = [one for name in names for one in api.every(f"/policies/{name}/versions")]
-    return policy.show_list(found, args.json)
+    return policy.show_list([one for name in names for one in _versions(api, name)], args.json)
+
+
+def _versions(api: Api, name: str) -> list[Version]:
+    return [from_json(Version, one) for one in api.every(f"/policies/{name}/versions")]
 
 
 def _set(args: argparse.Namespace, api: Api) -> int:
@@ -48,12 +51,13 @@ def _set(args: argparse.Namespace, api: Api) -> int:
     return policy.show_stored(stored, args.json)
 
 
-def _store(api: Api, name: str, document: dict[str, Any]) -> dict[str, Any]:
-    """Store a policy. Returns it as it is now, and whether it was changed."""
+def _store(api: Api, name: str, document: dict[str, Any]) -> StoredVersion:
+    """Store a policy. Returns it as it is now."""
     try:
         before = api.call("GET", f"/policies/{name}")
     except NotThere:
-        return {**api.call("POST", "/policies", document).json(), "changed": True}
+        made = api.call("POST", "/policies", document).json()
+        return from_json(StoredVersion, {**made, "changed": True})
     match = {"If-Match": before.headers["ETag"]}
     after = api.call("PUT", f"/policies/{name}", document, headers=match)
     return _compared(before, after)
@@ -79,9 +83,9 @@ def _changed(args: argparse.Namespace, api: Api, method: str, verb: str) -> int:
     return policy.show_changed(_compared(before, after), args.json)
 
 
-def _compared(before: httpx.Response, after: httpx.Response) -> dict[str, Any]:
-    now: dict[str, Any] = after.json()
-    return {**now, "changed": now["version"] != before.json()["version"]}
+def _compared(before: httpx.Response, after: httpx.Response) -> StoredVersion:
+    now = after.json()
+    return from_json(StoredVersion, {**now, "changed": now["version"] != before.json()["version"]})
 
 
 def _plan(args: argparse.Namespace, api: Api) -> int:
@@ -95,38 +99,41 @@ def _plan(args: argparse.Namespace, api: Api) -> int:
         facts = api.call("POST", "/retention/plan", documents, query=query).json()
     for one in facts["checkpoints"]:
         shown_paths(one, "path", "run")
-    return policy.show_plan(facts, args.json)
+    return policy.show_plan(from_json(Plan, facts), args.json)
 
 
 def _approve(args: argparse.Namespace, api: Api) -> int:
     made = api.call("POST", "/retention/approvals", {"plan": args.plan}).json()
-    return policy.show_approval(made, args.json)
+    return policy.show_approval(from_json(Approval, made), args.json)
 
 
 def _log(args: argparse.Namespace, api: Api) -> int:
     run_name = run_of(api.export, args.run_name)
     run = None if run_name is None else encoded(run_name)
     found = api.every("/retention/log", most=max(0, args.limit), run=run)
-    return policy.show_log([shown_paths(one, "path", "run") for one in found], args.json)
+    actions = [from_json(Action, shown_paths(one, "path", "run")) for one in found]
+    return policy.show_log(actions, args.json)
 
 
 def _clock(args: argparse.Namespace, api: Api) -> int:
     if args.confirm:
         api.call("POST", "/retention/clock/confirm")
-    return policy.show_clock(api.get("/retention/clock"), args.json)
+    return policy.show_clock(from_json(Clock, api.get("/retention/clock")), args.json)
 
 
 def _approvals(args: argparse.Namespace, api: Api) -> int:
-    return policy.show_approvals(api.get("/retention/approvals"), args.json)
+    found = [from_json(Approval, one) for one in api.get("/retention/approvals")]
+    return policy.show_approvals(found, args.json)
 
 
 def _validate(args: argparse.Namespace, api: Api) -> int:
     document = policy.document_of(args.file)
-    facts = policy.validity(document)
-    if facts["valid"]:
+    found = validity(document)
+    if found.valid:
         # The gateway may have another version of Spillway. Only what is valid is sure to be JSON.
-        facts = api.call("POST", "/retention/validate", document).json()
-    return policy.show_validity(facts, args)
+        told = api.call("POST", "/retention/validate", document).json()
+        found = from_json(PolicyValidity, told)
+    return policy.show_validity(found, args)
 
 
 def _name(args: argparse.Namespace) -> str:

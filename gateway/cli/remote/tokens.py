@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gateway.cli import result, token, user
 from gateway.cli.remote.client import Api
 from gateway.errors import UserError
+from gateway.serialize import from_json
 from gateway.text import shown
+
+if TYPE_CHECKING:
+    from admin_api.store.tokens import TokenInfo
 
 _TIMES = ("created", "expires", "last_used", "revoked")
 
@@ -29,18 +33,18 @@ def _create(args: argparse.Namespace, api: Api) -> int:
         "expires_seconds": None if seconds is None else int(seconds),
     }
     made = api.call("POST", "/tokens", body).json()
-    return token.show_made(_facts(made["token"]), made["secret"], args.json)
+    return token.show_made(_model(made["token"]), made["secret"], args.json)
 
 
 def _list(args: argparse.Namespace, api: Api) -> int:
-    return token.show([_facts(one) for one in api.every("/tokens")], args.json)
+    return token.show([_model(one) for one in api.every("/tokens")], args.json)
 
 
 def _revoke(args: argparse.Namespace, api: Api) -> int:
     if not args.id.isalnum():
         raise UserError(f"there is no token {shown(args.id)}: see spillway token list")
     ended = api.call("DELETE", f"/tokens/{args.id}").json()
-    return token.show_revoked(_facts(ended), args.json)
+    return token.show_revoked(_model(ended), args.json)
 
 
 def _whoami(args: argparse.Namespace, api: Api) -> int:
@@ -51,9 +55,12 @@ def _whoami(args: argparse.Namespace, api: Api) -> int:
     return 0
 
 
-def _facts(one: dict[str, Any]) -> dict[str, Any]:
-    """Return facts with times as commands write UTC."""
-    return {
-        name: value.replace("Z", "+00:00") if name in _TIMES and value else value
-        for name, value in one.items()
-    }
+def _model(one: dict[str, Any]) -> TokenInfo:
+    """Return a token with times as commands write UTC."""
+    # The import is here because every command imports this module.
+    from admin_api.store.tokens import TokenInfo
+
+    for name in _TIMES:
+        if one[name]:
+            one[name] = one[name].replace("Z", "+00:00")
+    return from_json(TokenInfo, one)

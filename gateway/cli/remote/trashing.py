@@ -13,16 +13,18 @@ from gateway.cli.remote import jobs
 from gateway.cli.remote.client import Api
 from gateway.cli.remote.paths import encoded, shown_path, shown_paths
 from gateway.control.paths import names_of
+from gateway.control.trash import Trashed
 from gateway.errors import NotPossible, NotThere
 from gateway.escapes import bytes_of
+from gateway.serialize import from_json
 from gateway.text import printable
 
 
 def run(args: argparse.Namespace, api: Api) -> int:
     """List or empty the trash, or let something go."""
     if args.verb == "list":
-        found = [shown_paths(one, "path", "run") for one in api.every("/trash")]
-        return trash.show(found, args.json)
+        shown = (shown_paths(one, "path", "run") for one in api.every("/trash"))
+        return trash.show([from_json(Trashed, one) for one in shown], args.json)
     if args.verb == "release":
         return _let_go(api, args.ids, args.json)
     trash.require_named(args)
