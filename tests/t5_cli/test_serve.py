@@ -82,7 +82,8 @@ def test_services_are_a_gateway(real: Site, monkeypatch: pytest.MonkeyPatch) -> 
             nfs_manager.expect("WATCHDOG=1")
             drain_manager.expect("WATCHDOG=1")
             processes = shown(site)
-            assert processes["up"] == {"alive": True, "pid": None, "phase": "units of systemd"}
+            up = {"alive": True, "pid": None, "phase": "units of systemd"}
+            assert processes["up"] == {**up, "restarts": 0, "last_exit": ""}
             assert processes["ganesha"]["pid"] == nfs.process.pid
             assert processes["drain"]["pid"] == drain.process.pid
             assert {processes[name]["phase"] for name in ("ganesha", "drain")} == {"ready"}
