@@ -109,6 +109,28 @@ def test_what_an_earlier_try_put_there_is_no_foreign_object(site: Site, size: in
     assert alarms_in(status_of(site.settings))[alarms.FILES_STUCK] == 0
 
 
+@pytest.mark.parametrize("size", [100, 2 * MIB])
+@pytest.mark.parametrize("then", [503, 500])
+def test_what_an_earlier_try_put_there_goes_with_its_file(site: Site, size: int, then: int) -> None:
+    """The answer is lost, the key is found occupied, the store takes nothing up after that, and the
+    file is deleted before the next try."""
+    looked: list[Request] = []
+
+    def is_after_a_look(request: Request) -> bool:
+        looked.extend([request] * (request.operation == "HEAD"))
+        return request.operation == "PUT" and bool(looked)
+
+    site.proxy.inject(lambda r: r.operation == "PUT", Act.DROP_ANSWER, 1)
+    code = "SlowDown" if then == 503 else "InternalError"
+    busy = site.proxy.inject(is_after_a_look, Act.FAIL, 1000, then, code)
+    site.write("f", os.urandom(size))
+    site.drain(1)
+    site.unlink("f")
+    busy.times = 0
+    site.drain()
+    assert site.objects() == {}
+
+
 def test_what_an_earlier_try_put_there_is_replaced_by_a_newer_version(site: Site) -> None:
     site.proxy.inject(lambda r: r.operation == "PUT", Act.DROP_ANSWER, 2)
     site.write("f", b"first")

@@ -15,7 +15,7 @@ from gateway.drain.context import Context
 from gateway.drain.metadata import origin_of
 from gateway.drain.send import intent
 from gateway.drain.send.intent import Started
-from gateway.errors import Occupied
+from gateway.errors import Occupied, StoreBusy, StoreUnavailable
 from gateway.objectstore.conditions import ABSENT
 from gateway.objectstore.objects import Head, Stored
 from gateway.ownership import foreign
@@ -37,7 +37,25 @@ def put(context: Context, started: Started, body: bytes) -> Stored:
     try:
         return store.put(started.key, body, metadata, expected(started))
     except Occupied:
+        return replace(context, started, body)
+
+
+def replace(context: Context, started: Started, body: bytes) -> Stored:
+    """Store an object in place of what an upload has just found at its key.
+
+    That may be what an earlier try of the same request put there, whose answer was lost. So this
+    never says that the store took nothing up: the intent would go, and no row would name the
+    object.
+
+    Raises:
+        StoreError: but no StoreBusy.
+        ForeignObject: nothing was sent.
+    """
+    store, metadata = context.store, intent.metadata(started)
+    try:
         return store.put(started.key, body, metadata, look(context, started, body))
+    except StoreBusy as exc:
+        raise StoreUnavailable(str(exc)) from exc
 
 
 def look(context: Context, started: Started, body: bytes | None = None) -> str:

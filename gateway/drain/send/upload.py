@@ -176,18 +176,22 @@ def _answers(context: Context, uploads: Sequence[tuple[Started, bytes]]) -> list
     ]
     answers = iter(context.senders.send(objects) if objects else [])
     found: list[Result | None] = [next(answers) if is_sent else None for is_sent in sent]
-    fails = False
+    failure: StoreError | None = None
     for at, (one, body) in enumerate(uploads):
         if sent[at] and not isinstance(found[at], Occupied):
             continue
-        # Such a file changed nothing at its key. If the bucket fails, it counts as not sent.
-        found[at] = None
-        if not fails:
-            try:
-                found[at] = occupied.put(context, one._replace(is_replacing=True), body)
-            except StoreError as exc:
-                found[at] = exc
-                fails = isinstance(exc, (StoreRefused, StoreUnavailable))
+        if failure is not None:
+            # What was sent may be what is at its key (occupied.replace), so its intent stays.
+            found[at] = failure if sent[at] else None
+            continue
+        store = occupied.replace if sent[at] else occupied.put
+        try:
+            found[at] = store(context, one, body)
+        except StoreError as exc:
+            found[at] = exc
+            if isinstance(exc, (StoreRefused, StoreUnavailable)):
+                # A busy store took nothing up, which is not so of what was sent before.
+                failure = StoreUnavailable(str(exc)) if isinstance(exc, StoreBusy) else exc
     return found
 
 
