@@ -28,6 +28,8 @@ from tests.support.s3proxy import Act
 from tests.support.s3server import SECRET_KEY, credentials
 from tests.support.volumes import query
 
+pytestmark = pytest.mark.usefixtures("door_of_namespace")
+
 FILES = ("__0_0.distcp", ".metadata", "deep/er/c")
 
 

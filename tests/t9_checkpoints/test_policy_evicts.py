@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from gateway import clock
 from gateway.checkpoints.follower import Follower
 from gateway.db.compiled import Session
@@ -17,6 +19,8 @@ from tests.support.checkpoints.world import follow
 from tests.support.drainsite import Site
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
+
+pytestmark = pytest.mark.usefixtures("door_of_namespace")
 
 
 def turn(site: Site) -> list[tuple[str, str, str]]:

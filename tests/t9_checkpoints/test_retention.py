@@ -38,6 +38,7 @@ from tests.support.checkpoints.keeping import (
     shown,
 )
 from tests.support.checkpoints.world import World
+from tests.support.direct import answering
 from tests.support.forking import context
 from tests.support.namespace import Namespace
 from tests.support.volumes import make_settings, make_volume, query
@@ -243,7 +244,8 @@ def test_a_stop_ends_it_between_two_actions(world: World, tmp_path: Path) -> Non
 def live(
     settings: Settings, armed: str, read: Reading | None = None, heads: Heads | None = None
 ) -> None:
-    """Apply until a failpoint kills this process, or all is done. No server runs.
+    """Apply until a failpoint kills this process, or all is done. The namespace answers in place of
+    the server.
 
     Parameters: read, what the clocks say, or None for the real ones; heads, which know what the
     bucket has, or None for a bucket that has everything.
@@ -254,7 +256,8 @@ def live(
     failpoints.arm(armed)
     database = Database(settings.database_url)
     trash = Trash(settings, database)
-    Applier(settings, database, threading.Event(), trash, heads or Present()).turn()
+    with answering():
+        Applier(settings, database, threading.Event(), trash, heads or Present()).turn()
 
 
 def test_a_kill_between_any_two_steps_repeats_harmlessly(made: Settings) -> None:
