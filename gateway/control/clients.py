@@ -49,8 +49,8 @@ class ClientCounts(Model):
 
 
 @dataclass(frozen=True, slots=True)
-class Client(Model):
-    """A client that has a lease. What it did is counted by its address."""
+class Client(ClientCounts):
+    """A client that has a lease, with the counts of its address."""
 
     address: str
     name: str = field(metadata={"examples": ["Linux NFSv4.1 node7.example"]})
@@ -59,20 +59,6 @@ class Client(Model):
     """That of NFSv4."""
     seen_seconds: int
     """Time since its last request."""
-    operations: int
-    """Operations that were answered for good."""
-    bytes_read: int
-    bytes_written: int
-    operations_rate: int
-    """In a second, of the last 5 seconds or so."""
-    read_rate: int
-    """Bytes in a second."""
-    written_rate: int
-    """Bytes in a second."""
-    open_reading: int
-    """Opens that may read."""
-    open_writing: int
-    """Opens that may write."""
 
 
 @dataclass(frozen=True, slots=True)
