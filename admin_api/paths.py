@@ -15,8 +15,9 @@ from fastapi import Query
 from pydantic import AfterValidator, Field
 
 from admin_api.shapes import PATH_MAX
-from gateway.escapes import bytes_of, text_of
-from gateway.settings import Settings
+from gateway.control.paths import path_of as path_of
+from gateway.escapes import bytes_of
+from gateway.escapes import encoded as encoded
 
 _DESCRIPTION = (
     "A path as clients see it, from the export's path on. Bytes that are not UTF-8, control "
@@ -71,14 +72,3 @@ PathOrAll = Annotated[
     AfterValidator(lambda text: None if text is None else decoded(text)),
 ]
 """The same, of a list that has everything without it."""
-
-
-def path_of(settings: Settings, below: bytes) -> str:
-    """Return the form in which an answer has a path. Parameters: below the export, b"" for its
-    root."""
-    return text_of(os.fsencode(settings.nfs.export) + (b"/" + below if below else b""))
-
-
-def encoded(path: str) -> str:
-    """Return the form in which an answer has a path that ``decoded`` gave."""
-    return text_of(os.fsencode(path))

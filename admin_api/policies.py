@@ -10,7 +10,7 @@ from admin_api.shapes import Body, Storable
 from gateway.retention import policy
 from gateway.retention.policy import Policy
 
-NAME = "^[a-z][a-z0-9-]{0,31}$"
+NAME = f"^{policy.NAME.pattern}$"
 _YEARS = 36_500
 """Days: the oldest age."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sqlalchemy import func, insert, select
@@ -11,12 +10,12 @@ from sqlalchemy import func, insert, select
 from admin_api.store import models
 from gateway import clock
 from gateway.control import alarms
+from gateway.control.records import HistoryTable
 from gateway.control.status import Status
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
 from gateway.door import statistics
 from gateway.errors import DoorClosed
-from gateway.serialize import Model
 from gateway.settings import Settings
 
 _sample: Any = models.Sample.__table__
@@ -99,7 +98,7 @@ class Sampler:
         """Store the figures of now. Raises UserError, NamespaceError, OSError."""
         status = self._status()
         rates = self._rates(_counts(self._settings, status))
-        space, disk = status.space or {}, status.disk
+        space, disk = status.space, status.disk
         at_risk = status.catalogue.at_risk
         sample = Sample(
             clock.now_ns(),
@@ -107,8 +106,8 @@ class Sampler:
             rates.get("written"),
             rates.get("sent"),
             rates.get("fetched"),
-            space.get("dirty_limit_bytes"),
-            space.get("headroom_bytes"),
+            None if space is None else space.dirty_limit_bytes,
+            None if space is None else space.headroom_bytes,
             disk.used_bytes,
             disk.total_bytes,
             max((one.at_risk_seconds for one in at_risk), default=0.0),
@@ -132,15 +131,13 @@ class Sampler:
 def _counts(settings: Settings, status: Status) -> dict[str, _Count]:
     """Return the bytes so far: those that clients wrote, that were sent, that were fetched."""
     found = {}
-    reports = (
+    for name, report, key in (
         ("sent", status.drain, "bytes"),
         ("fetched", status.cache.hydrator, "fetched_bytes"),
-    )
-    for name, report, key in reports:
-        report = report or {}
-        total = (report.get("counters") or {}).get(key)
-        if total is not None and report["alive"]:
-            found[name] = _Count((report["pid"], report.get("start_ticks")), total)
+    ):
+        total = None if report is None else report.counters.get(key)
+        if report is not None and total is not None and report.alive:
+            found[name] = _Count((report.pid, report.start_ticks), total)
     if status.processes["ganesha"].alive:
         try:
             told = statistics.read(settings)
@@ -165,17 +162,6 @@ def steps(
     """
     rows = session.all(statement, from_ns=from_ns, to_ns=to_ns, step_ns=step_ns)
     return [Sample(from_ns + step * step_ns, *figures) for step, *figures in rows]
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryTable(Model):
-    """The figures of a time, by steps. Steps in which the gateway did not run are missing."""
-
-    step_seconds: int
-    columns: list[str]
-    """The names of the figures of a row, in their order."""
-    rows: list[list[float | None]]
-    """The figures of each step. `time` is its begin in seconds since 1970."""
 
 
 def model(session: Session, from_ns: int, to_ns: int, step_seconds: int) -> HistoryTable:

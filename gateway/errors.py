@@ -11,7 +11,7 @@
     │   ├── ExportRefused         an export cannot be as it is wanted
     │   ├── ExportChanged         an export is not the version that its change was meant for
     │   ├── InUse                 another process of this gateway has the data directory
-    │   └── Unreachable           a gateway on another machine (gateway.cli.remote.client)
+    │   └── Unreachable           a gateway on another machine (gateway.cli.api)
     ├── StoreError                a request to the bucket failed; the message is one line
     │   │                         is_retryable: it may succeed later, and no person has to act
     │   ├── StoreUnavailable      network, 5xx: try again soon

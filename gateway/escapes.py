@@ -5,7 +5,10 @@ Valid UTF-8 stays readable. Other bytes, control characters, U+FFFE and U+FFFF b
 
 from __future__ import annotations
 
+import os
 import re
+
+from gateway.text import printable
 
 # A % is escaped only where it would read as an escape, so that 100% stays 100%.
 _ESCAPED = re.compile("[\x00-\x1f\x7f\ufffe\uffff\udc80-\udcff]|%(?=[0-9A-Fa-f]{2}|~)")
@@ -21,6 +24,16 @@ def bytes_of(text: str) -> bytes:
     """Return the bytes of a text of ``text_of``. Raises UnicodeEncodeError if the text has half a
     surrogate pair, which ``text_of`` never gives."""
     return _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), text.encode())
+
+
+def encoded(path: str) -> str:
+    """Return a path or name of the command line (``os.fsdecode``) in the form that models have."""
+    return text_of(os.fsencode(path))
+
+
+def display(text: str) -> str:
+    """Return a path or name of a model as it is shown to people."""
+    return printable(bytes_of(text))
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -6,28 +6,11 @@ name ends in its unit: the OpenAPI document of the admin API shows both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
 from functools import cache
 from types import UnionType
 from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
-
-
-def omit_none(is_omitted: Callable[[Any], bool]) -> dict[str, Any]:
-    """Return metadata of a field that ``to_json`` leaves out if it is None. The admin API always
-    has it.
-
-    Args:
-        is_omitted: whether a model has no such field; else its None is a value.
-    """
-    return {"omit_none": is_omitted}
-
-
-OMIT_NONE = omit_none(lambda _model: True)
-
-
-def _never(_model: Any) -> bool:
-    return False
 
 
 class Model:
@@ -45,12 +28,7 @@ M = TypeVar("M", bound=Model)
 def to_json(value: Any) -> Any:
     """Return a model, or lists and mappings with models in them, as JSON has it."""
     if isinstance(value, Model):
-        return {
-            name: to_json(one)
-            for name, field in value.__dataclass_fields__.items()
-            if (one := getattr(value, name)) is not None
-            or not field.metadata.get("omit_none", _never)(value)
-        }
+        return {name: to_json(one) for name, one in values_of(value).items()}
     if isinstance(value, Mapping):
         return {name: to_json(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
@@ -98,8 +76,9 @@ def _value(hint: Any, found: Any) -> Any:
     if origin in (Union, UnionType):
         if found is None:
             return None
-        [inside] = [one for one in inner if one is not type(None)]
-        return _value(inside, found)
+        inside = [one for one in inner if one is not type(None)]
+        # One of several types is a plain one: int or float.
+        return _value(inside[0], found) if len(inside) == 1 else found
     if origin is list and isinstance(found, list):
         return [_value(inner[0], one) for one in found]
     if origin is dict and isinstance(found, dict):

@@ -24,9 +24,12 @@ from admin_api.access.principal import Principal, Role
 from admin_api.store import tokens
 from admin_api.store.tokens import Token
 from gateway import adminsettings, clock
+from gateway.control.tokens import AddedToken, Caller, MadeToken, TokenInfo, missing
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, SpillwayError, UserError
+from gateway.serialize import values_of
+from gateway.text import shown
 
 log = logging.getLogger("admin")
 
@@ -93,6 +96,58 @@ def prepared(name: str, token_id: str, hashed: str, by: str) -> Token:
     return Token(
         *(token_id, name, Role.ADMIN.word, hashed, clock.now_ns(), by), *(None, None, None)
     )
+
+
+class LocalTokens:
+    """The tokens of this machine's gateway (``gateway.control.tokens.Tokens``).
+
+    Args:
+        store: the admin API's own database.
+        author: of new tokens, for the record.
+    """
+
+    def __init__(self, store: Database, author: str) -> None:
+        self._store = store
+        self._author = author
+
+    def every(self) -> list[TokenInfo]:
+        with self._store.reading() as session:
+            return [tokens.model(one) for one in tokens.every(session)]
+
+    def get(self, token_id: str) -> TokenInfo:
+        """Return one token. Raises NotThere."""
+        with self._store.reading() as session:
+            found = tokens.find(session, token_id)
+        if found is None:
+            raise missing(token_id)
+        return tokens.model(found)
+
+    def create(self, name: str, role: str, life_seconds: float | None) -> MadeToken:
+        ends = None if life_seconds is None else clock.now_ns() + int(life_seconds * clock.NS)
+        with self._store.writing() as session:
+            row, text = create(session, shown(name), Role[role.upper()], ends, self._author)
+        return MadeToken(tokens.model(row), text)
+
+    def add(self, name: str, token_id: str, hashed: str) -> AddedToken:
+        row = prepared(shown(name), token_id, hashed, self._author)
+        with self._store.writing() as session:
+            known = tokens.find(session, row.id)
+            if known is None:
+                tokens.add(session, row)
+        return AddedToken(**values_of(tokens.model(known or row)), changed=known is None)
+
+    def revoke(self, token_id: str) -> TokenInfo:
+        with self._store.writing() as session:
+            ended = tokens.revoke(session, token_id, clock.now_ns())
+        if ended is None:
+            raise missing(token_id)
+        return tokens.model(ended)
+
+    def whoami(self) -> Caller:
+        raise UserError(
+            "a command on the gateway uses no token: spillway --gateway http://127.0.0.1:8780 "
+            "token whoami says whose the token is"
+        )
 
 
 class Verifier:

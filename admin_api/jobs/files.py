@@ -6,14 +6,14 @@ All of them can begin again after a restart: what was done is found done.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from admin_api.jobs.kinds import Kind, Work
 from admin_api.paths import decoded, encoded
 from gateway.control import durability, queue
 from gateway.control.evicting import evicting
-from gateway.control.guarding import Guarded
+from gateway.control.guarding import Guarded, Removed
 from gateway.control.names import Asker, Names
 from gateway.control.paths import browsing, shown
 from gateway.control.warming import Warming
@@ -21,51 +21,36 @@ from gateway.db.models import RESERVED_NAME
 from gateway.door.door import opened
 from gateway.errors import NotPossible, NotThere
 from gateway.promotion.store import paths_of
-from gateway.serialize import to_json
+from gateway.serialize import Model, to_json
 
 EVICT, WARM, REMOVE, WAIT = "evict", "warm", "remove", "wait"
 
 
 def _evict(work: Work) -> dict[str, Any]:
-    def told(count: int) -> None:
-        work.progress(count, None, f"{count:,} files evicted")
-
-    with evicting(work.settings) as eviction:
-        failures = _each(work, lambda path: eviction.path(path, told))
-        done = eviction.model()
-    return {**to_json(done), "failures": failures}
+    with (
+        browsing(work.settings) as browser,
+        opened(work.settings) as door,
+        evicting(work.settings, work.database, browser, door) as eviction,
+    ):
+        return _json(eviction.run(_paths(work), work.tell))
 
 
 def _warm(work: Work) -> dict[str, Any]:
     if "warming" not in work.memory:
-        warming = Warming(work.settings, work.database)
+        asked = Warming(work.settings, work.database)
         with browsing(work.settings) as browser:
-            failures = _each(work, lambda path: warming.ask(browser, path))
-        work.memory.update(warming=warming, failures=failures)
-    warming, failures = work.memory["warming"], work.memory["failures"]
-
-    def rest(seconds: float) -> None:
-        text = f"{warming.left_files:,} of {warming.files:,} files are not there yet"
-        if not warming.has_room:
-            text += "; the disk is short of room"
-        work.progress(warming.done_bytes, warming.total_bytes, text)
-        work.rest(seconds)
-
-    error = warming.wait(rest)
-    if error is not None:
-        failures.append(error)
-    done = warming.model()
+            asked.ask(browser, _paths(work))
+        work.memory["warming"] = asked
+    warming: Warming = work.memory["warming"]
+    done = warming.wait(work.tell, work.rest)
     text = f"{done.files - done.left_files:,} files came"
     if done.resident_before_files:
         text += f", {done.resident_before_files:,} were there before"
-    work.progress(warming.done_bytes, warming.total_bytes, text)
-    return {**to_json(done), "failures": failures}
+    work.tell(replace(warming.progress, text=text))
+    return _json(done)
 
 
 def _remove(work: Work) -> dict[str, Any]:
-    def told(count: int) -> None:
-        work.progress(count, None, f"{count:,} names removed")
-
     [path] = [decoded(one) for one in work.arguments["paths"]]
     with browsing(work.settings) as browser, opened(work.settings) as door:
         names = Names(work.settings, browser, Asker(door))
@@ -74,38 +59,24 @@ def _remove(work: Work) -> dict[str, Any]:
             place = names.find(path)
         except NotThere:
             # An earlier run removed it, or a client did.
-            return {"removed_names": 0, "failures": [], "trashed": {}}
+            return _json(Removed(encoded(path), False, 0, [], {}))
         if place.found().attr.ino != work.arguments["ino"]:
             raise NotPossible(f"{encoded(path)}: it is another directory now: look again")
         insists = work.arguments.get("force", False)
-        return trees.remove(place, told, author=work.who, insists=insists)._asdict()
+        return _json(trees.remove(path, place, work.tell, author=work.who, insists=insists))
 
 
 def _wait(work: Work) -> dict[str, Any]:
     [path] = _paths(work)
     top = durability.find(work.settings, path)
     with queue.opened(work.settings) as context:
-        course = durability.Course(context, top)
-
-        def rest(seconds: float) -> None:
-            course.look()
-            work.progress(course.done_bytes, course.total_bytes or None, course.text)
-            work.rest(seconds)
-
-        durability.wait(context, top, path, rest)
-    work.progress(course.total_bytes, course.total_bytes or None, "it is durable")
+        work.tell(durability.wait(context, top, path, work.tell, work.rest))
     return {"durable": True}
 
 
-def _each(work: Work, do: Callable[[str], object]) -> list[str]:
-    """Do something for each path. Returns why it was not possible for some."""
-    failures = []
-    for path in _paths(work):
-        try:
-            do(path)
-        except NotPossible as exc:
-            failures.append(str(exc))
-    return failures
+def _json(done: Model) -> dict[str, Any]:
+    found: dict[str, Any] = to_json(done)
+    return found
 
 
 def _paths(work: Work) -> list[str]:

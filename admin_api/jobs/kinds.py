@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.control.progress import Progress
 from gateway.db.engine import Database
 from gateway.errors import SpillwayError
 from gateway.settings import Settings
@@ -78,6 +79,10 @@ class Work:
         self.check()
         self.text = text
         self._tell(done, total, text)
+
+    def tell(self, progress: Progress) -> None:
+        """Say the same as work of ``gateway.control`` does. Raises Cancelled, Stopped."""
+        self.progress(progress.done, progress.total, progress.text)
 
     def check(self) -> None:
         """Raise Cancelled or Stopped if the job is to end."""

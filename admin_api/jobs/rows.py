@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import func, insert, or_, select, tuple_, update
 
 from admin_api.store import models
+from gateway.control.jobs import Job, missing
 from gateway.db.compiled import Session, Statement, b
-from gateway.serialize import Model
+from gateway.db.engine import Database
+from gateway.errors import UserError
+from gateway.text import shown
 
 WAITING, RUNNING, DONE = "waiting", "running", "done"
 FAILED, CANCELLED, INTERRUPTED = "failed", "cancelled", "interrupted"
 STATES = (WAITING, RUNNING, DONE, FAILED, CANCELLED, INTERRUPTED)
+
+NEWEST = ((1 << 63) - 1, "~")
+"""The place before the first page."""
 
 _job: Any = models.Job.__table__
 _UNENDED = _job.c.ended_ns.is_(None)
@@ -77,35 +82,6 @@ class Row(NamedTuple):
     problem: str | None
 
 
-State = Literal["waiting", "running", "done", "failed", "cancelled", "interrupted"]
-
-
-@dataclass(frozen=True, slots=True)
-class Job(Model):
-    """Work that takes longer than a request may."""
-
-    id: str = field(metadata={"examples": ["0123456789abcdef"]})
-    kind: str = field(metadata={"examples": ["evict"]})
-    arguments: dict[str, Any]
-    state: State
-    """interrupted: the gateway was restarted, and the text says what to do."""
-    done: int
-    """Names, files or bytes, as the text says."""
-    total: int | None
-    """None: it is not known."""
-    text: str = field(metadata={"examples": ["1,024 files evicted"]})
-    asked_by: str
-    request_id: str
-    created_ns: int
-    updated_ns: int
-    ended_ns: int | None
-    cancel_asked: bool
-    result: dict[str, Any] | None
-    """None before it is done."""
-    problem: dict[str, Any] | None
-    """status and detail, once it has failed."""
-
-
 def model(row: Row) -> Job:
     """Return what people and programs are told of a job."""
     found = row._asdict()
@@ -146,3 +122,31 @@ def waiting(session: Session) -> int:
     """Return the number of jobs that wait for their turn."""
     row = session.one(COUNT)
     return 0 if row is None else int(row[0])
+
+
+class LocalJobs:
+    """The jobs of this machine's gateway (``gateway.control.jobs.Jobs``).
+
+    Args:
+        store: the admin API's own database.
+    """
+
+    def __init__(self, store: Database) -> None:
+        self._store = store
+
+    def every(self, most: int, state: str | None = None, kind: str | None = None) -> list[Job]:
+        with self._store.reading() as session:
+            return [model(row) for row in page(session, most, NEWEST, state, kind)]
+
+    def get(self, id: str) -> Job:
+        with self._store.reading() as session:
+            row = get(session, id)
+        if row is None:
+            raise missing(id)
+        return model(row)
+
+    def cancel(self, id: str) -> Job:
+        raise UserError(
+            "a job is ended by the admin API that runs it: spillway --gateway "
+            f"http://127.0.0.1:8780 jobs cancel {shown(id)}"
+        )

@@ -25,6 +25,7 @@ from admin_api.jobs.kinds import Cancelled, Kind, Later, Stopped, Work
 from admin_api.jobs.rows import Row
 from admin_api.problems import Problem
 from gateway import clock, logs
+from gateway.control.jobs import missing
 from gateway.db.engine import Database
 from gateway.errors import NamespaceError, SpillwayError
 from gateway.settings import Settings
@@ -141,11 +142,11 @@ class Runner:
         return row
 
     def cancel(self, id: str) -> Row:
-        """Make a job end. What it has done stays done. Raises Problem."""
+        """Make a job end. What it has done stays done. Raises Problem, NotThere."""
         with self._store.writing() as session:
             row = rows.get(session, id)
             if row is None:
-                raise Problem(404, f"there is no job {id}: old ones are forgotten")
+                raise missing(id)
             if not session.run(rows.CANCEL, the_id=id):
                 raise Problem(409, f"the job has ended: {row.state}")
         with self._changed:

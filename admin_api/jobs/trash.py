@@ -11,6 +11,7 @@ from admin_api.jobs.kinds import Kind, Work
 from admin_api.jobs.rows import Row
 from admin_api.jobs.runner import Runner
 from gateway.control import trash as control
+from gateway.serialize import to_json
 from gateway.trash.trash import Trash
 
 EMPTY = "empty"
@@ -37,7 +38,8 @@ def _empty(work: Work) -> dict[str, Any]:
     failures = control.remove(trash, entries, told, by=work.who)
     removed = total - len(failures)
     work.progress(total, total, f"{removed:,} of {total:,} checkpoints removed for good")
-    return {"removed_checkpoints": removed, "failures": failures}
+    made: dict[str, Any] = to_json(control.Emptied(removed, failures))
+    return made
 
 
 # What was removed before a restart is not found again.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -17,6 +16,7 @@ from gateway import clock
 from gateway.control import alarms
 from gateway.control.cached import Cache
 from gateway.control.checkpoints import Catalogue
+from gateway.control.reports import DrainReport, HydratorReport, SpaceReport
 from gateway.control.status import Status
 from gateway.door.statistics import Histogram, Statistics
 from gateway.serialize import values_of
@@ -109,13 +109,13 @@ def of_status(status: Status) -> Iterator[Metric]:
     yield from _runs(status.catalogue)
 
 
-def _space(space: Mapping[str, Any] | None) -> Iterator[Metric]:
-    found = space or {}
-    levels = {name: float(found.get("level") == name) for name in ("room", "slow", "full")}
+def _space(space: SpaceReport | None) -> Iterator[Metric]:
+    level = None if space is None else space.level
+    levels = {name: float(level == name) for name in ("room", "slow", "full")}
     yield gauges("space_level", "What the NFS server does with writers.", "level", levels)
-    headroom = found.get("headroom_bytes")
+    headroom = None if space is None else space.headroom_bytes
     yield from gauge("space_headroom_bytes", "Until nothing more is accepted.", headroom)
-    limit = found.get("dirty_limit_bytes")
+    limit = None if space is None else space.dirty_limit_bytes
     yield from gauge("space_dirty_limit_bytes", "0: only the size of the disk counts.", limit)
 
 
@@ -165,38 +165,38 @@ def of_access(certificate_ns: int | None, token_ns: int | None) -> Iterator[Metr
         yield found
 
 
-def of_reports(
-    drain: Mapping[str, Any] | None, hydrator: Mapping[str, Any] | None
-) -> Iterator[Metric]:
+def of_reports(drain: DrainReport | None, hydrator: HydratorReport | None) -> Iterator[Metric]:
     """Yield what the drain and the hydrator report. Their counts begin again when they start."""
-    reports = {"drain": drain or {}, "hydrator": hydrator or {}}
+    drain = drain or DrainReport(alive=False)
+    fetching = hydrator or HydratorReport(alive=False)
+    reports: dict[str, DrainReport | HydratorReport] = {"drain": drain, "hydrator": fetching}
     for process, key, name, text in _COUNTERS:
-        value = (reports[process].get("counters") or {}).get(key)
+        value = reports[process].counters.get(key)
         yield counter(name, text, [], [] if value is None else [([], value)])
     requests = [
         ([process, status], count)
         for process, report in reports.items()
-        for status, count in (report.get("answers") or {}).items()
+        for status, count in report.answers.items()
     ]
     text = "Requests to the bucket by the status of the answer; none: no answer came."
     yield counter("s3_requests", text, ["process", "status"], requests)
     states = ("unknown", "reachable", "unreachable", "refused")
-    alive = drain is not None and bool(drain.get("alive"))
-    state = ((drain or {}).get("bucket") or {}).get("state") if alive else "unknown"
+    state = drain.bucket.state if drain.alive else "unknown"
     found = {name: float(name == state) for name in states}
     yield gauges("bucket_state", "Of the bucket, as the drain sees it.", "state", found)
-    for key, name, text in (
-        ("failing", "drain_failing_jobs", "Jobs that wait for their next try."),
-        ("waiting_files", "drain_waiting_files", "Files that could be uploaded now."),
-        ("requests_at_once", "drain_requests_at_once", "How many may be under way now."),
+    for value, name, text in (
+        (drain.failing, "drain_failing_jobs", "Jobs that wait for their next try."),
+        (drain.waiting_files, "drain_waiting_files", "Files that could be uploaded now."),
+        (drain.requests_at_once, "drain_requests_at_once", "How many may be under way now."),
     ):
-        yield from gauge(name, text, (drain or {}).get(key) if alive else None)
-    damaged, waiting = (reports["hydrator"].get(f"{one}_files") for one in ("damaged", "waiting"))
-    yield from gauge("hydrate_damaged_files", "Files that cannot be fetched.", damaged)
-    yield from gauge("hydrate_waiting_files", "Files that clients wait for.", waiting)
-    evicted = (reports["hydrator"].get("evictor") or {}).get("evicted_bytes")
+        yield from gauge(name, text, value if drain.alive else None)
+    text = "Files that cannot be fetched."
+    yield from gauge("hydrate_damaged_files", text, fetching.damaged_files)
+    text = "Files that clients wait for."
+    yield from gauge("hydrate_waiting_files", text, fetching.waiting_files)
+    evicted = fetching.evictor.get("evicted_bytes", 0)
     text = "Bytes that the evictor freed."
-    yield counter("evicted_bytes", text, [], [] if hydrator is None else [([], evicted or 0)])
+    yield counter("evicted_bytes", text, [], [] if hydrator is None else [([], evicted)])
 
 
 def of_statistics(found: Statistics) -> Iterator[Metric]:

@@ -24,7 +24,7 @@ class _Scrape(Collector):
         self._figures = figures
 
     def collect(self) -> Iterator[Metric]:
-        status = self._figures.status()
+        status = self._figures.counted()
         yield from families.of_status(status)
         yield from families.of_settings(self._settings.space)
         with self._gateway.store.reading() as session:

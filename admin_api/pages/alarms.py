@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
-from gateway.control import cached, sharednames
-from gateway.control.status import UNITS, Status, age_seconds, part, serves
+from gateway.control import sharednames
+from gateway.control.reports import SpaceReport
+from gateway.control.status import UNITS, Status, age_seconds, serves
 from gateway.errors import START
+from gateway.escapes import display
 from gateway.units import duration, size
 
 RUNS_SHOWN = 3
@@ -76,35 +78,37 @@ def _log(status: Status, name: str) -> str:
 
 def _bucket(status: Status) -> Iterator[Alarm]:
     drain = status.drain
-    if drain is None or not drain["alive"]:
+    if drain is None or not drain.alive:
         return
-    bucket = part(drain, "bucket")
-    if bucket["state"] not in ("unreachable", "refused"):
+    bucket = drain.bucket
+    if bucket.state not in ("unreachable", "refused"):
         return
-    since = age_seconds(bucket.get("since_ns"))
+    since = age_seconds(bucket.since_ns)
     for_long = "" if since is None else f" for {duration(since)}"
     remedy = "The gateway tries again by itself, and keeps what is written on its disk."
-    if bucket["state"] == "refused":
+    if bucket.state == "refused":
         remedy = "Correct the credentials or the permissions of the bucket. Nothing is lost."
-    said = bucket["error"] or "no reason known"
-    if bucket.get("taken"):
+    said = bucket.error or "no reason known"
+    if bucket.taken:
         yield Alarm("bad", f"The bucket is not known to be this gateway's{for_long}", said)
         return
-    if bucket.get("awaited"):
+    if bucket.awaited:
         yield Alarm("warn", "Nothing is sent to the bucket yet after a crash or a move", said)
         return
-    yield Alarm("bad", f"The bucket is {bucket['state']}{for_long}: {said}", remedy)
+    yield Alarm("bad", f"The bucket is {bucket.state}{for_long}: {said}", remedy)
 
 
 def _space(status: Status) -> Iterator[Alarm]:
-    space = status.space or {}
-    if space.get("level") == "full":
+    space = status.space
+    if space is None:
+        return
+    if space.level == "full":
         yield Alarm(
             "bad",
             "The disk is full: writers wait, and are then told ENOSPC",
             f"Delete files,{_limit(space)} or add disk.",
         )
-    elif space.get("level") == "slow":
+    elif space.level == "slow":
         yield Alarm(
             "warn",
             "Room gets short: writers are slowed to the pace of the drain",
@@ -120,8 +124,8 @@ def _disk(status: Status) -> Iterator[Alarm]:
         yield Alarm(
             "bad",
             f"The disk lost the local copies of {many}: they are fetched again",
-            f"Check the disk: smartctl, the log of the kernel. The last: {lost.last.path}: "
-            f"{lost.last.reason}.",
+            "Check the disk: smartctl, the log of the kernel. The last: "
+            f"{display(lost.last.path)}: {lost.last.reason}.",
         )
 
 
@@ -134,21 +138,23 @@ def _descriptors(status: Status) -> Iterator[Alarm]:
         )
 
 
-def _limit(space: Mapping[str, Any]) -> str:
+def _limit(space: SpaceReport) -> str:
     """Return what to do about the dirty limit, if one is set."""
-    return " raise space.dirty_limit_bytes," if space.get("dirty_limit_bytes") else ""
+    return " raise space.dirty_limit_bytes," if space.dirty_limit_bytes else ""
 
 
 def _files(status: Status) -> Iterator[Alarm]:
     if count := status.stuck.files:
         first = status.stuck.first[0]
         many = "1 file does" if count == 1 else f"{count:,} files do"
-        yield Alarm("bad", f"{many} not get into the bucket", f"{first.path}: {first.reason}")
+        yield Alarm(
+            "bad", f"{many} not get into the bucket", f"{display(first.path)}: {first.reason}"
+        )
     if count := (held := status.held).files:
         many = (
             "1 file has a temporary name" if count == 1 else f"{count:,} files have temporary names"
         )
-        oldest = held.first[0].path if held.first else "spillway queue list names them"
+        oldest = display(held.first[0].path) if held.first else "spillway queue list names them"
         yield Alarm(
             "bad",
             f"{many}: held by a pattern for longer than an hour, {size(held.bytes)}",
@@ -158,13 +164,13 @@ def _files(status: Status) -> Iterator[Alarm]:
         both = " and ".join(name.addresses)
         yield Alarm(
             "bad",
-            f"{both} share the name {name.name}: each ends the lease of the other",
+            f"{both} share the name {display(name.name)}: each ends the lease of the other",
             f"Jobs lose opens and locks. To end it: {sharednames.REMEDY}.",
         )
-    for one in cached.damaged(status.cache)[:1]:
+    for one in status.cache.damaged[:1]:
         yield Alarm(
             "bad",
-            f"{one.get('path')} cannot be fetched: {one.get('reason')}",
+            f"{one.path} cannot be fetched: {one.reason}",
             "Make the uploaded version of its object readable again, or delete the file.",
         )
     late = [run for run in status.catalogue.at_risk if run.alarm is not None]

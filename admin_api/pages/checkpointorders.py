@@ -18,7 +18,6 @@ from admin_api.pages.visitor import Sent
 from admin_api.shapes import Ino
 from gateway.control import checkpoints, deletion, pins
 from gateway.errors import NotPossible
-from gateway.escapes import text_of
 from gateway.namespace import lookup
 
 router = APIRouter(prefix="/checkpoints/{ino}")
@@ -36,9 +35,9 @@ def pin(gateway: Governed, call: Recorded, who: Operator, ino: Ino, sent: Sent) 
     with gateway.database.writing() as session:
         one = found_in(gateway, session, ino)
         note = sent.get("note", "")[:1000]
-        call.before = pins.of(gateway.settings, session, ino, text_of)
+        call.before = pins.of(gateway.settings, session, ino)
         row = pins.pin(session, lookup.get(session, ino), one.path, note, who.name)
-        call.after = pins.model(gateway.settings, session, row, text_of)
+        call.after = pins.model(gateway.settings, session, row)
     return after(f"/checkpoints/{ino}", "ok", "It is pinned: no policy deletes or evicts it.")
 
 
@@ -48,7 +47,7 @@ def unpin(
 ) -> RedirectResponse:
     """End the pin of a checkpoint."""
     with gateway.database.writing() as session:
-        call.before = pins.of(gateway.settings, session, ino, text_of)
+        call.before = pins.of(gateway.settings, session, ino)
         pins.unpin(session, ino, found_in(gateway, session, ino).path)
     return after(f"/checkpoints/{ino}", "ok", "It is not pinned any more. Policies hold for it.")
 

@@ -45,7 +45,7 @@ def show(
 ) -> HTMLResponse:
     """Show the runs, those at risk first, each with its newest checkpoints."""
     with gateway.database.reading() as session:
-        risks = runs.models(gateway.settings, measure(session), text_of)
+        risks = runs.models(gateway.settings, measure(session))
         risks.sort(key=lambda one: (one.alarm is None, -one.at_risk_seconds, one.run))
         shown = [
             (one, *_newest(gateway, session, one.run)) for one in risks[first : first + RUNS_SHOWN]
@@ -66,7 +66,6 @@ def _newest(gateway: Gateway, session: Session, run: str) -> tuple[Line, list[Ch
         wanted=Wanted(run=bytes_of(run)),
         sort=Sort.COMPLETE,
         is_descending=True,
-        text=text_of,
     )
     found = [row.model for row in rows]
     return line_of(found), found[:NEWEST]
@@ -129,9 +128,8 @@ def listing(
             sort=sort,
             is_descending=asked.is_descending,
             after=_after(sort, cursor),
-            text=text_of,
         )
-        risks = runs.models(gateway.settings, measure(session), text_of) if run else []
+        risks = runs.models(gateway.settings, measure(session)) if run else []
     facts: dict[str, Any] = {
         "found": [row.model for row in rows[:ROWS]],
         "next": _cursor(rows[ROWS - 1].key) if len(rows) > ROWS else None,
@@ -172,11 +170,9 @@ def one(request: Request, gateway: Governed, who: Viewer, ino: Ino) -> HTMLRespo
         found = found_in(gateway, session, ino)
         is_held = pinned.Pins(session).cover(ino)
         copies = checkpoints.promotions(session, ino)
-        pin = pins.of(gateway.settings, session, ino, text_of)
+        pin = pins.of(gateway.settings, session, ino)
     place = checkpoints.place(gateway.settings, bytes_of(found.path))
-    members = checkpoints.members(
-        gateway.settings, gateway.database, ino, MEMBERS_SHOWN + 1, text_of
-    )
+    members = checkpoints.members(gateway.settings, gateway.database, ino, MEMBERS_SHOWN + 1)
     facts: dict[str, Any] = {"one": found, "pin": pin, "is_held": is_held, "copies": copies}
     return page(
         request,
@@ -214,14 +210,14 @@ def fate(
     """Show what the policies make of a checkpoint now, and why."""
     with gateway.database.reading() as session:
         found = found_in(gateway, session, ino)
-    plan = retention.model(gateway.settings, figures.plan(), found.run, text_of)
+    plan = retention.model(gateway.settings, figures.plan(), bytes_of(found.run))
     mine = next((other for other in plan.checkpoints if other.path == found.path), None)
     return page(request, "checkpoint-fate.html", who, one=found, fate=mine, here="checkpoints")
 
 
 def found_in(gateway: Gateway, session: Session, ino: int) -> Checkpoint:
     """Return a checkpoint. Raises Problem if there is none."""
-    found = checkpoints.one(session, gateway.settings, ino, text_of)
+    found = checkpoints.one(session, gateway.settings, ino)
     if found is None:
         raise Problem(404, "this checkpoint is not there any more: look for it in the trash")
     return found

@@ -14,8 +14,8 @@ from admin_api.pages.alarms import alarms_of
 from admin_api.pages.render import page
 from gateway.checkpoints.risk import measure
 from gateway.control import runs, status
+from gateway.control.reports import DrainReport
 from gateway.control.status import Status
-from gateway.escapes import text_of
 
 router = APIRouter()
 RUNS_SHOWN = 12
@@ -24,9 +24,9 @@ RUNS_SHOWN = 12
 @router.get("/")
 def show(request: Request, gateway: Governed, figures: Figured, who: Viewer) -> HTMLResponse:
     """Show the dashboard."""
-    found = figures.status()
+    found = figures.counted()
     with gateway.database.reading() as session:
-        risks = runs.models(gateway.settings, measure(session), text_of)
+        risks = runs.models(gateway.settings, measure(session))
     risks.sort(key=lambda one: (one.alarm is None, -one.at_risk_seconds, one.run))
     return page(
         request,
@@ -43,16 +43,17 @@ def show(request: Request, gateway: Governed, figures: Figured, who: Viewer) -> 
 
 def _drain(found: Status) -> dict[str, Any]:
     """Return what the drain does now, also if it has not reported."""
-    report = found.drain if found.drain is not None and found.drain["alive"] else {}
-    rate = report.get("bytes_per_second") or 0
+    drain = found.drain
+    report = drain if drain is not None and drain.alive else DrainReport(alive=False)
+    rate = report.bytes_per_second or 0
     dirty_bytes = found.dirty.bytes
     return {
-        "alive": bool(report),
+        "alive": report.alive,
         "bytes_per_second": rate,
         "eta_seconds": dirty_bytes / rate if rate and dirty_bytes else None,
-        "uploads": report.get("uploads", []),
-        "failing": report.get("failing", 0),
-        "bucket": status.part(report, "bucket"),
-        "bucket_seconds": status.age_seconds(status.part(report, "bucket").get("since_ns")),
-        "requests_at_once": report.get("requests_at_once"),
+        "uploads": report.uploads,
+        "failing": report.failing or 0,
+        "bucket": report.bucket,
+        "bucket_seconds": status.age_seconds(report.bucket.since_ns),
+        "requests_at_once": report.requests_at_once,
     }

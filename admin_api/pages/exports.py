@@ -20,7 +20,6 @@ from gateway.control import exports as control
 from gateway.control.exports import Export
 from gateway.control.paths import names_of
 from gateway.errors import ExportChanged, ExportRefused
-from gateway.escapes import text_of
 from gateway.exports.keeper import Exports, Wanted
 
 router = APIRouter(prefix="/exports")
@@ -31,7 +30,7 @@ FIELDS = ("name", "path", "clients", "squash")
 def show(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
     """Show the exports, that of the whole namespace first."""
     settings = gateway.settings
-    found = [control.model(settings, one, text_of) for one in _exports(gateway).listed()]
+    found = [control.model(settings, one) for one in _exports(gateway).listed()]
     main = {
         "name": settings.nfs.export,
         "clients": settings.nfs.clients,
@@ -72,11 +71,11 @@ def save(request: Request, gateway: Governed, call: Recorded, who: Admin, sent: 
         before = exports.get(wanted.name)
         made = exports.put(wanted, who.name, version)
     except ExportChanged:
-        theirs = control.model(gateway.settings, control.found(exports, values["name"]), text_of)
+        theirs = control.model(gateway.settings, control.found(exports, values["name"]))
         return _editor(request, gateway, who, values, theirs.version, status=412, theirs=theirs)
     except ExportRefused as exc:
         return _editor(request, gateway, who, values, version, status=422, wrong=str(exc))
-    call.before = None if before is None else control.model(gateway.settings, before, text_of)
+    call.before = None if before is None else control.model(gateway.settings, before)
     call.after = now = _model(gateway, made.name)
     when = "from now on" if now.served else "from the next start of the NFS server on"
     return after("/exports", "ok", f"Its hosts can mount {made.name} {when}.")
@@ -173,7 +172,7 @@ def _values_of(one: Export) -> dict[str, str]:
 def _model(gateway: Gateway, name: str) -> Export:
     """Return an export. Raises NotThere."""
     found = control.found(_exports(gateway), name)
-    return control.model(gateway.settings, found, text_of)
+    return control.model(gateway.settings, found)
 
 
 def _exports(gateway: Gateway) -> Exports:

@@ -63,12 +63,11 @@ def show(
         found: list[Entry] = []
         one: paths.PathInfo
         if place.is_directory:
-            one = paths.model(browser, here, entry, text_of)
+            one = paths.model(browser, here, entry)
             found = browser.page(entry.attr.ino, name_of(cursor), ROWS + 1)
         else:
-            below = b"/".join(names)
             with gateway.database.reading() as session:
-                one = files.model(settings, session, browser, place, below, here, text_of)
+                one = files.model(settings, session, browser, entry, b"/".join(names))
         with gateway.database.reading() as session:
             inside = [_row(browser, session, here, each) for each in found[:ROWS]]
     is_whole = cursor is None and len(found) <= ROWS
@@ -103,7 +102,7 @@ def order(
 def _row(browser: Browser, session: Session, above: str, entry: Entry) -> Row:
     is_sent = entry.attr.kind == Kind.REGULAR and not entry.attr.reserved
     in_bucket = files.in_bucket(session, entry.attr.ino) if is_sent else None
-    return Row(paths.child(above, entry, browser, text_of), is_sent, in_bucket)
+    return Row(paths.child(above, entry, browser), is_sent, in_bucket)
 
 
 def _order(row: Row) -> tuple[bool, list[tuple[int, str]]]:

@@ -55,12 +55,13 @@ def show(
 def _facts(one: rows.Row) -> dict[str, Any]:
     share = min(1.0, one.done / one.total) if one.total else None
     result = json.loads(one.result) if one.result else {}
+    failures = [*result.get("failures", []), *filter(None, [result.get("error")])]
     return {
         **one._asdict(),
         "share": share,
         "what": _what(json.loads(one.arguments)),
-        "failures": result.get("failures", [])[:FAILURES],
-        "more_failures": len(result.get("failures", [])[FAILURES:]),
+        "failures": failures[:FAILURES],
+        "more_failures": len(failures[FAILURES:]),
     }
 
 

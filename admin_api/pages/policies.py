@@ -16,7 +16,6 @@ from admin_api.pages.visitor import Sent
 from admin_api.problems import Problem
 from gateway.control import policies, retention
 from gateway.db.compiled import Session
-from gateway.escapes import text_of
 from gateway.retention import store
 
 router = APIRouter()
@@ -45,7 +44,7 @@ def log(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
 
 
 def _action(gateway: Gateway, one: store.Action) -> retention.Action:
-    return retention.action(gateway.settings, one, text_of)
+    return retention.action(gateway.settings, one)
 
 
 @router.get("/policy/{name}/history")

@@ -17,7 +17,6 @@ from admin_api.pages.render import page
 from admin_api.pages.visitor import Sent
 from gateway.control import retention
 from gateway.control.retention import Plan, PlannedCheckpoint
-from gateway.escapes import text_of
 from gateway.retention.facts import Current, Decision, Fate
 from gateway.retention.planning import Planned
 from gateway.retention.policy import Policy
@@ -88,7 +87,7 @@ def change(gateway: Gateway, figures: Figures, policy: Policy) -> Change:
 
     def shown(decisions: Sequence[Decision]) -> list[PlannedCheckpoint]:
         return [
-            retention.decision(gateway.settings, one, then.superseded, text_of)
+            retention.decision(gateway.settings, one, then.superseded)
             for one in decisions[:CHANGES_SHOWN]
         ]
 
@@ -105,4 +104,4 @@ def change(gateway: Gateway, figures: Figures, policy: Policy) -> Change:
 def _plan(
     gateway: Gateway, planned: Planned, fate: Fate | None = None, most: int | None = None
 ) -> Plan:
-    return retention.model(gateway.settings, planned, None, text_of, fate=fate, most=most)
+    return retention.model(gateway.settings, planned, fate=fate, most=most)

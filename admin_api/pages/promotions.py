@@ -15,12 +15,8 @@ from admin_api.pages.visitor import Sent
 from admin_api.shapes import Ino
 from gateway.checkpoints.catalogue import catalogue_of
 from gateway.control import promotions as control
-from gateway.control.promotions import Promotion
-from gateway.db.compiled import Session
 from gateway.errors import NotPossible
-from gateway.escapes import text_of
 from gateway.promotion import store
-from gateway.promotion.store import Promotion as Row
 
 router = APIRouter()
 
@@ -29,7 +25,7 @@ router = APIRouter()
 def show(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
     """Show the promotions."""
     with gateway.database.reading() as session:
-        found = control.every(gateway.settings, session, text_of)
+        found = control.every(gateway.settings, session)
     return page(request, "promotions.html", who, found=found)
 
 
@@ -37,7 +33,7 @@ def show(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
 def ask_to_demote(request: Request, gateway: Governed, who: Admin, name: str) -> HTMLResponse:
     """Ask before a copy is removed."""
     with gateway.database.reading() as session:
-        one = _model(gateway, session, control.named(session, name))
+        one = control.as_is(gateway.settings, session, control.named(session, name))
     return page(request, "promotion-demote.html", who, one=one, here="promotions")
 
 
@@ -48,8 +44,10 @@ def demote(
     """Remove a copy, also from the bucket."""
     with gateway.database.writing() as session:
         before = control.named(session, name)
-        call.before = _model(gateway, session, before)
-        call.after = _model(gateway, session, store.demote(session, before, releases=False))
+        call.before = control.as_is(gateway.settings, session, before)
+        call.after = control.as_is(
+            gateway.settings, session, store.demote(session, before, releases=False)
+        )
     return after("/promotions", "ok", f"{name} is being removed.")
 
 
@@ -71,9 +69,9 @@ def promote(
 ) -> RedirectResponse:
     """Record a promotion. The gateway copies by itself."""
     name, note = sent.get("name", "").strip(), sent.get("note", "")[:1000]
-    made = control.promote(gateway.settings, gateway.database, ino, name, note, who.name, text_of)
+    made = control.promote(gateway.settings, gateway.database, ino, name, note, who.name)
     with gateway.database.reading() as session:
-        call.after = _model(gateway, session, made)
+        call.after = control.as_is(gateway.settings, session, made)
     text = f"{made.name} is being copied. Nothing is uploaded again."
     return after("/promotions", "ok", text)
 
@@ -82,13 +80,6 @@ def _why_not(gateway: Gateway, ino: int) -> str | None:
     """Return why a checkpoint cannot be promoted now, or None."""
     try:
         source = control.source_of(catalogue_of(gateway.settings, gateway.database), ino)
-        if source is None:
-            return "it was removed meanwhile"
-        return control.why_not_yet(source, text_of)
+        return control.why_not_yet(source)
     except NotPossible as exc:
         return str(exc)
-
-
-def _model(gateway: Gateway, session: Session, one: Row) -> Promotion:
-    _files, copied = store.counts(session, one.name)
-    return control.model(gateway.settings, one, copied, text_of)

@@ -21,7 +21,6 @@ from gateway.control import queue as control
 from gateway.db.models import ROOT_INO
 from gateway.drain import queue
 from gateway.drain.context import Context
-from gateway.escapes import text_of
 
 router = APIRouter(prefix="/queue")
 ROWS = 100
@@ -38,7 +37,7 @@ ORDERS = {
 def show(
     request: Request, gateway: Governed, who: Viewer, cursor: str | None = None
 ) -> HTMLResponse:
-    """Show the files that wait, the newest first, and what is said of them."""
+    """Show the files that wait, the newest first, and the orders about them."""
     key = key_of(cursor, int, int)
     found, more, orders = _page(gateway, None if key is None else (key[0], key[1]))
     with gateway.database.reading() as session:
@@ -57,7 +56,7 @@ def show(
 
 def _page(
     gateway: Gateway, place: tuple[int, int] | None
-) -> tuple[list[tuple[int, control.Waiting]], tuple[int, int] | None, list[control.Said]]:
+) -> tuple[list[tuple[int, control.Waiting]], tuple[int, int] | None, list[control.Order]]:
     """Return the files of a page with their inodes, the place of the next one, and the orders of
     people."""
     now_ns = clock.now_ns()
@@ -66,9 +65,9 @@ def _page(
             entries, more = queue.page(
                 view, place or queue.NEWEST, ROOT_INO, gateway.settings.drain_ahead_ns, ROWS
             )
-        orders = control.orders(context, text_of)
+        orders = control.LocalQueue(context).orders()
     settings = gateway.settings
-    found = [(one.ino, control.model(settings, one, now_ns, text_of)) for one in entries]
+    found = [(one.ino, control.model(settings, one, now_ns)) for one in entries]
     return found, more, orders
 
 
@@ -80,11 +79,11 @@ def order(gateway: Governed, call: Recorded, _who: Operator, sent: Sent) -> Redi
     hold, text = ORDERS[sent["order"]]
     with control.opened(gateway.settings) as context:
         ino = _chosen(context, sent)
-        call.before = control.order(context, ino, text_of)
-        was_said = queue.say(context, ino, hold)
-        call.after = control.order(context, ino, text_of)
-    if hold is None and not was_said:
-        return after("/queue", "info", "Nothing was said of it before.")
+        call.before = control.order_of(context, ino)
+        had_order = queue.say(context, ino, hold)
+        call.after = control.order_of(context, ino)
+    if hold is None and not had_order:
+        return after("/queue", "info", "There was no order for it.")
     return after("/queue", "ok", f"{sent.get('path', '')}: {text}")
 
 
@@ -104,5 +103,4 @@ def _chosen(context: Context, sent: Mapping[str, str]) -> int:
     """Return the inode of a form, which has it or a path. Raises UserError, Problem."""
     if ino := number_in(sent, "ino"):
         return ino
-    [found] = control.resolve(context, [path_in(sent.get("path", ""))]).values()
-    return found
+    return control.find(context, path_in(sent.get("path", "")))

@@ -20,6 +20,7 @@ from admin_api.access.principal import Principal, Role
 from admin_api.pages import flash
 from gateway import clock, units
 from gateway.checkpoints.shown import MEANING
+from gateway.escapes import display
 from gateway.text import shown
 
 STATIC = Path(__file__).parent / "static"
@@ -133,6 +134,7 @@ def _environment() -> Environment:
         "name": lambda path: path.rpartition("/")[2] or path,
         "above": lambda path: path.rpartition("/")[0] or "/",
         "plural": _plural,
+        "display": display,
     }
     made.globals |= {"static": static, "zone": _zone, "place": _place}
     return made

@@ -8,17 +8,15 @@ from typing import Any, NamedTuple
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from admin_api.access import tokens as access
 from admin_api.access.principal import Role
 from admin_api.access.roles import Admin, Viewer
+from admin_api.access.tokens import LocalTokens
 from admin_api.calls import Recorded
 from admin_api.gateway import Governed
 from admin_api.pages.flash import after
 from admin_api.pages.render import page
 from admin_api.pages.visitor import Sent
 from admin_api.problems import Problem
-from admin_api.store import tokens
-from gateway import clock
 from gateway.control import configuration
 from gateway.control.configuration import Key
 from gateway.text import shown
@@ -84,24 +82,20 @@ def create_token(
     days = sent.get("days", "").strip()
     if days and not (days.isascii() and days.isdecimal() and 1 <= int(days[:6]) <= DAYS_MAX):
         raise Problem(422, f"days: a whole number up to {DAYS_MAX:,}, or empty: it does not expire")
-    expires_ns = clock.now_ns() + int(days) * 86_400 * clock.NS if days else None
-    with gateway.store.writing() as session:
-        made, secret = access.create(session, name, Role[role.upper()], expires_ns, who.name)
-    call.after = tokens.model(made)
-    return _tokens(request, gateway, who, (name, secret))
+    life_seconds = int(days) * 86_400 if days else None
+    made = LocalTokens(gateway.store, who.name).create(name, role, life_seconds)
+    call.after = made.token
+    return _tokens(request, gateway, who, (name, made.secret))
 
 
 @router.post("/tokens/{token_id}/revoke")
 def revoke_token(
-    gateway: Governed, _who: Admin, call: Recorded, token_id: str, _sent: Sent
+    gateway: Governed, who: Admin, call: Recorded, token_id: str, _sent: Sent
 ) -> RedirectResponse:
     """End a token and its sessions."""
-    with gateway.store.writing() as session:
-        before = tokens.find(session, token_id)
-        ended = tokens.revoke(session, token_id, clock.now_ns())
-    if before is None or ended is None:
-        raise Problem(404, "there is no such token: see the list of tokens")
-    call.before, call.after = tokens.model(before), tokens.model(ended)
+    tokens = LocalTokens(gateway.store, who.name)
+    call.before = tokens.get(token_id)
+    call.after = ended = tokens.revoke(token_id)
     return after("/settings/tokens", "ok", f"The token {ended.name} and its sessions have ended.")
 
 
@@ -109,8 +103,7 @@ def _tokens(
     request: Request, gateway: Governed, who: Admin, made: tuple[str, str] | None
 ) -> HTMLResponse:
     """Return the page of tokens. Parameters: made, name and secret of one that was just made."""
-    with gateway.store.reading() as session:
-        found = [tokens.model(one) for one in tokens.every(session)]
+    found = LocalTokens(gateway.store, who.name).every()
     found.sort(key=lambda one: one.state != "valid")
     return page(
         request,

@@ -16,10 +16,8 @@ from admin_api.jobs.runner import Runner, Working
 from admin_api.pages.flash import after, begun
 from admin_api.pages.render import page
 from admin_api.pages.visitor import Sent, number_in, path_in
-from admin_api.paths import path_of
-from gateway.control import trash as control
-from gateway.control.trash import Trashed
-from gateway.escapes import text_of
+from gateway.control import trash
+from gateway.control.trash import LocalTrashBin, Trashed
 from gateway.trash.trash import Trash
 
 router = APIRouter(prefix="/trash")
@@ -71,9 +69,7 @@ def ask_to_release(request: Request, gateway: Governed, who: Admin, trash_id: st
 def release(gateway: Governed, call: Recorded, who: Admin, trash_id: str) -> RedirectResponse:
     """Let a checkpoint leave the bucket without a newer one."""
     call.before = one = _one(gateway, trash_id)
-    trash = _trash(gateway)
-    trash.release(control.found(trash, trash_id), by=who.name)
-    call.after = trash_id
+    call.after = LocalTrashBin(gateway.settings, gateway.database, who.name).release(trash_id)
     return after("/trash", "ok", f"{one.path} leaves the bucket within some minutes.")
 
 
@@ -93,9 +89,11 @@ def undelete(
     """Take a checkpoint back."""
     call.before = _one(gateway, trash_id)
     to = path_in(sent.get("to", "").strip()) or None
-    path = control.undelete(gateway.settings, _trash(gateway), trash_id, to, by=who.name)
-    call.after = made = path_of(gateway.settings, path)
-    return after("/trash", "ok", f"{made} is back. Policies hold for it again: a pin keeps it.")
+    made = trash.undelete(gateway.settings, _trash(gateway), trash_id, to, by=who.name)
+    call.after = made
+    return after(
+        "/trash", "ok", f"{made.path} is back. Policies hold for it again: a pin keeps it."
+    )
 
 
 def _page(
@@ -132,13 +130,13 @@ def _remove(
 
 
 def _one(gateway: Gateway, trash_id: str) -> Trashed:
-    trash = _trash(gateway)
-    [found] = control.model(gateway.settings, trash, text_of, [control.found(trash, trash_id)])
+    kept = _trash(gateway)
+    [found] = trash.model(gateway.settings, kept, [trash.found(kept, trash_id)])
     return found
 
 
 def _every(gateway: Gateway) -> list[Trashed]:
-    return control.model(gateway.settings, _trash(gateway), text_of)
+    return trash.model(gateway.settings, _trash(gateway))
 
 
 def _trash(gateway: Gateway) -> Trash:

@@ -34,7 +34,12 @@ class SettingUp(Body):
 async def read_bucket(gateway: Governed, _viewer: Viewer, figures: Figured, apart: Apart) -> Bucket:
     """Read what is configured, and whether the bucket answers. The bucket is asked now and then."""
     probe = await apart.ask_bucket(figures.probe)
-    return await run_in_threadpool(bucket.whole, gateway.settings, gateway.database, probe)
+
+    def read() -> Bucket:
+        with gateway.database.reading() as session:
+            return bucket.model(gateway.settings, session, probe)
+
+    return await run_in_threadpool(read)
 
 
 @router.post("/test")

@@ -15,7 +15,6 @@ from admin_api.calls import Call, Recorded
 from admin_api.etags import IfMatch, changed, versions_of
 from admin_api.gateway import Gateway, Governed
 from admin_api.jobs import files as jobs
-from admin_api.jobs.rows import Job
 from admin_api.jobs.runner import Working
 from admin_api.problems import describe
 from admin_api.routes.checkpoints import read_one
@@ -24,8 +23,9 @@ from admin_api.shapes import Body, Ino, Note, Storable
 from gateway import clock
 from gateway.control import deletion, durability, pins, queue
 from gateway.control.checkpoints import OneCheckpoint
+from gateway.control.deletion import Deleted
+from gateway.control.jobs import Job
 from gateway.errors import Changed
-from gateway.escapes import text_of
 from gateway.namespace import lookup
 
 router = APIRouter(prefix="/checkpoints/{ino}", tags=["checkpoints"])
@@ -37,15 +37,6 @@ class Pinning(Body):
     """A pin to be made."""
 
     note: Note = ""
-
-
-class Deleted(BaseModel):
-    """A checkpoint in the trash."""
-
-    id: str = Field(description="Its id in the trash.", examples=["t1234"])
-    path: str = Field(
-        description="The path that it had.", examples=["/checkpoints/jobs/llama-7b/step-1200"]
-    )
 
 
 class Durability(BaseModel):
@@ -65,9 +56,9 @@ def pin_checkpoint(
     """Keep a checkpoint on the local disk and from all policies. A pin that it has is replaced."""
     with gateway.database.writing() as session:
         found = read_one(gateway, session, ino)
-        call.before = pins.of(gateway.settings, session, ino, text_of)
+        call.before = pins.of(gateway.settings, session, ino)
         row = pins.pin(session, lookup.get(session, ino), found.path, body.note, operator.name)
-        call.after = pins.model(gateway.settings, session, row, text_of)
+        call.after = pins.model(gateway.settings, session, row)
         return read_one(gateway, session, ino)
 
 
@@ -78,7 +69,7 @@ def unpin_checkpoint(
     """End the pin of a checkpoint. A pin of a directory above it stays."""
     with gateway.database.writing() as session:
         found = read_one(gateway, session, ino)
-        call.before = pins.of(gateway.settings, session, ino, text_of)
+        call.before = pins.of(gateway.settings, session, ino)
         pins.unpin(session, ino, found.path)
         return read_one(gateway, session, ino)
 
@@ -118,7 +109,7 @@ def delete_checkpoint(
     except Changed:
         now = _found(gateway, ino)
         raise changed(now.evidence, now) from None
-    call.after = made = Deleted(id=trash_id, path=found.path)
+    call.after = made = Deleted(trash_id, found.path)
     return made
 
 

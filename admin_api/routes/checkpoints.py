@@ -16,7 +16,7 @@ from admin_api.shapes import INTEGER_MAX, Ino, RunQuery, Storable
 from gateway.control import checkpoints
 from gateway.control.checkpoints import Checkpoint, Key, OneCheckpoint, Sort, Wanted
 from gateway.db.compiled import Session
-from gateway.escapes import bytes_of, text_of
+from gateway.escapes import bytes_of
 
 router = APIRouter(prefix="/checkpoints", tags=["checkpoints"])
 
@@ -65,7 +65,6 @@ def list_checkpoints(
             sort=Sort(sort.removeprefix("-")),
             is_descending=sort.startswith("-"),
             after=_after(cursor, sort),
-            text=text_of,
         )
     return Page(
         items=[row.model for row in rows[:limit]],
@@ -86,7 +85,7 @@ def read_checkpoint(
 
 def read_one(gateway: Gateway, session: Session, ino: int) -> OneCheckpoint:
     """Return a checkpoint. Raises Problem."""
-    found = checkpoints.one(session, gateway.settings, ino, text_of)
+    found = checkpoints.one(session, gateway.settings, ino)
     if found is None:
         raise Problem(404, f"{ino} is no checkpoint: read the list again")
     return checkpoints.whole(session, found)

@@ -11,7 +11,6 @@ from admin_api.access.roles import Admin, Operator, Viewer
 from admin_api.calls import Recorded
 from admin_api.gateway import Governed
 from admin_api.jobs import files as jobs
-from admin_api.jobs.rows import Job
 from admin_api.jobs.runner import Working
 from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of_name, name_of
 from admin_api.paths import PathQuery, PathText, encoded, path_of
@@ -21,9 +20,9 @@ from admin_api.routes.jobs import accepted
 from admin_api.shapes import INTEGER_MAX, Body, Id, Octal
 from gateway.control.deletion import check_tree
 from gateway.control.files import FileInfo
+from gateway.control.jobs import Job
 from gateway.control.paths import Child, browsing, child, names_of, resolve
 from gateway.errors import NotPossible
-from gateway.escapes import text_of
 from gateway.types import SetAttr
 
 router = APIRouter(prefix="/directories", tags=["directories"])
@@ -56,9 +55,7 @@ def list_directory(
             raise NotPossible(f"{place.path}: it is no directory: read it with /files")
         found = browser.page(place.found().attr.ino, name_of(cursor), limit + 1)
         above = path_of(gateway.settings, b"/".join(names_of(gateway.settings.nfs.export, path)))
-        children = [
-            child(above, entry, browser if details else None, text_of) for entry in found[:limit]
-        ]
+        children = [child(above, entry, browser if details else None) for entry in found[:limit]]
     return Page(
         items=children,
         next=cursor_of_name(found[limit - 1].name) if len(found) > limit else None,

@@ -13,19 +13,18 @@ from admin_api.access.roles import Admin, Operator, Viewer
 from admin_api.calls import Recorded
 from admin_api.gateway import Gateway, Governed
 from admin_api.jobs import files as jobs
-from admin_api.jobs.rows import Job
 from admin_api.jobs.runner import Working
-from admin_api.paths import PathQuery, PathText, encoded, path_of
+from admin_api.paths import PathQuery, PathText, encoded
 from admin_api.problems import Problem, describe
 from admin_api.routes.jobs import accepted
 from admin_api.shapes import INTEGER_MAX, Body, Id, Octal
 from gateway.control import files
 from gateway.control.files import FileInfo
 from gateway.control.guarding import require_not_hidden
+from gateway.control.jobs import Job
 from gateway.control.names import Asker, Names
-from gateway.control.paths import Place, browsing, names_of, resolve
+from gateway.control.paths import Place, browsing
 from gateway.door.door import BACKGROUND_SECONDS, opened
-from gateway.escapes import text_of
 from gateway.namespace.browse import Browser
 from gateway.types import Attr, SetAttr
 
@@ -64,12 +63,8 @@ class One(Body):
 @router.get("", responses=describe(404, 409, 503))
 def read_file(gateway: Governed, _viewer: Viewer, path: PathQuery) -> FileInfo:
     """Read what is known of a file or directory. Symbolic links are not followed."""
-    settings = gateway.settings
-    below = b"/".join(names_of(settings.nfs.export, path))
-    with browsing(settings) as browser, gateway.database.reading() as session:
-        place = resolve(browser, settings, path)
-        shown = path_of(settings, below)
-        return files.model(settings, session, browser, place, below, shown, text_of)
+    with browsing(gateway.settings) as browser, gateway.database.reading() as session:
+        return files.read(gateway.settings, session, browser, path)
 
 
 @router.delete("", status_code=204, responses=describe(403, 404, 409, 503))

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, Field
 
 from admin_api import sampling
 from admin_api.access.roles import Viewer
@@ -14,7 +13,7 @@ from admin_api.gateway import Governed
 from admin_api.problems import Problem, describe
 from admin_api.shapes import Moment
 from gateway import clock
-from gateway.serialize import values_of
+from gateway.control.records import HistoryTable
 
 router = APIRouter(prefix="/history", tags=["history"])
 
@@ -23,17 +22,6 @@ MINUTE = 60
 HOUR_NS = 3600 * clock.NS
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST = datetime(2200, 1, 1, tzinfo=UTC)
-
-
-class History(BaseModel):
-    """Figures by time. Steps without a sample are missing: the gateway did not run then."""
-
-    step_seconds: int
-    columns: list[str] = Field(description="The names of the values of each row.")
-    rows: list[list[float | None]] = Field(
-        description="The first value is the begin of a step, in seconds since 1970. None: it was "
-        "not known."
-    )
 
 
 @router.get("", responses=describe(422, 503))
@@ -45,7 +33,7 @@ def read_history(
     ] = None,
     until: Annotated[Moment | None, Query(alias="to", description="Default: now.")] = None,
     step: Annotated[int, Query(ge=MINUTE, le=31 * 86_400, description="Seconds.")] = MINUTE,
-) -> History:
+) -> HistoryTable:
     """Read the figures of the dashboard, of which a sample a minute is kept.
 
     Of rates a step has the mean, of what may be too much the most. Samples are kept for
@@ -58,7 +46,7 @@ def read_history(
     if (to_ns - from_ns) // (step * clock.NS) > STEPS_MAX:
         raise Problem(422, f"step: that would be more than {STEPS_MAX} rows: make it longer")
     with gateway.store.reading() as session:
-        return History(**values_of(sampling.model(session, from_ns, to_ns, step)))
+        return sampling.model(session, from_ns, to_ns, step)
 
 
 def _ns(moment: datetime) -> int:

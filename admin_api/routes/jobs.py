@@ -10,16 +10,15 @@ from admin_api.access.roles import Operator, Viewer
 from admin_api.calls import Call, Recorded
 from admin_api.gateway import Governed
 from admin_api.jobs import rows
-from admin_api.jobs.rows import Job, State
 from admin_api.jobs.runner import Working
 from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
-from admin_api.problems import Problem, describe
+from admin_api.problems import describe
 from admin_api.shapes import INTEGER_MAX
+from gateway.control.jobs import Job, State
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 
 JobId = Annotated[str, Path(pattern="^[0-9a-f]{16}$", examples=["0123456789abcdef"])]
-_FIRST = (INTEGER_MAX, "~")
 
 
 def accepted(response: Response, call: Call, row: rows.Row) -> Job:
@@ -41,7 +40,7 @@ def list_jobs(
 ) -> Page[Job]:
     """List jobs, the newest first. Those that ended long ago are forgotten with the history."""
     key = key_of(cursor, int, str)
-    before = _FIRST if key is None else (max(0, min(key[0], INTEGER_MAX)), key[1])
+    before = rows.NEWEST if key is None else (max(0, min(key[0], INTEGER_MAX)), key[1])
     with gateway.store.reading() as session:
         found = rows.page(session, limit + 1, before, state, kind)
     last = found[limit - 1] if len(found) > limit else None
@@ -54,11 +53,7 @@ def list_jobs(
 @router.get("/{id}", responses=describe(404, 503))
 def read_job(gateway: Governed, _viewer: Viewer, id: JobId) -> Job:
     """Read one job."""
-    with gateway.store.reading() as session:
-        row = rows.get(session, id)
-    if row is None:
-        raise Problem(404, f"there is no job {id}: old ones are forgotten")
-    return rows.model(row)
+    return rows.LocalJobs(gateway.store).get(id)
 
 
 @router.post("/{id}/cancel", responses=describe(404, 409, 503))

@@ -14,8 +14,6 @@ from admin_api.shapes import Body, Ino, Note
 from gateway.control import pins
 from gateway.control.paths import browsing, resolve
 from gateway.control.pins import Pin
-from gateway.escapes import text_of
-from gateway.namespace.pins import every
 
 router = APIRouter(prefix="/pins", tags=["checkpoints"])
 
@@ -34,10 +32,13 @@ def list_pins(
     """List the pins, the oldest first."""
     key = key_of(cursor, int, int)
     with gateway.database.reading() as session:
-        found = sorted(every(session), key=lambda one: (one.pinned_ns, one.ino))
-        rest = [one for one in found if key is None or (one.pinned_ns, one.ino) > tuple(key)]
+        rest = [
+            one
+            for one in pins.in_order(session)
+            if key is None or (one.pinned_ns, one.ino) > tuple(key)
+        ]
         shown = rest[:limit]
-        items = [pins.model(gateway.settings, session, one, text_of) for one in shown]
+        items = [pins.model(gateway.settings, session, one) for one in shown]
     last = cursor_of([shown[-1].pinned_ns, shown[-1].ino]) if len(rest) > limit else None
     return Page(items=items, next=last)
 
@@ -49,9 +50,9 @@ def pin(gateway: Governed, call: Recorded, operator: Operator, body: NewPin) -> 
         place = resolve(browser, gateway.settings, body.path)
         attr = place.found().attr
     with gateway.database.writing() as session:
-        call.before = pins.of(gateway.settings, session, attr.ino, text_of)
+        call.before = pins.of(gateway.settings, session, attr.ino)
         row = pins.pin(session, attr, place.path, body.note, operator.name)
-        call.after = made = pins.model(gateway.settings, session, row, text_of)
+        call.after = made = pins.model(gateway.settings, session, row)
     return made
 
 
@@ -59,5 +60,5 @@ def pin(gateway: Governed, call: Recorded, operator: Operator, body: NewPin) -> 
 def unpin(gateway: Governed, call: Recorded, _operator: Operator, ino: Ino) -> None:
     """End a pin, also of what has no path any more."""
     with gateway.database.writing() as session:
-        call.before = pins.of(gateway.settings, session, ino, text_of)
+        call.before = pins.of(gateway.settings, session, ino)
         pins.unpin(session, ino, str(ino))

@@ -21,7 +21,6 @@ from gateway.control import promotions as control
 from gateway.control.paths import browsing, follow
 from gateway.control.promotions import Promotion
 from gateway.db.compiled import Session
-from gateway.escapes import text_of
 from gateway.promotion import store
 from gateway.promotion.store import Promotion as Row
 from gateway.promotion.wishes import wishes_of
@@ -70,7 +69,7 @@ def list_promotions(
     with gateway.database.reading() as session:
         rest = [one for one in store.every(session) if key is None or _place(one) > key]
         shown = rest[:limit]
-        items = [_model(gateway, session, one) for one in shown]
+        items = [control.as_is(gateway.settings, session, one) for one in shown]
     return Page(items=items, next=cursor_of(_place(shown[-1])) if len(rest) > limit else None)
 
 
@@ -132,12 +131,12 @@ def demote(
     """
     with gateway.database.writing() as session:
         before = control.named(session, name)
-        call.before = _model(gateway, session, before)
+        call.before = control.as_is(gateway.settings, session, before)
         if if_match is not None:
-            require_match(if_match, _version(before), call.before)
+            require_match(if_match, control.version(before), call.before)
         after = store.demote(session, before, release_hold)
-        call.after = _model(gateway, session, after)
-        return _answer(gateway, session, after, response)
+        call.after = answer = _answer(gateway, session, after, response)
+        return answer
 
 
 def _promoted(
@@ -145,7 +144,7 @@ def _promoted(
 ) -> Promotion:
     wishes = wishes_of(gateway.settings.bucket.prefix, body.legal_hold, body.tags, body.to)
     made = control.promote(
-        gateway.settings, gateway.database, ino, body.name, body.note, by, text_of, wishes
+        gateway.settings, gateway.database, ino, body.name, body.note, by, wishes
     )
     response.headers["Location"] = f"/api/v1/promotions/{quote(made.name, safe='')}"
     with gateway.database.reading() as session:
@@ -154,17 +153,9 @@ def _promoted(
 
 
 def _answer(gateway: Gateway, session: Session, one: Row, response: Response) -> Promotion:
-    response.headers["ETag"] = etag_of(_version(one))
-    return _model(gateway, session, one)
-
-
-def _model(gateway: Gateway, session: Session, one: Row) -> Promotion:
-    _files, copied = store.counts(session, one.name)
-    return control.model(gateway.settings, one, copied, text_of)
-
-
-def _version(one: Row) -> str:
-    return f"{one.generation:x}-{one.state}"
+    found = control.as_is(gateway.settings, session, one)
+    response.headers["ETag"] = etag_of(found.version)
+    return found
 
 
 def _place(one: Row) -> list[Any]:

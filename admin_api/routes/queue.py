@@ -2,54 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from fastapi import APIRouter, Response
-from pydantic import BaseModel, Field
 
 from admin_api.access.roles import Operator, Viewer
 from admin_api.calls import Call, Recorded
 from admin_api.gateway import Gateway, Governed
 from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
-from admin_api.paths import PathOrAll, PathQuery, PathText, encoded
-from admin_api.problems import Problem, describe
+from admin_api.paths import PathOrAll, PathQuery, PathText
+from admin_api.problems import describe
 from admin_api.shapes import INTEGER_MAX, Body
 from gateway import clock
 from gateway.control import queue as control
-from gateway.control.queue import Waiting
+from gateway.control.queue import LocalQueue, Order, Retried, Waiting, Wanted
 from gateway.db.models import ROOT_INO
 from gateway.drain import queue
-from gateway.drain.context import Context
-from gateway.errors import NotThere, UserError
-from gateway.escapes import text_of
 
 router = APIRouter(prefix="/queue", tags=["queue"])
-
-
-class Order(BaseModel):
-    """What a person said of a file or directory."""
-
-    path: str | None = Field(description="None: it has no name any more.")
-    order: Literal["hold", "bump"]
 
 
 class Ordering(Body):
     """An order. hold: it is not drained. bump: it is drained before everything else."""
 
     path: PathText
-    order: Literal["hold", "bump"]
+    order: Wanted
 
 
 class Queued(Body):
     """A file, or a directory with what is in it."""
 
     path: PathText
-
-
-class Retried(BaseModel):
-    """What became of an order to try again."""
-
-    had_failed: bool = Field(description="False: nothing of it had failed, so nothing changes.")
 
 
 @router.get("", responses=describe(400, 404, 409, 503))
@@ -71,11 +52,11 @@ def list_queue(
     # With a path most files may be elsewhere: more of them are looked at for one page.
     most = limit if path is None else queue.PAGE
     with control.opened(settings) as context:
-        top = ROOT_INO if path is None else _find(context, path)
+        top = ROOT_INO if path is None else control.find(context, path)
         with context.reading() as view:
             found, more = queue.page(view, after, top, settings.drain_ahead_ns, most, limit)
     return Page(
-        items=[control.model(settings, one, now_ns, text_of) for one in found],
+        items=[control.model(settings, one, now_ns) for one in found],
         next=None if more is None else cursor_of(list(more)),
     )
 
@@ -84,14 +65,13 @@ def list_queue(
 def list_orders(gateway: Governed, _viewer: Viewer) -> list[Order]:
     """List the orders that people gave and did not withdraw."""
     with control.opened(gateway.settings) as context:
-        found = control.orders(context, text_of)
-    return [Order(path=one.path, order=one.said) for one in found]
+        return LocalQueue(context).orders()
 
 
 @router.put("/orders", responses=describe(404, 409, 503))
 def give_order(gateway: Governed, call: Recorded, _operator: Operator, body: Ordering) -> Order:
     """Hold a file or directory, or put it first. An earlier order for it is replaced."""
-    return _ordered(gateway, call, body)
+    return _ordered(gateway, call, body.path, body.order)
 
 
 @router.post("/cancel", responses=describe(404, 409, 503))
@@ -104,7 +84,7 @@ def cancel_upload(gateway: Governed, call: Recorded, _operator: Operator, body: 
     of at most 16 MiB, or `drain.part_bytes` if that is less, is sent by one request, which is not
     interrupted: it may be in the bucket although it is held.
     """
-    return _ordered(gateway, call, Ordering(path=body.path, order="hold"))
+    return _ordered(gateway, call, body.path, "hold")
 
 
 @router.delete("/orders", status_code=204, responses=describe(404, 409, 503))
@@ -113,10 +93,8 @@ def withdraw_order(
 ) -> Response:
     """Release a file or directory: it waits for its turn again."""
     with control.opened(gateway.settings) as context:
-        ino = _find(context, path)
-        call.before = control.order(context, ino, text_of)
-        if not queue.say(context, ino, None):
-            raise Problem(404, f"{encoded(path)}: nothing was said of it: read /queue/orders")
+        call.before = control.order_of(context, control.find(context, path))
+        LocalQueue(context).release(path)
     return Response(status_code=204)
 
 
@@ -124,27 +102,15 @@ def withdraw_order(
 def try_again(gateway: Governed, call: Recorded, _operator: Operator, body: Queued) -> Retried:
     """Have what failed about a file tried again now, although its pause is not over."""
     with control.opened(gateway.settings) as context:
-        made = Retried(had_failed=queue.retry(context, _find(context, body.path)))
-    call.after = {"path": encoded(body.path), "had_failed": made.had_failed}
+        call.after = made = LocalQueue(context).retry(body.path)
     return made
 
 
-def _ordered(gateway: Gateway, call: Call, body: Ordering) -> Order:
+def _ordered(gateway: Gateway, call: Call, path: str, order: Wanted) -> Order:
     with control.opened(gateway.settings) as context:
-        ino = _find(context, body.path)
-        call.before = control.order(context, ino, text_of)
-        queue.say(context, ino, body.order == "hold")
-        call.after = control.order(context, ino, text_of)
-    return Order(path=encoded(body.path), order=body.order)
-
-
-def _find(context: Context, path: str) -> int:
-    """Return the inode of a path. Raises NotThere."""
-    try:
-        [ino] = control.resolve(context, [path]).values()
-    except UserError as exc:
-        raise NotThere(str(exc)) from None
-    return ino
+        call.before = control.order_of(context, control.find(context, path))
+        call.after = made = LocalQueue(context).order(path, order)
+    return made
 
 
 def _bounded(number: int) -> int:

@@ -18,7 +18,7 @@ from admin_api.shapes import INTEGER_MAX, Body, RunQuery
 from gateway.control import retention
 from gateway.control.policies import PolicyValidity, validity
 from gateway.control.retention import Action, Approval, Clock, Plan
-from gateway.escapes import bytes_of, text_of
+from gateway.escapes import bytes_of
 from gateway.retention import store
 from gateway.retention.facts import Current
 from gateway.retention.planning import Planned
@@ -118,7 +118,7 @@ def list_actions(
             session, None if run is None else bytes_of(run), before, limit + 1
         )
     return Page(
-        items=[retention.action(gateway.settings, one, text_of) for one in found[:limit]],
+        items=[retention.action(gateway.settings, one) for one in found[:limit]],
         next=cursor_of([found[limit - 1].id]) if len(found) > limit else None,
     )
 
@@ -141,5 +141,5 @@ def confirm_clock(gateway: Governed, call: Recorded, admin: Admin) -> Clock:
 def _answer(
     gateway: Gateway, planned: Planned, run: str | None, fate: Fate | None, limit: int
 ) -> Plan:
-    run_name = None if run is None else text_of(bytes_of(run))
-    return retention.model(gateway.settings, planned, run_name, text_of, fate=fate, most=limit)
+    wanted = None if run is None else bytes_of(run)
+    return retention.model(gateway.settings, planned, wanted, fate=fate, most=limit)

@@ -35,6 +35,6 @@ def list_runs(
     rest = [one for one in found if after is None or one.run > after]
     shown = rest[:limit]
     return Page(
-        items=runs.models(gateway.settings, shown, text_of),
+        items=runs.models(gateway.settings, shown),
         next=cursor_of([text_of(shown[-1].run)]) if len(rest) > limit else None,
     )

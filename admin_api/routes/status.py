@@ -14,5 +14,9 @@ router = APIRouter(prefix="/status", tags=["status"])
 
 @router.get("", responses=describe(409, 503))
 def read_status(figures: Figured, _viewer: Viewer) -> Status:
-    """Read the state of the gateway, as it was a second ago at most. The bucket is not asked."""
+    """Read the state of the gateway, as it was a second ago at most.
+
+    The bucket is asked, and files are counted, after the answer: what they said for the last time
+    is in the next one.
+    """
     return figures.status()

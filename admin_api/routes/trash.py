@@ -5,23 +5,22 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from admin_api.access.roles import Admin, Operator, Viewer
 from admin_api.calls import Recorded
 from admin_api.etags import IfMatch, etag_of, require_match
 from admin_api.gateway import Gateway, Governed
 from admin_api.jobs import trash as jobs
-from admin_api.jobs.rows import Job
 from admin_api.jobs.runner import Working
 from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
-from admin_api.paths import PathText, path_of
+from admin_api.paths import PathText
 from admin_api.problems import describe
 from admin_api.routes.jobs import accepted
 from admin_api.shapes import Body
 from gateway.control import trash as control
-from gateway.control.trash import Trashed
-from gateway.escapes import text_of
+from gateway.control.jobs import Job
+from gateway.control.trash import LocalTrashBin, Trashed, Undeleted
 from gateway.trash.rows import Entry
 from gateway.trash.trash import Trash
 
@@ -35,12 +34,6 @@ class Returning(Body):
     """Where a checkpoint is taken back to."""
 
     to: PathText | None = Field(None, description="Another path than the one that it had.")
-
-
-class Returned(BaseModel):
-    """A checkpoint that is back. Policies hold for it again: a pin keeps it."""
-
-    path: str = Field(examples=["/checkpoints/jobs/llama-7b/step-1200"])
 
 
 class Emptying(Body):
@@ -64,7 +57,7 @@ def list_trash(
     trash = _trash(gateway)
     rest = [one for one in trash.entries() if key is None or _place(one) > key]
     shown = rest[:limit]
-    found = control.model(gateway.settings, trash, text_of, shown)
+    found = control.model(gateway.settings, trash, shown)
     return Page(
         items=found,
         next=cursor_of(_place(shown[-1])) if len(rest) > limit else None,
@@ -82,11 +75,10 @@ def read_trashed(gateway: Governed, _viewer: Viewer, id: TrashId, response: Resp
 @router.post("/{id}/undelete", responses=describe(403, 404, 409, 503))
 def undelete(
     gateway: Governed, call: Recorded, operator: Operator, id: TrashId, body: Returning
-) -> Returned:
+) -> Undeleted:
     """Take a checkpoint back. Clients see it at once."""
     call.before = _one(gateway, id)[1]
-    path = control.undelete(gateway.settings, _trash(gateway), id, body.to, by=operator.name)
-    made = Returned(path=path_of(gateway.settings, path))
+    made = control.undelete(gateway.settings, _trash(gateway), id, body.to, by=operator.name)
     call.after = made
     return made
 
@@ -94,9 +86,9 @@ def undelete(
 @router.post("/{id}/release", responses=describe(404, 409, 503))
 def release(gateway: Governed, call: Recorded, admin: Admin, id: TrashId) -> Trashed:
     """Let a checkpoint that clients removed leave the bucket, although no newer one is there."""
-    entry, call.before = _one(gateway, id)
-    _trash(gateway).release(entry, by=admin.name)
-    call.after = made = _one(gateway, id)[1]
+    call.before = _one(gateway, id)[1]
+    trash = LocalTrashBin(gateway.settings, gateway.database, admin.name)
+    call.after = made = trash.release(id)
     return made
 
 
@@ -141,7 +133,7 @@ def _one(gateway: Gateway, id: str) -> tuple[Entry, Trashed]:
     """Return what has an id in the trash: its row, and what people see. Raises NotThere."""
     trash = _trash(gateway)
     entry = control.found(trash, id)
-    [found] = control.model(gateway.settings, trash, text_of, [entry])
+    [found] = control.model(gateway.settings, trash, [entry])
     return entry, found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -11,8 +10,8 @@ from sqlalchemy import func, insert, select, update
 
 from admin_api.store import models
 from gateway import clock
+from gateway.control.records import RecordedCall
 from gateway.db.compiled import Session, Statement, b
-from gateway.serialize import Model
 
 _audit: Any = models.Audit.__table__
 
@@ -138,34 +137,6 @@ def listed(
 def _stored(moment: datetime) -> int:
     """Return a moment as the column has it. One that it cannot have becomes the nearest one."""
     return max(0, min(int(moment.timestamp()) * clock.NS, LAST))
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedCall(Model):
-    """A call that changes something, or a refusal."""
-
-    id: int
-    at: str
-    """When: ISO 8601."""
-    who: str
-    """The name of the token, or the user of a command. Empty: a token that is not known."""
-    token_id: str | None
-    address: str
-    """The client's address. Empty: a command on the gateway."""
-    request_id: str
-    method: str
-    """COMMAND: a command on the gateway."""
-    path: str
-    status: int | None
-    """None: it is under way, or the admin API ended meanwhile."""
-    before: Any
-    """What was changed, as it was."""
-    after: Any
-    """What was changed, as it was then."""
-    detail: str | None
-    """Why it failed or was refused."""
-    asked: Any
-    """The parameters of the call, without secrets: of its query and its body."""
 
 
 def model(entry: Entry) -> RecordedCall:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sqlalchemy import delete, func, insert, select, update
 
 from admin_api.store import models
 from gateway import clock
+from gateway.control.tokens import TokenInfo
 from gateway.db.compiled import Session, Statement, b
-from gateway.serialize import Model
 
 SESSIONS_MAX = 32
 """The sessions of one token: its owner's browsers."""
@@ -74,24 +73,6 @@ _CLOSE_OLDEST = Statement(
     delete(_session).where(_session.c.token_id == b("token"), _session.c.id.not_in(_newest))
 )
 _CLOSE_ALL = Statement(delete(_session).where(_session.c.token_id == b("wanted")))
-
-
-@dataclass(frozen=True, slots=True)
-class TokenInfo(Model):
-    """A token, without its secret. Times are ISO 8601."""
-
-    id: str
-    name: str
-    role: str
-    state: str
-    """valid, expired or revoked."""
-    created: str
-    created_by: str
-    expires: str | None
-    """None: it does not expire."""
-    last_used: str | None
-    """The last use, to the minute."""
-    revoked: str | None
 
 
 def model(token: Token) -> TokenInfo:

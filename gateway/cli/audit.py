@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
-from gateway import config
 from gateway.cli import quantities, table
-from gateway.cli.token import opened
-from gateway.control import nameslog
+from gateway.control.gateway import Gateway
 from gateway.control.nameslog import NameChange
+from gateway.control.records import RecordedCall
 from gateway.errors import UserError
-from gateway.escapes import bytes_of
-from gateway.text import printable, shown
-
-if TYPE_CHECKING:
-    from admin_api.store.audit import RecordedCall
+from gateway.escapes import display
+from gateway.text import shown
 
 SHOWN = 50
 COLUMNS = ("when", "who", "from", "what", "result")
@@ -43,43 +37,32 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace, gateway: Gateway) -> int:
     """Show the audit log. Raises UserError."""
-    from admin_api.store import audit
-
-    since, until = span(args)
-    if args.names:
-        return _show_names(args, since, until)
-    with opened(config.load(args.config)) as store, store.reading() as session:
-        found = audit.listed(
-            session,
-            most=max(0, args.limit),
-            who=args.who,
-            path=args.path,
-            since=since,
-            until=until,
-        )
-    return show([audit.model(one) for one in found], args.json)
-
-
-def _show_names(args: argparse.Namespace, since: datetime | None, until: datetime | None) -> int:
-    if args.who is not None:
-        raise UserError("--who is of calls: it does not go with --names")
-    settings = config.load(args.config)
+    since, until = (
+        None if text is None else quantities.moment(name, text)
+        for name, text in (("--since", args.since), ("--until", args.until))
+    )
     most = max(0, args.limit)
-    found = nameslog.listed(settings, most, args.path or None, since, until)
-    nothing = "the log of names has nothing of it"
-    if settings.nfs.names_log == "off":
-        nothing += ": nfs.names_log is off"
-    listed = found if args.json else found[::-1]
-    return table.show_facts(listed, args.json, NAMES, _name_cells, _name_line, nothing)
+    if args.names:
+        if args.who is not None:
+            raise UserError("--who is of calls: it does not go with --names")
+        changes = gateway.names_log(most, args.path or None, since, until)
+        nothing = "the log of names has nothing of it"
+        if not changes and gateway.configuration().sections["nfs"]["names_log"].value == "off":
+            nothing += ": nfs.names_log is off"
+        found = changes if args.json else changes[::-1]
+        return table.show_facts(found, args.json, NAMES, _name_cells, _name_line, nothing)
+    calls = gateway.audit(most, args.who, args.path, since, until)
+    listed = calls if args.json else calls[::-1]
+    return table.show_facts(listed, args.json, COLUMNS, _cells, _line, "there are no such calls")
 
 
 def _name_cells(one: NameChange) -> tuple[str, ...]:
     when = datetime.fromisoformat(one.at).astimezone().isoformat(" ", "seconds")
-    path = printable(bytes_of(one.path))
+    path = display(one.path)
     if one.new_path is not None:
-        path += f" to {printable(bytes_of(one.new_path))}"
+        path += f" to {display(one.new_path)}"
     if one.replaced:
         path += ", which was replaced"
     return when, one.client or "here", str(one.uid), one.what, path
@@ -88,21 +71,6 @@ def _name_cells(one: NameChange) -> tuple[str, ...]:
 def _name_line(one: NameChange) -> str:
     when, client, uid, what, path = _name_cells(one)
     return f"{when}  {client} uid {uid}  {what} {path}"
-
-
-def span(args: argparse.Namespace) -> tuple[datetime | None, datetime | None]:
-    """Return the moments of ``--since`` and ``--until``. Raises UserError."""
-    since, until = (
-        None if text is None else quantities.moment(name, text)
-        for name, text in (("--since", args.since), ("--until", args.until))
-    )
-    return since, until
-
-
-def show(found: Sequence[RecordedCall], as_json: bool) -> int:
-    """Print calls. Returns the exit status. Parameters: found, the newest first."""
-    listed = list(found) if as_json else list(reversed(found))
-    return table.show_facts(listed, as_json, COLUMNS, _cells, _line, "there are no such calls")
 
 
 def _cells(one: RecordedCall) -> tuple[str, ...]:

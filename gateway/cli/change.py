@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import PurePosixPath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from gateway import config
-from gateway.cli import result, user
-from gateway.cli.look import DONE, refuse
-from gateway.cli.progress import Line
-from gateway.control.guarding import Guarded, require_not_hidden
-from gateway.control.names import Asker, Names
-from gateway.control.paths import PathInfo, browsing, model, resolve, shown
-from gateway.db.engine import Database
-from gateway.door.door import opened
+from gateway.cli import result
+from gateway.cli.look import DONE, refuse, refuse_each
+from gateway.cli.progress import showing
+from gateway.control.gateway import Gateway
+from gateway.control.guarding import Removed
+from gateway.control.paths import shown
 from gateway.errors import DoorClosed, NotPossible, NotThere, UserError
-from gateway.namespace.browse import Browser
+from gateway.escapes import display, encoded
 from gateway.serialize import to_json
-from gateway.settings import Settings
 from gateway.types import SetAttr
 
-Act = Callable[["Changing", str], None]
 LARGEST_ID = (1 << 32) - 2
 """The largest number of a user or group. The one above it means "no user" (chown(2))."""
 
@@ -34,30 +27,6 @@ class Owner(NamedTuple):
 
     uid: int | None
     gid: int | None
-
-
-class Changing(NamedTuple):
-    """What a command needs to change names."""
-
-    settings: Settings
-    browser: Browser
-    names: Names
-    results: result.Results
-    trees: Guarded
-
-    def tell(self, path: str, say: Callable[[PathInfo], result.Found] = lambda info: info) -> None:
-        """Tell a script what a path is now. A person is not told it: then nothing is read.
-
-        Args:
-            path: what was changed.
-            say: makes what the script is told.
-
-        Raises:
-            NotPossible: there is nothing.
-        """
-        if self.results.as_json:
-            place = resolve(self.browser, self.settings, path)
-            self.results.add(say(model(self.browser, place.path, place.found())))
 
 
 def mkdir_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,15 +41,15 @@ def mkdir_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", metavar="PATH")
 
 
-def mkdir(args: argparse.Namespace) -> int:
+def mkdir(args: argparse.Namespace, gateway: Gateway) -> int:
     """Make directories. Returns exit status 1 if one could not be made. Raises UserError."""
+    wanted = SetAttr(args.mode, *args.owner)
 
-    def make(changing: Changing, path: str) -> None:
-        names, wanted = changing.names, SetAttr(args.mode, *args.owner)
-        (names.make_all if args.parents else names.make)(path, wanted)
-        changing.tell(path)
+    def make(path: str) -> None:
+        results.add(gateway.files.make(path, wanted, parents=args.parents))
 
-    return _each(args, args.paths, make)
+    with result.Results(args.json) as results:
+        return each(args.paths, make)
 
 
 def chown_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,22 +64,21 @@ def chmod_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", metavar="PATH")
 
 
-def chown(args: argparse.Namespace) -> int:
+def chown(args: argparse.Namespace, gateway: Gateway) -> int:
     """Give files and directories to a user or group. Returns 1 if one failed. Raises UserError."""
-    return _set(args, SetAttr(None, *args.owner))
+    return _set(args, gateway, SetAttr(None, *args.owner))
 
 
-def chmod(args: argparse.Namespace) -> int:
+def chmod(args: argparse.Namespace, gateway: Gateway) -> int:
     """Set the permissions of files and directories. Returns 1 if one failed. Raises UserError."""
-    return _set(args, SetAttr(args.mode))
+    return _set(args, gateway, SetAttr(args.mode))
 
 
-def _set(args: argparse.Namespace, wanted: SetAttr) -> int:
-    def change(changing: Changing, path: str) -> None:
-        changing.names.set_attributes(path, wanted)
-        changing.tell(path)
-
-    return _each(args, args.paths, change)
+def _set(args: argparse.Namespace, gateway: Gateway, wanted: SetAttr) -> int:
+    with result.Results(args.json) as results:
+        return each(
+            args.paths, lambda path: results.add(gateway.files.set_attributes(path, wanted))
+        )
 
 
 def mv_arguments(parser: argparse.ArgumentParser) -> None:
@@ -122,25 +90,21 @@ def mv_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("target", metavar="TARGET", help="a new name, or a directory to move to")
 
 
-def mv(args: argparse.Namespace) -> int:
+def mv(args: argparse.Namespace, gateway: Gateway) -> int:
     """Rename as rename(2) does, or move into a directory. Returns 1 if one failed. Raises
     UserError."""
-    require_different(args.sources)
+    _require_different(args.sources)
+    is_alone = len(args.sources) == 1
 
-    def move(changing: Changing, path: str) -> None:
-        to = changing.names.move(path, args.target, is_alone=len(args.sources) == 1)
-        changing.tell(to, partial(moved, path))
+    def move(path: str) -> None:
+        made = gateway.files.move(path, args.target, is_alone=is_alone, force=args.force)
+        results.add({"from": encoded(path), **to_json(made)})
 
-    return _each(args, args.sources, move)
-
-
-def moved(path: str, info: PathInfo) -> dict[str, Any]:
-    """Return what a script is told of a move. Parameters: path, the former one; info, of the new
-    one."""
-    return {"from": shown(path), **to_json(info)}
+    with result.Results(args.json) as results:
+        return each(args.sources, move)
 
 
-def require_different(sources: Sequence[str]) -> None:
+def _require_different(sources: Sequence[str]) -> None:
     """Raise UserError if two sources would get one name in the directory they are moved to."""
     named = [PurePosixPath(source).name for source in sources]
     if twice := next((name for name in named if named.count(name) > 1), None):
@@ -159,92 +123,32 @@ def rm_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", metavar="PATH")
 
 
-def rm(args: argparse.Namespace) -> int:
+def rm(args: argparse.Namespace, gateway: Gateway) -> int:
     """Remove files or trees. Returns exit status 1 if something is left. Raises UserError."""
-    left = []
+    left: list[int] = []
 
-    def remove(changing: Changing, path: str) -> None:
-        names, results = changing.names, changing.results
+    def remove(path: str) -> None:
         try:
-            place = names.find(path)
+            with showing(args.json) as tell:
+                done = gateway.files.remove(path, tell, recursive=args.recursive, force=args.force)
         except NotThere:
-            if args.is_calm:
-                results.add(removed(path, 0))
-                return
-            raise
-        if not place.is_directory:
-            names.remove(place)
-            results.add(removed(path, 1))
-            return
-        if not args.recursive:
-            raise is_a_directory(path)
-        line = Line(quiet=args.json)
-        try:
-            done = changing.trees.remove(
-                place,
-                lambda n: line.show(f"{n:,} names removed"),
-                author=user.name(),
-                insists=args.force,
-            )
-        finally:
-            line.end()
-        told = done.removed_names, done.failures, done.trashed
-        left.append(show_removal(results, path, *told))
+            if not args.is_calm:
+                raise
+            done = Removed(encoded(path), False, 0, [], {})
+        results.add(done, _removed(path, done) if done.was_directory else None)
+        left.append(refuse_each(done.failures))
 
-    status = _each(args, args.paths, remove)
-    return max([status, *left])
+    with result.Results(args.json) as results:
+        return max([each(args.paths, remove), *left])
 
 
-def is_a_directory(path: str) -> NotPossible:
-    """Return why a directory is not removed."""
-    return NotPossible(f"{shown(path)}: it is a directory: spillway rm -r removes all of it")
-
-
-def removed(
-    path: str, names: int, failures: Sequence[str] = (), trashed: Mapping[str, str] | None = None
-) -> dict[str, Any]:
-    """Return what a script is told of a removal. Parameters: names that were removed; failures, why
-    others are left; trashed, paths of the checkpoints that are in the trash, by id."""
-    told = {"path": shown(path), "removed_names": names, "failures": list(failures)}
-    return {**told, "trashed": dict(trashed or {})}
-
-
-def show_removal(
-    results: result.Results,
-    path: str,
-    names: int,
-    failures: Sequence[str],
-    trashed: Mapping[str, str],
-) -> int:
-    """Tell what became of a tree. Returns the exit status. Parameters: those of ``removed``."""
+def _removed(path: str, done: Removed) -> str:
+    """Return what people are told of a tree that was removed."""
     lines = [
-        *(f"{at}: in the trash as {id}: spillway undelete {id}" for id, at in trashed.items()),
-        f"{shown(path)}: {names:,} names removed",
+        f"{display(at)}: in the trash as {id}: spillway undelete {id}"
+        for id, at in done.trashed.items()
     ]
-    results.add(removed(path, names, failures, trashed), "\n".join(lines))
-    return max((refuse(NotPossible(one)) for one in failures), default=DONE)
-
-
-def _each(args: argparse.Namespace, paths: Sequence[str], act: Act) -> int:
-    """Do the same with each path. A path that is not possible does not stop the others."""
-    settings = config.load(args.config)
-    with (
-        browsing(settings) as browser,
-        opened(settings) as door,
-        closing(Database(settings.database_url)) as database,
-        result.Results(args.json) as results,
-    ):
-        insists = getattr(args, "force", False)
-        guard = partial(require_not_hidden, settings, database, insists=insists)
-        names = Names(settings, browser, Asker(door), guard)
-        trees = Guarded(settings, database, browser, names, door)
-        changing = Changing(settings, browser, names, results, trees)
-        try:
-            return each(paths, partial(act, changing))
-        except DoorClosed as exc:
-            return refuse(
-                NotPossible(f"{exc}: what was done stays done: look with spillway ls, and repeat")
-            )
+    return "\n".join([*lines, f"{shown(path)}: {done.removed_names:,} names removed"])
 
 
 def each(paths: Sequence[str], act: Callable[[str], object]) -> int:
@@ -256,6 +160,9 @@ def each(paths: Sequence[str], act: Callable[[str], object]) -> int:
             act(path)
         except NotPossible as exc:
             status = refuse(exc)
+        except DoorClosed as exc:
+            stays = f"{exc}: what was done stays done: look with spillway ls, and repeat"
+            return refuse(NotPossible(stays))
     return status
 
 

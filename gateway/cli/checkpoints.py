@@ -6,29 +6,28 @@ It reads rows and nothing else, so it works whether or not the gateway runs.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from itertools import chain, groupby, islice
+from itertools import chain, groupby
 from typing import Any
 
-from gateway import config
-from gateway.checkpoints.catalogue import catalogue_of
 from gateway.checkpoints.facts import NOT_MADE, State
-from gateway.checkpoints.risk import measure
 from gateway.checkpoints.shown import ALARMING, ARCHIVED, CATALOGUED, MEANING
-from gateway.checkpoints.unrecognised import unrecognised
 from gateway.cli import result, risk, table
-from gateway.control import checkpoints, runs, trash
-from gateway.control.checkpoints import Catalogue, Checkpoint, Sort, Wanted
+from gateway.control.checkpoints import (
+    Catalogue,
+    Checkpoint,
+    ListOptions,
+    Sort,
+    UnknownDirectory,
+)
+from gateway.control.gateway import Gateway
 from gateway.control.runs import Run
 from gateway.control.trash import Expired
-from gateway.db.opening import opened, reading
+from gateway.escapes import display
 from gateway.serialize import to_json
-from gateway.settings import Settings
-from gateway.text import printable, shown
+from gateway.text import shown
 from gateway.units import duration, size
 
 RISKS_SHOWN = 5
@@ -55,46 +54,50 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_name", nargs="?", metavar="RUN", help="only this run")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace, gateway: Gateway) -> int:
     """List the checkpoints. Returns exit status 1 if there is no such run. Raises UserError."""
-    settings = config.load(args.config)
     if args.unrecognised:
-        return _show_unrecognised(settings, args)
-    run = run_of(settings.nfs.export, args.run_name)
-    wanted = Wanted(
-        run=None if run is None else os.fsencode(run),
+        return _show_unrecognised(gateway.checkpoints.unrecognised(), args.json)
+    options = ListOptions(
+        run=args.run_name,
         state=args.state,
         rule=args.rule,
-        text=os.fsencode(args.text) if args.text else None,
+        text=args.text,
+        sort=Sort(args.sort),
+        is_descending=args.reverse,
+        most=None if args.limit is None else max(0, args.limit),
     )
-    with opened(settings.database_url) as database, reading(database) as session:
-        listed = checkpoints.every(session, settings, wanted, Sort(args.sort), args.reverse)
-        found = list(islice(listed, limit_of(args)))
-        every_run = runs.models(settings, measure(session))
-        is_made, expired = checkpoints.is_made(session), trash.expired(settings, session)
-    return show(is_made, every_run, found, expired, settings.nfs.export, args)
-
-
-def _show_unrecognised(settings: Settings, args: argparse.Namespace) -> int:
-    """Print the directories that no rule knows. Raises UserError."""
-    with opened(settings.database_url) as database:
-        found = unrecognised(catalogue_of(settings, database))
-    export = settings.nfs.export
-    facts = [
-        {
-            "path": f"{export}/{printable(one.path)}".rstrip("/"),
-            "files": one.files,
-            "size_bytes": one.size,
-            "first": printable(one.first),
-        }
-        for one in found
-    ]
+    listing = gateway.checkpoints.listing(options)
+    found: list[Listed] = [*listing.checkpoints, *listing.expired]
+    runs = sorted(listing.runs, key=_run_key)
+    if not options.is_sorted:
+        found.sort(key=_key)
     if args.json:
-        print(json.dumps({"unrecognised": facts}, indent=2))
+        rows = [_expired(one) if isinstance(one, Expired) else one for one in found]
+        result.print_json({"is_made": listing.is_made, "runs": runs, "checkpoints": rows})
+    else:
+        if options.is_sorted:
+            cells = [_cells(one, one.path) for one in found]
+            table.show(COLUMNS, cells, map(_line, cells))
+        else:
+            _show_runs(listing.export, found, runs)
+        for text in _meanings(found):
+            print(text)
+        if not listing.is_made:
+            print(f"{NOT_MADE}: there may be more")
+        elif not found:
+            print("there are no checkpoints" + ("" if args.run_name is None else " of this run"))
+    return 0 if found or args.run_name is None else 1
+
+
+def _show_unrecognised(found: Sequence[UnknownDirectory], as_json: bool) -> int:
+    """Print the directories that no rule knows. Returns the exit status."""
+    if as_json:
+        result.print_json({"unrecognised": found})
         return 0
-    for path, one in zip((one["path"] for one in facts), found, strict=True):
+    for one in found:
         count = "1 file" if one.files == 1 else f"{one.files} files"
-        print(f"{path}: {count}, {size(one.size)}: {printable(one.first)}")
+        print(f"{display(one.path)}: {count}, {size(one.size_bytes)}: {display(one.first)}")
     if found:
         print("no rule knows these: say what they are with [[checkpoints.rule]]")
     else:
@@ -102,67 +105,12 @@ def _show_unrecognised(settings: Settings, args: argparse.Namespace) -> int:
     return 0
 
 
-def run_of(export: str, name: str | None) -> str | None:
-    """Return the name of a run from the path or name that a person gave. Parameters: export, its
-    path."""
-    return None if name is None else name.removeprefix(export).strip("/")
-
-
-def limit_of(args: argparse.Namespace) -> int | None:
-    """Return how many checkpoints are listed at most, or None for all."""
-    return None if args.limit is None else max(0, args.limit)
-
-
-def show(
-    is_made: bool,
-    every_run: Sequence[Run],
-    listed: Sequence[Checkpoint],
-    expired: Sequence[Expired],
-    export: str,
-    args: argparse.Namespace,
-) -> int:
-    """Print the checkpoints, and what each run would lose. Returns the exit status.
-
-    Args:
-        is_made: whether the catalogue has all checkpoints.
-        every_run: at least the wanted one.
-        listed: at least those of the wanted run.
-        expired: what is in the trash.
-        export: path of the export.
-        args: the options of the command.
-    """
-    is_sorted = args.sort != Sort.RUN or args.reverse
-    is_whole = not (is_sorted or args.state or args.rule or args.text or args.limit is not None)
-    run = run_of(export, args.run_name)
-    both: list[Listed] = [*listed, *(expired if is_whole else ())]
-    found = [one for one in both if run in (None, one.run)]
-    shown_runs = sorted((one for one in every_run if run in (None, one.run)), key=_run_key)
-    if not is_sorted:
-        found.sort(key=_key)
-    if args.json:
-        rows = [_expired(one) if isinstance(one, Expired) else one for one in found]
-        result.print_json({"is_made": is_made, "runs": shown_runs, "checkpoints": rows})
-    else:
-        if is_sorted:
-            cells = [_cells(one, one.path) for one in found]
-            table.show(COLUMNS, cells, map(_line, cells))
-        else:
-            _show_runs(export, found, shown_runs)
-        for text in _meanings(found):
-            print(text)
-        if not is_made:
-            print(f"{NOT_MADE}: there may be more")
-        elif not found:
-            print("there are no checkpoints" + ("" if args.run_name is None else " of this run"))
-    return 0 if found or args.run_name is None else 1
-
-
 def lines(catalogue: Catalogue) -> Iterator[tuple[str, str]]:
     """Yield label and value of each line for a person."""
     yield line(catalogue)
     first = catalogue.at_risk[:RISKS_SHOWN]
     for one in first:
-        name = one.run or "the export's root"
+        name = display(one.run) or "the export's root"
         if one.alarm is not None:
             remedy = "see that the drain keeps up: spillway queue"
             yield "AT RISK", f"{name}: {one.alarm}; {risk.text(one)}; {remedy}"
@@ -185,11 +133,11 @@ def line(catalogue: Catalogue) -> tuple[str, str]:
     return "catalogue", f"{count}: {', '.join(counts)}" if counts else "none"
 
 
-def _show_runs(export: str, found: Sequence[Listed], every_run: Sequence[Run]) -> None:
-    risks = {one.run: one for one in every_run}
+def _show_runs(export: str, found: Sequence[Listed], runs: Sequence[Run]) -> None:
+    risks = {one.run: one for one in runs}
     for name, group in groupby(found, lambda one: one.run):
         about = f": {risk.text(risks[name])}" if name in risks else ""
-        title = (name or export) + about
+        title = display(name or export) + about
         rows = [_cells(one, one.path.rpartition("/")[2]) for one in group]
         table.show(COLUMNS, rows, chain([title], map(_line, rows)), title=title)
 
@@ -208,9 +156,8 @@ def _key(one: Listed) -> tuple[Any, ...]:
 def _expired(one: Expired) -> dict[str, Any]:
     """Return a checkpoint in the trash with the names that the others have."""
     known = to_json(one)
-    del known["id"]
     names = (field.name for field in fields(Checkpoint))
-    return {**dict.fromkeys(names), **known, "reason": _reason(one)}
+    return {**{name: known.get(name) for name in names}, "reason": _reason(one)}
 
 
 def _reason(one: Expired) -> str:
@@ -243,6 +190,7 @@ def _meanings(found: Sequence[Listed]) -> Iterator[str]:
 
 
 def _remark(one: Listed, name: str) -> str:
+    name = display(name)
     if isinstance(one, Expired):
         return f"{name}: {_reason(one)}"
     if one.reason is not None:

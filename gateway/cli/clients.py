@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from gateway import config
 from gateway.cli import result, table
-from gateway.cli.look import refuse
-from gateway.control import clients as control
 from gateway.control import sharednames
-from gateway.control.clients import Client, Clients, Open, Opens
-from gateway.errors import DoorClosed, NotPossible, UserError
+from gateway.control.clients import OPENS_MAX, Client, Clients, Open, Opens
+from gateway.control.gateway import Gateway
+from gateway.escapes import display
 from gateway.units import duration, size
 
 COLUMNS = (
@@ -29,21 +27,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> int:
-    """Show the clients. Raises UserError when no NFS server answers."""
-    settings = config.load(args.config)
-    try:
-        if args.open is not None:
-            return show_opens(control.opens(settings, args.open), args.json)
-        return show(control.gather(settings), args.json)
-    except NotPossible as exc:
-        return refuse(exc)
-    except DoorClosed as exc:
-        raise UserError(f"{exc}: look at spillway status") from None
+def run(args: argparse.Namespace, gateway: Gateway) -> int:
+    """Show the clients. Raises UserError when no NFS server answers, NotPossible."""
+    if args.open is not None:
+        return _show_opens(gateway.opens(args.open), args.json)
+    return _show(gateway.clients(), args.json)
 
 
-def show(found: Clients, as_json: bool) -> int:
-    """Print the clients. Returns the exit status."""
+def _show(found: Clients, as_json: bool) -> int:
     if as_json:
         result.print_json(found)
         return 0
@@ -64,7 +55,7 @@ def show(found: Clients, as_json: bool) -> int:
 def _cells(one: Client) -> tuple[str, ...]:
     return (
         one.address or UNKNOWN,
-        one.name,
+        display(one.name),
         f"4.{one.minor_version}",
         str(one.open_reading),
         str(one.open_writing),
@@ -87,19 +78,18 @@ def _moved(count_bytes: int, rate: int) -> str:
     return f"{size(count_bytes)} ({size(rate)}/s)"
 
 
-def show_opens(found: Opens, as_json: bool) -> int:
-    """Print who has files open. Returns the exit status."""
+def _show_opens(found: Opens, as_json: bool) -> int:
     if as_json:
         result.print_json(found)
         return 0
     table.show_facts(found.opens, False, OPENS, _open_cells, _open_line, "no client has it open")
     if not found.is_whole:
-        print(f"more files are open than the {control.OPENS_MAX} that were looked at")
+        print(f"more files are open than the {OPENS_MAX} that were looked at")
     return 0
 
 
 def _open_cells(one: Open) -> tuple[str, ...]:
-    return one.path, one.address or UNKNOWN, str(one.open_reading), str(one.open_writing)
+    return display(one.path), one.address or UNKNOWN, str(one.open_reading), str(one.open_writing)
 
 
 def _open_line(one: Open) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 
-from gateway import config
 from gateway.cli import result, table
-from gateway.control import configuration
 from gateway.control.configuration import Configuration, Key
+from gateway.control.gateway import Gateway
 from gateway.errors import UserError
 from gateway.text import shown
 
@@ -22,14 +21,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> int:
-    """Show the configuration as this command reads it. Raises UserError."""
-    settings = config.load(args.config)
-    return show(configuration.model(settings), args)
-
-
-def show(whole: Configuration, args: argparse.Namespace) -> int:
-    """Print the keys that are wanted. Returns the exit status. Raises UserError."""
+def run(args: argparse.Namespace, gateway: Gateway) -> int:
+    """Show the keys that are wanted. Raises UserError."""
+    whole = gateway.configuration()
     found = {
         section: {name: one for name, one in keys.items() if _is_wanted(args.key, section, name)}
         for section, keys in whole.sections.items()

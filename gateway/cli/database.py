@@ -16,6 +16,7 @@ from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.opening import explained
 from gateway.errors import AnotherServer, NamespaceError, SchemaError, UserError
+from gateway.escapes import display
 from gateway.namespace import fsck, identity, volume
 from gateway.settings import Settings
 
@@ -98,10 +99,8 @@ def _changed(database: Database, files: DataFiles, export: str) -> list[fsck.Pro
     found = list(verify.changed(database, files))
     with database.reader() as connection:
         session = Session(connection, database.dialect)
-        return [
-            fsck.Problem("checksum", f"{path_in_export(session, file.ino, export)}: {why}", "")
-            for file, why in found
-        ]
+        paths = ((display(path_in_export(session, file.ino, export)), why) for file, why in found)
+        return [fsck.Problem("checksum", f"{path}: {why}", "") for path, why in paths]
 
 
 def _require_not_elsewhere(database: Database) -> None:

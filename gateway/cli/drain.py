@@ -18,7 +18,7 @@ from typing import Any
 
 from gateway import clock, config, state
 from gateway.cli.progress import Line, Transfer
-from gateway.control.queue import opened, path_of, resolve
+from gateway.control.queue import find, opened, path_of
 from gateway.db.models import ROOT_INO
 from gateway.drain import queue
 from gateway.drain.admission.retries import FOR_GOOD
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("the drain runs by itself: to wait for it: spillway drain --wait [PATH...]")
     settings = config.load(args.config)
     with opened(settings) as context:
-        tops = list(resolve(context, args.paths).values()) or [ROOT_INO]
+        tops = [find(context, path) for path in args.paths] or [ROOT_INO]
         progress = Progress()
         error = _wait(context, tops, args, progress)
     if args.json:

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+from contextlib import closing
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
-from gateway.errors import UserError
+from gateway.control.events import KINDS, STATUS, Event
+from gateway.control.gateway import Gateway
+from gateway.escapes import display
+from gateway.serialize import to_json
 from gateway.text import shown
 from gateway.units import size
-
-STATUS = "status"
-KINDS = (STATUS, "job", "checkpoint", "checkpoints", "reset")
-
-
-class Event(NamedTuple):
-    """Something that changed."""
-
-    kind: str
-    id: str | None
-    facts: dict[str, Any]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,14 +30,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(_args: argparse.Namespace) -> int:
-    """Raise UserError: only the admin API has the events."""
-    raise UserError(
-        "events are told by the admin API: spillway --gateway http://127.0.0.1:8780 events --follow"
-    )
+def run(args: argparse.Namespace, gateway: Gateway) -> int:
+    """Show what changes, or only the state now. Raises UserError."""
+    kinds = KINDS if args.kinds is None else args.kinds
+    printer = _Printer(args.json)
+    with closing(gateway.events()) as events:
+        for one in events:
+            if one.event in kinds:
+                printer.show(one)
+            if one.event == STATUS and not args.follow:
+                break
+    return 0
 
 
-class Printer:
+class _Printer:
     """Prints each event at once. Parameters: as_json, as documents of JSON in place of lines."""
 
     def __init__(self, as_json: bool) -> None:
@@ -53,16 +52,15 @@ class Printer:
 
     def show(self, event: Event) -> None:
         if self._as_json:
-            facts = {"event": event.kind, "id": event.id, "data": event.facts}
-            print(json.dumps(facts), flush=True)
+            print(json.dumps(to_json(event)), flush=True)
             return
-        text = _TEXTS[event.kind](event.facts)
-        if event.kind == STATUS:
+        text = _TEXTS[event.event](event.data)
+        if event.event == STATUS:
             if text == self._state:
                 return  # only figures changed that a line does not have
             self._state = text
         when = datetime.now().astimezone().isoformat(" ", "seconds")
-        print(f"{when}  {event.kind:<11}  {text}", flush=True)
+        print(f"{when}  {event.event:<11}  {text}", flush=True)
 
 
 def _status(facts: dict[str, Any]) -> str:
@@ -81,7 +79,7 @@ def _job(facts: dict[str, Any]) -> str:
 def _checkpoint(facts: dict[str, Any]) -> str:
     left = facts["dirty_bytes"]
     more = f", {size(left)} are not in the bucket" if left and facts["state"] != "gone" else ""
-    return f"{facts['path']}: {facts['state']}{more}"
+    return f"{display(facts['path'])}: {facts['state']}{more}"
 
 
 def _checkpoints(facts: dict[str, Any]) -> str:

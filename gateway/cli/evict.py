@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from gateway import config
-from gateway.cli.look import DONE, refuse
-from gateway.cli.progress import Line
+from gateway.cli.look import refuse_each
+from gateway.cli.progress import showing
 from gateway.cli.result import print_json
-from gateway.control.evicting import Evicted, evicting
-from gateway.errors import DoorClosed, NotPossible
+from gateway.control.evicting import Evicted
+from gateway.control.gateway import Gateway
+from gateway.escapes import display
 from gateway.units import size
 
 
@@ -18,35 +18,23 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", metavar="PATH", help="a file or a directory")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace, gateway: Gateway) -> int:
     """Evict files. Returns exit status 1 if a named path could not be evicted. Raises UserError."""
-    status = DONE
-    line = Line(quiet=args.json)
-    with evicting(config.load(args.config)) as eviction:
-        for path in args.paths:
-            try:
-                try:
-                    eviction.path(path, lambda count: line.show(f"{count:,} files evicted"))
-                finally:
-                    line.end()  # what is said of an error has a line of its own
-            except NotPossible as exc:
-                status = refuse(exc)
-            except DoorClosed as exc:
-                status = refuse(NotPossible(f"{exc}: what was done stays done: repeat"))
-                break
-    show(eviction.model(), args.json)
+    with showing(args.json) as tell:
+        done = gateway.files.evict(args.paths, tell)
+    status = refuse_each(done.failures)
+    if args.json:
+        print_json(done)
+    else:
+        _show(done)
     return status
 
 
-def show(done: Evicted, as_json: bool) -> None:
-    """Print what was evicted."""
-    if as_json:
-        print_json(done)
-        return
+def _show(done: Evicted) -> None:
     print(f"{done.evicted_files:,} files evicted, {size(done.freed_bytes)} freed")
     if done.absent_before_files:
         print(f"{done.absent_before_files:,} files were evicted before")
     for why, count in done.skipped_files.items():
         print(f"{count:,} files skipped: {why}")
     for one in done.skipped_first:
-        print(f"  {one.path}: {one.reason}")
+        print(f"  {display(one.path)}: {one.reason}")

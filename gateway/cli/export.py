@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+import os
+from collections.abc import Callable, Iterator
 
-from gateway import config
-from gateway.cli import result, table, user, verbs
+from gateway.cli import result, table, verbs
 from gateway.clients import Squash
-from gateway.control import exports as control
-from gateway.control.exports import Export, ExportValidity
-from gateway.control.paths import names_of
-from gateway.db.engine import Database
-from gateway.db.opening import explained
-from gateway.errors import NotThere, UserError
-from gateway.exports.keeper import Exports, Listed, Wanted
-from gateway.settings import Settings
+from gateway.control.exports import Export, Exports, ExportValidity, Rights, missing
+from gateway.control.gateway import Gateway
+from gateway.errors import ExportChanged, UserError
+from gateway.escapes import bytes_of, display
 from gateway.text import shown
 
 COLUMNS = ("export", "directory", "hosts", "squash", ">version", "served")
-_Act = Callable[[Settings, Exports, argparse.Namespace], int]
+_Act = Callable[[Exports, argparse.Namespace], int]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,59 +54,42 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         result.option(sub)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace, gateway: Gateway) -> int:
     """Run one verb. Returns its exit status. Raises UserError."""
-    settings = config.load(args.config)
-    with _opened(settings) as exports:
-        act: _Act = args.act
-        return act(settings, exports, args)
+    act: _Act = args.act
+    return act(gateway.exports, args)
 
 
-@contextmanager
-def _opened(settings: Settings) -> Iterator[Exports]:
-    with closing(Database(settings.database_url)) as database, explained(database):
-        yield Exports(settings, database)
-
-
-def _list(settings: Settings, exports: Exports, args: argparse.Namespace) -> int:
-    found = [control.model(settings, one) for one in exports.listed()]
-    return show_list(found, settings.nfs.export, settings.nfs.clients, args.json)
-
-
-def show_list(found: Sequence[Export], export: str, clients: Sequence[str], as_json: bool) -> int:
-    """Print the exports. Returns the exit status. Parameters: export and clients, of nfs.export."""
-    if as_json:
+def _list(exports: Exports, args: argparse.Namespace) -> int:
+    found = list(exports.every())
+    if args.json:
         result.print_json(found)
         return 0
-    print(f"{export}: everything, to {', '.join(clients)} (nfs.clients)")
+    main = exports.main()
+    print(f"{main.name}: everything, to {', '.join(main.clients)} (nfs.clients)")
     if found:
         table.show(COLUMNS, map(_cells, found), map(_line, found))
     return 0
 
 
-def _show(settings: Settings, exports: Exports, args: argparse.Namespace) -> int:
-    return show_one(control.model(settings, _found(exports, args.name)), args.json)
-
-
-def show_one(one: Export, as_json: bool) -> int:
-    """Print an export. Returns the exit status."""
-    result.show(one, _line(one), as_json)
+def _show(exports: Exports, args: argparse.Namespace) -> int:
+    one = _found(exports, args.name)
+    result.show(one, _line(one), args.json)
     return 0
 
 
-def _set(settings: Settings, exports: Exports, args: argparse.Namespace) -> int:
-    made = exports.put(_wanted(settings, exports, args), user.name(), args.version)
-    return show_made(control.model(settings, _found(exports, made.name)), args.json)
+def _set(exports: Exports, args: argparse.Namespace) -> int:
+    before = exports.find(args.name)
+    version = _version(args, before)
+    made = exports.set(args.name, _rights(exports, args, before), version)
+    result.show(made, f"{made.name}: version {made.version}", args.json)
+    return 0
 
 
-def _validate(settings: Settings, exports: Exports, args: argparse.Namespace) -> int:
-    return show_validity(control.validity(exports, _wanted(settings, exports, args)), args)
-
-
-def show_validity(found: ExportValidity, args: argparse.Namespace) -> int:
-    """Print whether an export could be stored, and what that would do. Returns the exit status."""
+def _validate(exports: Exports, args: argparse.Namespace) -> int:
+    found = exports.validate(args.name, _rights(exports, args, exports.find(args.name)))
     if args.json:
-        result.print_json(found if found.valid else {"valid": False, "error": found.error})
+        result.print_json(found)
     else:
         for line in _validity(found):
             print(f"{shown(args.name)}: {line}")
@@ -139,68 +117,53 @@ def _validity(found: ExportValidity) -> Iterator[str]:
     yield "at once" if found.at_once else "at the next start of the NFS server"
 
 
-def _wanted(settings: Settings, exports: Exports, args: argparse.Namespace) -> Wanted:
-    before = exports.get(args.name)
-    path: bytes | None = b""
+def _rights(exports: Exports, args: argparse.Namespace, before: Export | None) -> Rights:
+    """Return what an export is to be: what is not given stays. Raises UserError."""
+    if args.path is not None:
+        path: str = args.path
+    elif before is None:
+        path = exports.main().name
+    elif before.path is not None:
+        path = os.fsdecode(bytes_of(before.path))
+    else:
+        raise UserError(f"the directory of {args.name} is not there any more: name one with --path")
     clients, squash = args.client, args.squash
     if before is not None:
-        path = before.path
-        clients = clients or before.export.clients
-        squash = squash or before.export.squash
-    if args.path is not None:
-        path = b"/".join(names_of(settings.nfs.export, args.path))
-    if path is None:
-        raise gone(args.name)
-    return Wanted(args.name, path, clients or (), squash or Squash.NONE)
+        clients, squash = clients or before.clients, squash or before.squash
+    return Rights(path, clients or (), squash or Squash.NONE)
 
 
-def gone(name: str) -> UserError:
-    """Return the error of a change of an export that has no directory."""
-    return UserError(f"the directory of {name} is not there any more: name one with --path")
-
-
-def show_made(one: Export, as_json: bool) -> int:
-    """Print that an export was made or changed. Returns the exit status."""
-    result.show(one, f"{one.name}: version {one.version}", as_json)
+def _remove(exports: Exports, args: argparse.Namespace) -> int:
+    version = _version(args, _found(exports, args.name))
+    result.show(exports.remove(args.name, version), f"{args.name}: removed", args.json)
     return 0
 
 
-def _remove(_settings: Settings, exports: Exports, args: argparse.Namespace) -> int:
-    _found(exports, args.name)
-    exports.remove(args.name, user.name(), args.version)
-    return show_removed(args.name, args.json)
+def _reload(exports: Exports, args: argparse.Namespace) -> int:
+    done = exports.reload()
+    lines = [f"{name}: left out: spillway export show {name}" for name in done.left_out]
+    result.show(done, "\n".join([*lines, "the exports are in force"]), args.json)
+    return 1 if done.left_out else 0
 
 
-def show_removed(name: str, as_json: bool) -> int:
-    """Print that an export was removed. Returns the exit status."""
-    result.show({"name": name, "removed": True}, f"{name}: removed", as_json)
-    return 0
+def _found(exports: Exports, name: str) -> Export:
+    one = exports.find(name)
+    if one is None:
+        raise missing(name)
+    return one
 
 
-def _reload(_settings: Settings, exports: Exports, args: argparse.Namespace) -> int:
-    exports.reload()
-    _served, left_out = exports.servable()
-    return show_reloaded([one.name for one in left_out], args.json)
-
-
-def show_reloaded(left_out: Sequence[str], as_json: bool) -> int:
-    """Print that the exports are in force. Returns the exit status. Parameters: left_out, those
-    that the server cannot have."""
-    lines = [f"{name}: left out: spillway export show {name}" for name in left_out]
-    text = "\n".join([*lines, "the exports are in force"])
-    result.show({"left_out": list(left_out)}, text, as_json)
-    return 1 if left_out else 0
-
-
-def _found(exports: Exports, name: str) -> Listed:
-    try:
-        return control.found(exports, name)
-    except NotThere as exc:
-        raise UserError(str(exc)) from None
+def _version(args: argparse.Namespace, before: Export | None) -> int:
+    """Return the version that is changed. Raises ExportChanged if it is not the wanted one."""
+    version = 0 if before is None else before.version
+    if args.version not in (None, version):
+        what = f"has version {version}" if version else "does not exist"
+        raise ExportChanged(f"{shown(args.name)} {what}, not {args.version}: spillway export show")
+    return version
 
 
 def _cells(one: Export) -> tuple[str, ...]:
-    where = "its directory is gone" if one.path is None else one.path
+    where = "its directory is gone" if one.path is None else display(one.path)
     served = "no: spillway export reload" if one.served is False else "yes"
     served = "?" if one.served is None else served
     return one.name, where, ", ".join(one.clients), one.squash, str(one.version), served

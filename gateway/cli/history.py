@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import argparse
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
-from gateway import clock, config
+from gateway import clock
 from gateway.cli import quantities, result, table
 from gateway.cli.retention import moment
-from gateway.cli.token import opened
+from gateway.control.gateway import Gateway
 from gateway.errors import UserError
 from gateway.units import duration, size
-
-if TYPE_CHECKING:
-    # FastAPI takes long to import.
-    from admin_api.sampling import HistoryTable
 
 STEPS_MAX = 2000
 MINUTE = 60
@@ -30,14 +26,6 @@ COLUMNS = (
 )
 
 
-class Span(NamedTuple):
-    """The time that is asked for."""
-
-    begin: datetime
-    end: datetime
-    step_seconds: int
-
-
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="all figures as JSON")
     for name, text in (("from", "an hour before --to"), ("to", "now")):
@@ -50,19 +38,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--step", default="1m", metavar="TIME", help="of a row (default: 1m)")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace, gateway: Gateway) -> int:
     """Show the figures. Raises UserError."""
-    from admin_api import sampling
+    history = gateway.history(*_span(args))
+    if args.json:
+        result.print_json(history)
+        return 0
+    found = [dict(zip(history.columns, row, strict=True)) for row in history.rows]
+    nothing = "there are no samples of this time: the gateway did not run, or they are forgotten"
+    return table.show_facts(found, False, COLUMNS, _cells, _line, nothing)
 
-    span = span_of(args)
-    from_ns, to_ns = (int(one.timestamp()) * clock.NS for one in (span.begin, span.end))
-    with opened(config.load(args.config)) as store, store.reading() as session:
-        found = sampling.model(session, from_ns, to_ns, span.step_seconds)
-    return show(found, args.json)
 
-
-def span_of(args: argparse.Namespace) -> Span:
-    """Return the time that is asked for. Raises UserError."""
+def _span(args: argparse.Namespace) -> tuple[datetime, datetime, int]:
+    """Return begin and end of the time that is asked for, and the step. Raises UserError."""
     seconds = quantities.DURATION.read("--step", args.step)
     end = datetime.now(UTC) if args.to_text is None else quantities.moment("--to", args.to_text)
     begin = end - timedelta(hours=1)
@@ -74,17 +62,7 @@ def span_of(args: argparse.Namespace) -> Span:
         raise UserError(f"--step {args.step!r}: must be at least 1m, in whole seconds")
     if (end - begin).total_seconds() / seconds > STEPS_MAX:
         raise UserError(f"--step {args.step!r}: that would be over {STEPS_MAX} rows: lengthen it")
-    return Span(begin, end, int(seconds))
-
-
-def show(history: HistoryTable, as_json: bool) -> int:
-    """Print figures. Returns the exit status."""
-    if as_json:
-        result.print_json(history)
-        return 0
-    found = [dict(zip(history.columns, row, strict=True)) for row in history.rows]
-    nothing = "there are no samples of this time: the gateway did not run, or they are forgotten"
-    return table.show_facts(found, False, COLUMNS, _cells, _line, nothing)
+    return begin, end, int(seconds)
 
 
 def _cells(one: dict[str, Any]) -> tuple[str, ...]:

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from gateway import config
 from gateway.cli import result, table, verbs
 from gateway.cli.retention import moment
-from gateway.cli.token import opened
-from gateway.db.engine import Database
-from gateway.errors import UserError
+from gateway.control.gateway import Gateway
+from gateway.control.jobs import Job, Jobs
 from gateway.text import shown
-
-if TYPE_CHECKING:
-    from admin_api.jobs.rows import Job
 
 SHOWN = 20
 STATES = ("waiting", "running", "done", "failed", "cancelled", "interrupted")
 COLUMNS = ("id", "work", "state", "asked", "by", "paths", "how far")
-_NEWEST = ((1 << 63) - 1, "~")
+_Act = Callable[[Jobs, argparse.Namespace], int]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,52 +34,27 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         sub.add_argument("id", metavar="ID")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace, gateway: Gateway) -> int:
     """Run one verb. Returns its exit status. Raises UserError."""
-    with opened(config.load(args.config)) as store:
-        status: int = args.act(store, args)
-        return status
+    act: _Act = args.act
+    return act(gateway.jobs, args)
 
 
-def _list(store: Database, args: argparse.Namespace) -> int:
-    from admin_api.jobs import rows
-
-    with store.reading() as session:
-        found = rows.page(session, max(0, args.limit), _NEWEST, args.state, args.kind)
-    return show_list([rows.model(one) for one in found], args.json)
+def _list(jobs: Jobs, args: argparse.Namespace) -> int:
+    found = list(jobs.every(max(0, args.limit), args.state, args.kind))
+    return table.show_facts(found, args.json, COLUMNS, _cells, _line, "there are no jobs")
 
 
-def _show(store: Database, args: argparse.Namespace) -> int:
-    from admin_api.jobs import rows
-
-    with store.reading() as session:
-        found = rows.get(session, args.id)
-    if found is None:
-        raise UserError(f"there is no job {shown(args.id)}: spillway jobs list shows what is")
-    return show_one(rows.model(found), args.json)
-
-
-def _cancel(_store: Database, args: argparse.Namespace) -> int:
-    raise UserError(
-        "a job is ended by the admin API that runs it: spillway --gateway http://127.0.0.1:8780 "
-        f"jobs cancel {shown(args.id)}"
-    )
-
-
-def show_list(found: list[Job], as_json: bool) -> int:
-    """Print jobs. Returns the exit status."""
-    return table.show_facts(found, as_json, COLUMNS, _cells, _line, "there are no jobs")
-
-
-def show_one(one: Job, as_json: bool) -> int:
-    """Print a job. Returns exit status 1 if it ended in another way than by being done."""
-    result.show(one, _line(one), as_json)
+def _show(jobs: Jobs, args: argparse.Namespace) -> int:
+    """Show a job. Returns exit status 1 if it ended in another way than by being done."""
+    one = jobs.get(args.id)
+    result.show(one, _line(one), args.json)
     return int(one.ended_ns is not None and one.state != "done")
 
 
-def show_cancelled(one: Job, as_json: bool) -> int:
-    """Print a job that was asked to end. Returns the exit status."""
-    result.show(one, _line(one), as_json)
+def _cancel(jobs: Jobs, args: argparse.Namespace) -> int:
+    one = jobs.cancel(args.id)
+    result.show(one, _line(one), args.json)
     return 0
 
 

@@ -4,37 +4,28 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from stat import filemode
-from typing import Any, NamedTuple
+from typing import Any
 
-from gateway import config
 from gateway.cli import retention, table
 from gateway.cli.result import print_json
-from gateway.control import files
-from gateway.control.paths import (
-    FORMATS,
-    REMOVED,
-    SYMLINK,
-    PathInfo,
-    Place,
-    browsing,
-    model,
-    names_of,
-    resolve,
-)
-from gateway.db.opening import opened, reading
+from gateway.control.files import FileInfo
+from gateway.control.gateway import Gateway
+from gateway.control.paths import FORMATS, REMOVED, Child, as_child
+from gateway.control.paths import shown as shown_path
 from gateway.errors import NotPossible
-from gateway.namespace.browse import Entry
+from gateway.escapes import bytes_of, display, encoded
 from gateway.serialize import Model, to_json
-from gateway.text import printable
-from gateway.text import shown as safe
+from gateway.text import shown
 from gateway.units import duration
 
 DONE = 0
 NOT_POSSIBLE = 1
 RESIDENT = "resident"
+DIRECTORY = "directory"
+LINK = "symbolic link"
 COLUMNS = ("mode", ">names", ">uid", ">gid", ">size", "modified", "name")
 
 
@@ -46,68 +37,28 @@ def ls_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def ls(args: argparse.Namespace) -> int:
+def ls(args: argparse.Namespace, gateway: Gateway) -> int:
     """List paths. Returns exit status 1 if a path does not exist. Raises UserError."""
-    settings = config.load(args.config)
-    with browsing(settings) as browser:
-
-        def listed(path: str) -> Listed:
-            place = resolve(browser, settings, path)
-            entry = place.found()
-            entries = browser.entries(entry.attr.ino) if place.is_directory else iter([entry])
-            return Listed(place.path, place.is_directory, map(partial(shown, place), entries))
-
-        def shown(place: Place, entry: Entry) -> Named:
-            name, path = place.path, place.path
-            if place.is_directory:
-                name = printable(entry.name)
-                path = f"{place.path.rstrip('/')}/{name}"
-            # The facts take a query for each entry: a directory may have a million names.
-            needed = args.long or args.json
-            return Named(entry.name, name, model(browser, path, entry) if needed else None)
-
-        return show_listed(listed, args)
-
-
-class Named(NamedTuple):
-    """A name to be listed."""
-
-    key: bytes
-    """What it is sorted by."""
-    text: str
-    info: PathInfo | None
-    """Read only for ``-l`` and ``--json``."""
-
-
-class Listed(NamedTuple):
-    """What a path stands for."""
-
-    path: str
-    is_directory: bool
-    names: Iterator[Named]
-    """The names in the directory, or the file's own."""
-
-
-def show_listed(listed: Callable[[str], Listed], args: argparse.Namespace) -> int:
-    """Print what the paths stand for. Returns the exit status. Parameters: listed, which finds one,
-    and raises NotPossible."""
     status = DONE
-    found: list[PathInfo] = []
+    found: list[Child] = []
     for number, path in enumerate(args.paths):
         try:
-            one = listed(path)
+            one = gateway.files.get(path)
+            if one.kind == DIRECTORY:
+                children = gateway.files.children(path, details=args.long or args.json)
+            else:
+                # People see the path of a file as they wrote it.
+                alone = as_child(one)
+                children = iter([alone if args.json else replace(alone, name=encoded(path))])
+            if args.json:
+                found += sorted(children, key=_name)
+                continue
+            rows = _rows(children, args.long)
         except NotPossible as exc:
             status = refuse(exc)
             continue
-        if args.json:
-            listing = sorted(one.names, key=lambda name: name.key)
-            found += [name.info for name in listing if name.info is not None]
-            continue
-        if len(args.paths) > 1 and one.is_directory:
-            print(f"{chr(10) if number else ''}{one.path}:")
-        # Only the shown cells are kept.
-        names = [(each.key, _cells(each) if args.long else (each.text,)) for each in one.names]
-        rows = [cells for _key, cells in sorted(names)]
+        if len(args.paths) > 1 and one.kind == DIRECTORY:
+            print(f"{chr(10) if number else ''}{shown_path(path)}:")
         if args.long and rows:
             table.show(COLUMNS, rows, map(_line, rows))
             continue
@@ -118,14 +69,25 @@ def show_listed(listed: Callable[[str], Listed], args: argparse.Namespace) -> in
     return status
 
 
-def _cells(name: Named) -> tuple[str, ...]:
-    """Return the cells of one row of ``ls -l``."""
-    one = name.info
-    assert one is not None
+def _name(child: Child) -> bytes:
+    return bytes_of(child.name)
+
+
+def _rows(children: Iterable[Child], long: bool) -> list[tuple[str, ...]]:
+    """Return the cells of the names in a directory."""
+    # Only the shown cells are kept: a directory may have a million names.
+    rows = [(_name(one), _cells(one, long)) for one in children]
+    return [cells for _key, cells in sorted(rows)]
+
+
+def _cells(one: Child, long: bool) -> tuple[str, ...]:
+    """Return the cells of one row: of all that is known, or only the name."""
+    text = display(one.name)
+    if not long:
+        return (text,)
     mode = filemode(FORMATS[one.kind] | int(one.mode, 8))
-    text = name.text
-    if one.kind == SYMLINK:
-        text += f" -> {one.target or REMOVED}"
+    if one.kind == LINK:
+        text += f" -> {REMOVED if one.target is None else display(one.target)}"
     remarks = [] if one.bytes in (None, RESIDENT) else [one.bytes]
     remarks += ["pinned"] if one.pinned else []
     if remarks:
@@ -144,19 +106,16 @@ def stat_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", metavar="PATH")
 
 
-def stat(args: argparse.Namespace) -> int:
+def stat(args: argparse.Namespace, gateway: Gateway) -> int:
     """Show the facts about paths. Returns exit status 1 if a path does not exist. Raises
     UserError."""
-    settings = config.load(args.config)
-    with browsing(settings) as browser, opened(settings.database_url) as database:
 
-        def found(path: str) -> Model:
-            place = resolve(browser, settings, path)
-            below = b"/".join(names_of(settings.nfs.export, path))
-            with reading(database) as session:
-                return files.model(settings, session, browser, place, below, place.path)
+    def found(path: str) -> FileInfo:
+        one = gateway.files.get(path)
+        # People see the path as they wrote it.
+        return one if args.json else replace(one, path=encoded(path))
 
-        return show_found(found, args)
+    return show_found(found, args)
 
 
 def show_found(
@@ -196,6 +155,16 @@ def _texts(value: Any) -> Iterator[str]:
     yield ", ".join(value) or "none" if isinstance(value, list) else str(value)
 
 
+def _known(text: str | None) -> Iterator[str]:
+    if text is not None:
+        yield text
+
+
+def _path(text: str | None) -> Iterator[str]:
+    if text is not None:
+        yield display(text)
+
+
 def _waiting(one: dict[str, Any] | None) -> Iterator[str]:
     """Yield what the drain does with a file, if it waits."""
     if one is not None:
@@ -203,7 +172,7 @@ def _waiting(one: dict[str, Any] | None) -> Iterator[str]:
         if one["tries"]:
             text += f", {one['tries']} tries, next in {duration(one['next_try_seconds'])}"
         why = one["error"] or one.get("waits_for")
-        yield safe(f"{text}: {why}" if why else text)
+        yield shown(f"{text}: {why}" if why else text)
 
 
 def _object(one: dict[str, Any] | None) -> Iterator[str]:
@@ -211,24 +180,32 @@ def _object(one: dict[str, Any] | None) -> Iterator[str]:
     if one is None:
         yield "none"
         return
-    yield safe(one["key"])
+    yield shown(one["key"])
     yield f"{one['size_bytes']} bytes, stored {retention.moment(one['stored_ns'])}"
-    yield safe(f"{one['checksum'] or 'no checksum'}, etag {one['etag']}")
+    yield shown(f"{one['checksum'] or 'no checksum'}, etag {one['etag']}")
 
 
 def _history(acts: list[dict[str, Any]]) -> Iterator[str]:
     """Yield what was done lately with the checkpoint that has a path."""
     for one in acts:
         when, result = retention.moment(one["began_ns"]), one["result"] or "under way"
-        yield safe(f"{when}  {one['what']}: {result}: {one['reason']} [{one['author']}]")
+        yield shown(f"{when}  {one['what']}: {result}: {one['reason']} [{one['author']}]")
 
 
 _SAID: dict[str, Callable[[Any], Iterator[str]]] = {
+    "path": _path,
+    "bytes": _known,
+    "target": _path,
     "waiting": _waiting,
     "object": _object,
     "history": _history,
 }
 """How the facts are shown that are no plain values."""
+
+
+def refuse_each(failures: Iterable[str]) -> int:
+    """Say of each why it could not be done. Returns the exit status."""
+    return max((refuse(NotPossible(one)) for one in failures), default=DONE)
 
 
 def refuse(exc: Exception) -> int:

@@ -10,11 +10,12 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from gateway import interrupt
+from gateway import config, interrupt
 from gateway.cli import (
     admin,
     adopt,
@@ -51,12 +52,15 @@ from gateway.cli import (
     token,
     trash,
     up,
+    user,
     wait,
     warm,
 )
 from gateway.cli.checks import without_library
 from gateway.cli.examples import EXAMPLES
-from gateway.errors import StoreError, UserError
+from gateway.cli.local import LocalGateway
+from gateway.control.gateway import Gateway
+from gateway.errors import NotPossible, StoreError, UserError
 from gateway.settings import DEFAULT_CONFIG
 
 EXIT_USAGE = 2
@@ -70,8 +74,10 @@ class Subcommand(NamedTuple):
     help: str
     arguments: Callable[[argparse.ArgumentParser], None]
     """Declares its options, except --config."""
-    run: Callable[[argparse.Namespace], int]
+    run: Callable[[argparse.Namespace], int] | None = None
     """Returns the exit status. Raises UserError, StoreError."""
+    act: Callable[[argparse.Namespace, Gateway], int] | None = None
+    """The same, of a command that is for any gateway. It also raises NotPossible."""
 
 
 SUBCOMMANDS = (
@@ -82,50 +88,64 @@ SUBCOMMANDS = (
     Subcommand(
         "first-boot", "configure a machine of an image", first_boot.arguments, first_boot.run
     ),
-    Subcommand("status", "show how the gateway is", status.arguments, status.run),
-    Subcommand("statistics", "what clients ask for", statistics.arguments, statistics.run),
-    Subcommand("clients", "who mounts, who has a file open", clients.arguments, clients.run),
-    Subcommand("export", "further directories that hosts may mount", export.arguments, export.run),
-    Subcommand("queue", "what waits for the bucket", queue.arguments, queue.run),
-    Subcommand("checkpoints", "list runs and checkpoints", checkpoints.arguments, checkpoints.run),
-    Subcommand("checkpoint", "one checkpoint", checkpoint.show_arguments, checkpoint.show),
-    Subcommand("policy", "which checkpoints are kept", policy.arguments, policy.run),
+    Subcommand("status", "show how the gateway is", status.arguments, act=status.run),
+    Subcommand("statistics", "what clients ask for", statistics.arguments, act=statistics.run),
+    Subcommand("clients", "who mounts, who has a file open", clients.arguments, act=clients.run),
     Subcommand(
-        "delete", "put a checkpoint in the trash", checkpoint.delete_arguments, checkpoint.delete
+        "export", "further directories that hosts may mount", export.arguments, act=export.run
     ),
-    Subcommand("trash", "list or empty the trash", trash.arguments, trash.run),
-    Subcommand("undelete", "take a checkpoint back", trash.undelete_arguments, trash.undelete),
-    Subcommand("release", "let go what was removed", trash.release_arguments, trash.release),
-    Subcommand("ls", "list names", look.ls_arguments, look.ls),
-    Subcommand("stat", "show what is known of a path", look.stat_arguments, look.stat),
-    Subcommand("mkdir", "make directories", change.mkdir_arguments, change.mkdir),
-    Subcommand("chown", "give to a user or group", change.chown_arguments, change.chown),
-    Subcommand("chmod", "set permissions", change.chmod_arguments, change.chmod),
-    Subcommand("mv", "rename or move", change.mv_arguments, change.mv),
-    Subcommand("rm", "remove files and trees", change.rm_arguments, change.rm),
-    Subcommand("evict", "free the disk of what the bucket has", evict.arguments, evict.run),
-    Subcommand("warm", "bring evicted files back to the disk", warm.arguments, warm.run),
-    Subcommand("promote", "copy to stay", promote.promote_arguments, promote.promote),
-    Subcommand("promotions", "list promotions", promote.promotions_arguments, promote.promotions),
-    Subcommand("demote", "remove a promotion", promote.demote_arguments, promote.demote),
-    Subcommand("pin", "keep on the disk and from policies", pin.pin_arguments, pin.pin),
-    Subcommand("unpin", "end a pin", pin.unpin_arguments, pin.unpin),
-    Subcommand("pins", "list what is pinned", pin.pins_arguments, pin.list_pins),
+    Subcommand("queue", "what waits for the bucket", queue.arguments, act=queue.run),
+    Subcommand(
+        "checkpoints", "list runs and checkpoints", checkpoints.arguments, act=checkpoints.run
+    ),
+    Subcommand("checkpoint", "one checkpoint", checkpoint.show_arguments, act=checkpoint.show),
+    Subcommand("policy", "which checkpoints are kept", policy.arguments, act=policy.run),
+    Subcommand(
+        "delete",
+        "put a checkpoint in the trash",
+        checkpoint.delete_arguments,
+        act=checkpoint.delete,
+    ),
+    Subcommand("trash", "list or empty the trash", trash.arguments, act=trash.run),
+    Subcommand("undelete", "take a checkpoint back", trash.undelete_arguments, act=trash.undelete),
+    Subcommand("release", "let go what was removed", trash.release_arguments, act=trash.release),
+    Subcommand("ls", "list names", look.ls_arguments, act=look.ls),
+    Subcommand("stat", "show what is known of a path", look.stat_arguments, act=look.stat),
+    Subcommand("mkdir", "make directories", change.mkdir_arguments, act=change.mkdir),
+    Subcommand("chown", "give to a user or group", change.chown_arguments, act=change.chown),
+    Subcommand("chmod", "set permissions", change.chmod_arguments, act=change.chmod),
+    Subcommand("mv", "rename or move", change.mv_arguments, act=change.mv),
+    Subcommand("rm", "remove files and trees", change.rm_arguments, act=change.rm),
+    Subcommand("evict", "free the disk of what the bucket has", evict.arguments, act=evict.run),
+    Subcommand("warm", "bring evicted files back to the disk", warm.arguments, act=warm.run),
+    Subcommand("promote", "copy to stay", promote.promote_arguments, act=promote.promote),
+    Subcommand(
+        "promotions", "list promotions", promote.promotions_arguments, act=promote.promotions
+    ),
+    Subcommand("demote", "remove a promotion", promote.demote_arguments, act=promote.demote),
+    Subcommand("pin", "keep on the disk and from policies", pin.pin_arguments, act=pin.pin),
+    Subcommand("unpin", "end a pin", pin.unpin_arguments, act=pin.unpin),
+    Subcommand("pins", "list what is pinned", pin.pins_arguments, act=pin.list_pins),
     Subcommand("drain", "wait until the bucket has everything", drain.arguments, drain.run),
-    Subcommand("wait", "wait until a path is durable", wait.arguments, wait.run),
+    Subcommand("wait", "wait until a path is durable", wait.arguments, act=wait.run),
     Subcommand("plan", "size a gateway, price checkpoints", plan.arguments, plan.run),
     Subcommand(
         "verify-manifest", "compare a bucket with its manifests", manifest.arguments, manifest.run
     ),
-    Subcommand("bucket", "ask the bucket, and look at its settings", bucket.arguments, bucket.run),
-    Subcommand("jobs", "long work of the admin API", jobs.arguments, jobs.run),
-    Subcommand("events", "what changes, as it happens", events.arguments, events.run),
-    Subcommand("history", "figures of an hour or more", history.arguments, history.run),
-    Subcommand("audit", "who changed what", audit.arguments, audit.run),
     Subcommand(
-        "configuration", "the keys as they are in force", configuration.arguments, configuration.run
+        "bucket", "ask the bucket, and look at its settings", bucket.arguments, act=bucket.run
     ),
-    Subcommand("token", "who may use the admin API", token.arguments, token.run),
+    Subcommand("jobs", "long work of the admin API", jobs.arguments, act=jobs.run),
+    Subcommand("events", "what changes, as it happens", events.arguments, act=events.run),
+    Subcommand("history", "figures of an hour or more", history.arguments, act=history.run),
+    Subcommand("audit", "who changed what", audit.arguments, act=audit.run),
+    Subcommand(
+        "configuration",
+        "the keys as they are in force",
+        configuration.arguments,
+        act=configuration.run,
+    ),
+    Subcommand("token", "who may use the admin API", token.arguments, act=token.run),
     Subcommand("upgrade", "migrate the database", database.upgrade_arguments, database.upgrade),
     Subcommand("adopt", "take over data files or a bucket", adopt.arguments, adopt.run),
     Subcommand("fsck", "check the namespace", database.fsck_arguments, database.run_fsck),
@@ -133,10 +153,15 @@ SUBCOMMANDS = (
 )
 
 
+FOR_ANY_GATEWAY = frozenset(one.name for one in SUBCOMMANDS if one.act is not None)
 NEEDS_NO_GATEWAY = frozenset({"plan", "verify-manifest", "completion"})
 """They do the same whichever gateway is named."""
 KEEPS_USER = frozenset({"init", "up", "admin", "serve", "first-boot"})
 """They make a gateway or run it, as the user who gives them."""
+
+
+OF_NAMES = frozenset({"drain", "export", "queue", "policy", "demote", "jobs", "token"})
+"""Commands that take a wrong name for wrong usage (exit status 2)."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -174,7 +199,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if (remedy := without_library(exc)) is None:
             raise
         return _fail(remedy)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as exc:
+        if exc.args:  # work continues on another machine (gateway.cli.jobfollower)
+            print(f"spillway: {exc}", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # In `spillway status | head` the reader is gone, and Python's flush at exit would fail.
@@ -194,18 +221,47 @@ def _run(args: argparse.Namespace) -> int:
         if args.is_program and args.command not in NEEDS_NO_GATEWAY | KEEPS_USER:
             owner.become(args)
         with recording.recorded(args, args.words) as args.record:
-            status_code: int = args.run(args)
+            status_code = _here(args)
             args.record.status_code = status_code
         return status_code
-    # The import is here because httpx takes a tenth of a second.
-    from gateway.cli.remote import commands
+    if args.subcommand.act is not None:
+        args.record = recording.Record()  # the gateway's own log has its calls
+        # The imports are here because httpx takes a tenth of a second.
+        from gateway.cli.api import Api
+        from gateway.cli.client import RemoteGateway
 
-    if args.command not in commands.COMMANDS:
-        raise UserError(
-            f"spillway {args.command} runs on the gateway only: run it there, without --gateway "
-            f"and {reach.GATEWAY}"
-        )
-    return commands.run(args, reach.reach_of(args, url))
+        with Api(reach.reach_of(args, url)) as api:
+            return _acted(args, RemoteGateway(api))
+    raise UserError(
+        f"spillway {args.command} runs on the gateway only: run it there, without --gateway "
+        f"and {reach.GATEWAY}"
+    )
+
+
+def _here(args: argparse.Namespace) -> int:
+    """Run a command on this machine. Returns its exit status."""
+    command: Subcommand = args.subcommand
+    if command.run is not None:
+        return _refused(args, partial(command.run, args))
+    with LocalGateway(config.load(args.config), user.name()) as gateway:
+        return _acted(args, gateway)
+
+
+def _acted(args: argparse.Namespace, gateway: Gateway) -> int:
+    """Run a command that is for any gateway. Returns its exit status."""
+    command: Subcommand = args.subcommand
+    assert command.act is not None
+    return _refused(args, partial(command.act, args, gateway))
+
+
+def _refused(args: argparse.Namespace, act: Callable[[], int]) -> int:
+    """Run a command, and say why it is not possible. Returns its exit status."""
+    try:
+        return act()
+    except NotPossible as exc:
+        if args.command in OF_NAMES:
+            raise UserError(str(exc)) from None
+        return look.refuse(exc)
 
 
 def _fail(message: str) -> int:
@@ -242,7 +298,7 @@ def program_parser() -> argparse.ArgumentParser:
             help=f"the TOML file (default: SPILLWAY_CONFIG or {DEFAULT_CONFIG})",
         )
         command.arguments(sub)
-        sub.set_defaults(run=command.run)
+        sub.set_defaults(subcommand=command)
     return parser
 
 

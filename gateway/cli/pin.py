@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 
-from gateway import config
-from gateway.cli import result, table, user
+from gateway.cli import result, table
 from gateway.cli.change import each
 from gateway.cli.look import DONE
-from gateway.control import pins
-from gateway.control.paths import Place, browsing, resolve
-from gateway.db.compiled import Session
-from gateway.db.opening import opened
-from gateway.namespace.pins import every
-from gateway.settings import Settings
+from gateway.control.gateway import Gateway
+from gateway.escapes import display
 from gateway.text import shown
-from gateway.types import Kind, Residency
-
-Told = tuple[result.Found, str]
-"""What a script is told, and what a person is."""
-Act = Callable[[Settings, Session, Place], Told]
 
 
 def pin_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,16 +18,16 @@ def pin_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", metavar="PATH", help="a file or a directory")
 
 
-def pin(args: argparse.Namespace) -> int:
+def pin(args: argparse.Namespace, gateway: Gateway) -> int:
     """Pin files and directories. Returns exit status 1 if one is not there. Raises UserError."""
 
-    def act(settings: Settings, session: Session, place: Place) -> Told:
-        attr = place.found().attr
-        row = pins.pin(session, attr, place.path, args.note, user.name())
-        is_absent = attr.kind == Kind.REGULAR and attr.residency == Residency.ABSENT
-        return pins.model(settings, session, row), pinned(place.path, is_absent)
+    def act(path: str) -> None:
+        made = gateway.pins.add(path, args.note)
+        hint = f"; its bytes are only in the bucket: spillway warm {shown(path)}"
+        results.add(made, f"{shown(path)}: pinned{'' if made.on_disk else hint}")
 
-    return _each(args, act)
+    with result.Results(args.json) as results:
+        return each(args.paths, act)
 
 
 def unpin_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,48 +35,27 @@ def unpin_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", metavar="PATH", help="what was pinned")
 
 
-def unpin(args: argparse.Namespace) -> int:
+def unpin(args: argparse.Namespace, gateway: Gateway) -> int:
     """End pins. Returns exit status 1 if there was none. Raises UserError."""
 
-    def act(_settings: Settings, session: Session, place: Place) -> Told:
-        ino = place.found().attr.ino
-        pins.unpin(session, ino, place.path)
-        return unpinned(place.path, ino)
+    def act(path: str) -> None:
+        results.add(gateway.pins.remove(path), f"{shown(path)}: not pinned any more")
 
-    return _each(args, act)
-
-
-def pinned(path: str, is_absent: bool) -> str:
-    """Return what is said of a new pin. Parameters: is_absent, whether it is a file whose bytes
-    are not all here."""
-    hint = f"; its bytes are only in the bucket: spillway warm {path}"
-    return f"{path}: pinned{hint if is_absent else ''}"
-
-
-def unpinned(path: str, ino: int) -> Told:
-    """Return what is said of a pin that ended."""
-    return {"path": path, "ino": ino, "unpinned": True}, f"{path}: not pinned any more"
+    with result.Results(args.json) as results:
+        return each(args.paths, act)
 
 
 def pins_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="the same facts as JSON")
 
 
-def list_pins(args: argparse.Namespace) -> int:
+def list_pins(args: argparse.Namespace, gateway: Gateway) -> int:
     """List the pins. Raises UserError."""
-    settings = config.load(args.config)
-    with opened(settings.database_url) as database, database.snapshot() as connection:
-        session = Session(connection, database.dialect)
-        found = [pins.model(settings, session, one) for one in every(session)]
-    return show(found, args.json)
-
-
-def show(found: list[pins.Pin], as_json: bool) -> int:
-    """Print the pins. Returns the exit status."""
-    if as_json:
+    found = list(gateway.pins.every())
+    if args.json:
         result.print_json(found)
         return DONE
-    rows = [(one.path, one.pinned_by, one.pinned[:10], shown(one.note)) for one in found]
+    rows = [(display(one.path), one.pinned_by, one.pinned[:10], shown(one.note)) for one in found]
     if rows:
         table.show(("path", "by", "since", "why"), rows, map(_line, rows))
     else:
@@ -98,21 +66,3 @@ def show(found: list[pins.Pin], as_json: bool) -> int:
 def _line(cells: tuple[str, ...]) -> str:
     path, by, when, note = cells
     return f"{path}  ({by}, {when})" + (f": {note}" if note else "")
-
-
-def _each(args: argparse.Namespace, act: Act) -> int:
-    """Do the same with each path. A path that is not possible does not stop the others."""
-    settings = config.load(args.config)
-    with (
-        browsing(settings) as browser,
-        opened(settings.database_url) as database,
-        result.Results(args.json) as results,
-    ):
-
-        def one(path: str) -> None:
-            place = resolve(browser, settings, path)
-            with database.reader() as connection, database.transaction(connection):
-                told = act(settings, Session(connection, database.dialect), place)
-            results.add(*told)
-
-        return each(args.paths, one)

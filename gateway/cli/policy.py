@@ -4,36 +4,29 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gateway import clock, config, early
-from gateway.cli import result, retention, table, user, verbs
-from gateway.cli.checkpoints import run_of
-from gateway.control import policies
-from gateway.control import retention as control_retention
-from gateway.control.policies import PolicyValidity, StoredVersion, Version
-from gateway.control.retention import Action, Approval, Clock, Plan
-from gateway.db.engine import Database
-from gateway.db.opening import opened
-from gateway.errors import PolicyError, UserError
-from gateway.retention import policy, store
-from gateway.retention.facts import Current
-from gateway.settings import Settings
+from gateway import clock, early
+from gateway.cli import result, retention, table, verbs
+from gateway.control.gateway import Gateway
+from gateway.control.policies import Policies, StoredVersion, Version
+from gateway.control.retention import Action, Approval
+from gateway.errors import NotThere, PolicyError, UserError
+from gateway.escapes import display
+from gateway.retention import policy
 from gateway.text import shown
 from gateway.units import size
 
 SHOWN = 50
 COLUMNS = ("policy", "state", "since", "by", "says")
-INT64_MAX = (1 << 63) - 1
 FATES = ("keep", "delete", "evict", "move")
 ASKED_COLUMNS = ("plan", ">checkpoints", ">size", "asked", "answer")
 DONE_COLUMNS = ("when", "what", "checkpoint", "result", "why", "by")
-_Act = Callable[[Settings, Database, argparse.Namespace], int]
+_Act = Callable[[Policies, argparse.Namespace], int]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,74 +72,60 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace, gateway: Gateway) -> int:
     """Run one verb. Returns its exit status. Raises UserError."""
-    settings = config.load(args.config)
     act: _Act = args.act
-    with opened(settings.database_url) as database:
-        return act(settings, database, args)
+    return act(gateway.policies, args)
 
 
-def _list(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
-    with database.reading() as session:
-        found = [one for one in store.versions(session) if one.document is not None]
-    return show_list([policies.model(one) for one in found], args.json)
+def _list(policies: Policies, args: argparse.Namespace) -> int:
+    return _show_versions(list(policies.every()), args)
 
 
-def show_list(found: list[Version], as_json: bool) -> int:
-    """Print versions of policies. Returns the exit status."""
-    return table.show_facts(
-        found, as_json, COLUMNS, _cells, _line, "there are no policies: spillway policy set FILE"
-    )
+def _history(policies: Policies, args: argparse.Namespace) -> int:
+    return _show_versions(list(policies.history()), args)
 
 
-def _show(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
-    with database.reading() as session:
-        found = [one for one in store.history(session) if one.name == args.name]
-    wanted = [one for one in found if args.version in (None, one.version)]
-    if not wanted:
-        raise UserError(policies.missing(args.name))
-    return show_one(policies.model(wanted[-1]), args.json)
+def _show_versions(found: list[Version], args: argparse.Namespace) -> int:
+    nothing = "there are no policies: spillway policy set FILE"
+    return table.show_facts(found, args.json, COLUMNS, _cells, _line, nothing)
 
 
-def show_one(one: Version, as_json: bool) -> int:
-    """Print a version of a policy. Returns the exit status."""
-    name, state, when, author, _told = _cells(one)
-    says = [f"  {line}" for line in _says(one)]
+def _show(policies: Policies, args: argparse.Namespace) -> int:
+    found = [one for one in policies.versions(args.name) if args.version in (None, one.version)]
+    if not found:
+        raise NotThere(f"policy {args.name} has no version {args.version}: spillway policy history")
+    name, state, when, author, _told = _cells(found[-1])
+    says = [f"  {line}" for line in _says(found[-1])]
     text = "\n".join([f"{name}  {state}  {when} by {author}", *says])
-    result.show(one, text, as_json)
+    result.show(found[-1], text, args.json)
     return 0
 
 
-def _history(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
-    with database.reading() as session:
-        found = store.history(session)
-    return show_list([policies.model(one) for one in found], args.json)
-
-
-def _set(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
-    given = read(args.file)
-    author = user.name()
-    with database.writing() as session:
-        stored = [
-            policies.stored(session, one.name, store.put(session, one, author)) for one in given
-        ]
-    return show_stored(stored, args.json)
-
-
-def show_stored(stored: Sequence[StoredVersion], as_json: bool) -> int:
-    """Print each policy as it is now, as ``show_changed`` does. Returns the exit status."""
-    with result.Results(as_json) as results:
+def _set(policies: Policies, args: argparse.Namespace) -> int:
+    stored = policies.set(read(args.file))
+    with result.Results(args.json) as results:
         for one in stored:
             results.add(one, _change(one))
-    if not as_json:
+    if not args.json:
         print("spillway policy plan shows what becomes of each checkpoint")
     return 0
 
 
-def show_changed(one: StoredVersion, as_json: bool) -> int:
-    """Print a policy as it is now. Returns the exit status."""
-    result.show(one, _change(one), as_json)
+def _remove(policies: Policies, args: argparse.Namespace) -> int:
+    return _show_changed(policies.remove(args.name), args)
+
+
+def _enable(policies: Policies, args: argparse.Namespace) -> int:
+    return _show_changed(policies.switch(args.name, is_enabled=True), args)
+
+
+def _disable(policies: Policies, args: argparse.Namespace) -> int:
+    return _show_changed(policies.switch(args.name, is_enabled=False), args)
+
+
+def _show_changed(one: StoredVersion, args: argparse.Namespace) -> int:
+    result.show(one, _change(one), args.json)
     return 0
 
 
@@ -154,67 +133,26 @@ def _change(one: StoredVersion) -> str:
     return _line(one) if one.changed else f"{one.name}: unchanged"
 
 
-def _remove(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
-    with database.writing() as session, policies.found(args.name):
-        made = policies.stored(session, args.name, store.remove(session, args.name, user.name()))
-    return show_changed(made, args.json)
-
-
-def _enable(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
-    return _switch(database, args, is_enabled=True)
-
-
-def _disable(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
-    return _switch(database, args, is_enabled=False)
-
-
-def _switch(database: Database, args: argparse.Namespace, *, is_enabled: bool) -> int:
-    with database.writing() as session, policies.found(args.name):
-        switched = store.switch(session, args.name, is_enabled, user.name())
-        made = policies.stored(session, args.name, switched)
-    return show_changed(made, args.json)
-
-
-def _plan(settings: Settings, database: Database, args: argparse.Namespace) -> int:
+def _plan(policies: Policies, args: argparse.Namespace) -> int:
     others = [] if args.policy is None else read(args.policy)
-    planned = control_retention.planned(settings, database, [Current(one, 0) for one in others])
-    run_name = run_of(settings.nfs.export, args.run_name)
-    plan = control_retention.model(settings, planned, run_name, fate=args.fate)
-    return show_plan(plan, args.json)
-
-
-def show_plan(plan: Plan, as_json: bool) -> int:
-    """Print a plan. Returns the exit status."""
-    if as_json:
+    plan = policies.plan(others, args.run_name, args.fate)
+    if args.json:
         result.print_json(plan)
     else:
         retention.show(plan)
     return 0
 
 
-def _approve(settings: Settings, database: Database, args: argparse.Namespace) -> int:
-    made = control_retention.approve(settings, database, args.plan, user.name())
-    return show_approval(control_retention.approval(made), args.json)
-
-
-def show_approval(one: Approval, as_json: bool) -> int:
-    """Print that a plan is approved. Returns the exit status."""
+def _approve(policies: Policies, args: argparse.Namespace) -> int:
+    one = policies.approve(args.plan)
     text = f"{one.plan}: approved; the gateway deletes these checkpoints within minutes"
-    result.show(one, text, as_json)
+    result.show(one, text, args.json)
     return 0
 
 
-def _log(settings: Settings, database: Database, args: argparse.Namespace) -> int:
-    with database.reading() as session:
-        run_name = run_of(settings.nfs.export, args.run_name)
-        wanted = None if run_name is None else os.fsencode(run_name)
-        found = control_retention.actions(session, wanted, INT64_MAX, max(0, args.limit))
-    return show_log([control_retention.action(settings, one) for one in found], args.json)
-
-
-def show_log(found: list[Action], as_json: bool) -> int:
-    """Print what was done. Returns the exit status. Parameters: found, the newest first."""
-    if as_json:
+def _log(policies: Policies, args: argparse.Namespace) -> int:
+    found = policies.log(args.run_name, max(0, args.limit))
+    if args.json:
         result.print_json(found)
         return 0
     rows = [_done(one) for one in reversed(found)]
@@ -225,7 +163,7 @@ def show_log(found: list[Action], as_json: bool) -> int:
 
 def _done(one: Action) -> tuple[str, ...]:
     when, ended = retention.moment(one.began_ns), one.result or "under way"
-    return when, one.what, one.path, ended, one.reason, one.author
+    return when, one.what, display(one.path), ended, one.reason, one.author
 
 
 def _done_line(cells: tuple[str, ...]) -> str:
@@ -233,19 +171,13 @@ def _done_line(cells: tuple[str, ...]) -> str:
     return f"{when}  {what:<10} {path}: {result}: {reason} [{author}]"
 
 
-def _clock(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
-    if args.confirm:
-        control_retention.confirm_clock(database)
-    return show_clock(control_retention.read_clock(database), args.json)
-
-
-def show_clock(time: Clock, as_json: bool) -> int:
-    """Print the time to which ages are counted. Returns the exit status."""
+def _clock(policies: Policies, args: argparse.Namespace) -> int:
+    time = policies.confirm_clock() if args.confirm else policies.clock()
     ahead_ns = int(time.clock_ahead_seconds * clock.NS)
     text = f"ages are counted to {retention.moment(time.ages_until_ns)}"
     if ahead_ns:
         text += f"\n{retention.clock_text(ahead_ns)}"
-    result.show(time, text, as_json)
+    result.show(time, text, args.json)
     return 1 if ahead_ns else 0
 
 
@@ -290,16 +222,10 @@ def _line(one: Version) -> str:
     return f"{name}  {state:<8}  {when} by {author}  {told}".rstrip()
 
 
-def _approvals(_settings: Settings, database: Database, args: argparse.Namespace) -> int:
-    with database.reading() as session:
-        found = [control_retention.approval(one) for one in store.approvals(session)]
-    return show_approvals(found, args.json)
-
-
-def show_approvals(found: list[Approval], as_json: bool) -> int:
-    """Print the plans that are or were asked about. Returns the exit status."""
+def _approvals(policies: Policies, args: argparse.Namespace) -> int:
     nothing = "no plan has asked for an approval yet"
-    return table.show_facts(found, as_json, ASKED_COLUMNS, _asked, _asked_line, nothing)
+    found = policies.approvals()
+    return table.show_facts(found, args.json, ASKED_COLUMNS, _asked, _asked_line, nothing)
 
 
 def _asked(one: Approval) -> tuple[str, ...]:
@@ -315,12 +241,8 @@ def _asked_line(one: Approval) -> str:
     return f"{plan}  {checkpoints} checkpoints, {length}, asked {asked}: {answer}"
 
 
-def _validate(_settings: Settings, _database: Database, args: argparse.Namespace) -> int:
-    return show_validity(policies.validity(document_of(args.file)), args)
-
-
-def show_validity(found: PolicyValidity, args: argparse.Namespace) -> int:
-    """Print whether policies could be stored. Returns the exit status."""
+def _validate(policies: Policies, args: argparse.Namespace) -> int:
+    found = policies.validate(document_of(args.file))
     text = f"{args.file}: {'valid' if found.valid else found.error}"
     result.show(found, text, args.json)
     return int(not found.valid)

@@ -6,9 +6,12 @@ import os
 import shutil
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from gateway import clock
+from gateway.control.progress import Progress, Tell
+from gateway.text import shown
 from gateway.units import duration, size
 
 BAR = 24
@@ -101,3 +104,32 @@ class Transfer:
         left = duration((total_bytes - done) / rate) if rate else "?"
         pace = f"{size(rate)}/s, {left} to go"
         return f"{bar(share)}  {size(done)} of {size(total_bytes)}", pace
+
+
+@contextmanager
+def showing(quiet: bool) -> Iterator[Tell]:
+    """Show in one line how far long work is, as it tells that. The line is taken away at the end.
+
+    Args:
+        quiet: nothing is shown.
+    """
+    line, transfer = Line(quiet), Transfer()
+
+    def tell(progress: Progress) -> None:
+        line.show(_text(transfer, progress))
+
+    try:
+        yield tell
+    finally:
+        line.end()
+
+
+def _text(transfer: Transfer, progress: Progress) -> str:
+    """Return one line: with a bar if it is known how much there is to do."""
+    done, total, text = progress.done, progress.total, shown(progress.text)
+    if not total:
+        return text
+    if not progress.in_bytes:
+        return f"{bar(min(1.0, done / total))}  {text}"
+    transfer.note(done)
+    return transfer.told(total, text)

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import argparse
 import sys
-from itertools import islice
-from typing import Any
+from itertools import chain, islice
+from typing import TypeVar
 
-from gateway import clock, config
 from gateway.cli import result, table
-from gateway.control import outage
-from gateway.control.queue import Said, Waiting, model, opened, orders, resolve
-from gateway.db.models import ROOT_INO
-from gateway.drain import queue
-from gateway.drain.context import Context
+from gateway.control.gateway import Gateway
+from gateway.control.queue import Order, Queue, Retried, Waiting
 from gateway.errors import UserError
+from gateway.escapes import display
 from gateway.text import shown
 from gateway.units import duration, size
 
+M = TypeVar("M", Order, Retried)
+Told = tuple[M, str]
+"""What a script is told, and what a person is."""
 SHOWN = 50
 COLUMNS = ("state", ">size", ">age", "file")
-VERBS = {"bump": False, "hold": True, "cancel": True, "release": None}
-"""The order of each verb: hold (True), put first (False), or no order (None). The drain also ends
-the upload of what is held."""
-RETRY = "retry"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "verb",
         nargs="?",
-        choices=["list", *VERBS, RETRY],
+        choices=["list", *ACTS],
         default="list",
         help="bump: drain before everything else; hold: do not drain; cancel: end the upload, and "
         "hold; release: neither; retry: now",
@@ -42,68 +38,59 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="*", metavar="PATH", help="a file or a directory")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace, gateway: Gateway) -> int:
     """List the queue, or change it. Raises UserError."""
-    settings = config.load(args.config)
-    with opened(settings) as context:
-        if args.verb == "list":
-            _list(context, args)
-            return 0
-        require_paths(args)
-        with result.Results(args.json) as results:
-            for path, ino in resolve(context, args.paths).items():
-                if args.verb == RETRY:
-                    results.add(*retried(path, queue.retry(context, ino)))
-                    continue
-                before = queue.say(context, ino, VERBS[args.verb])
-                if args.verb == "release" and not before:
-                    raise UserError(f"nothing was said of {path}: spillway queue shows what was")
-                results.add(*ordered(path, args.verb))
+    if args.verb == "list":
+        return _list(gateway.queue, args)
+    if not args.paths:
+        raise UserError(f"nothing to {args.verb}: name a PATH: spillway queue {args.verb} PATH")
+    act = ACTS[args.verb]
+    with result.Results(args.json) as results:
+        for path in args.paths:
+            results.add(*act(gateway.queue, path))
     return 0
 
 
-def require_paths(args: argparse.Namespace) -> None:
-    """Raise UserError if an order is for no path."""
-    if not args.paths:
-        raise UserError(f"nothing to {args.verb}: name a PATH: spillway queue {args.verb} PATH")
+def _bump(queue: Queue, path: str) -> Told[Order]:
+    return queue.order(path, "bump"), f"{shown(path)}: bump"
 
 
-def ordered(path: str, verb: str) -> tuple[dict[str, Any], str]:
-    """Return what a script and a person are told of an order that was given or withdrawn."""
-    said = None if verb == "release" else verb
-    texts = {
-        "release": "released",
-        "cancel": f"its upload ends, and it is held: spillway queue release {path}",
-    }
-    return {"path": path, "said": said}, f"{path}: {texts.get(verb, verb)}"
+def _hold(queue: Queue, path: str) -> Told[Order]:
+    return queue.order(path, "hold"), f"{shown(path)}: hold"
 
 
-def retried(path: str, had_failed: bool) -> tuple[dict[str, Any], str]:
-    """Return what a script and a person are told of an order to try again."""
-    text = "is tried again" if had_failed else "nothing of it has failed"
-    return {"path": path, "had_failed": had_failed}, f"{path}: {text}"
+def _cancel(queue: Queue, path: str) -> Told[Order]:
+    text = f"its upload ends, and it is held: spillway queue release {shown(path)}"
+    return queue.cancel(path), f"{shown(path)}: {text}"
 
 
-def _list(context: Context, args: argparse.Namespace) -> None:
-    now_ns = clock.now_ns()
-    settings = context.settings
-    tops = resolve(context, args.paths).values() or [ROOT_INO]
-    everything = (entry for top in tops for entry in queue.entries(context, top))
-    files = [model(settings, entry, now_ns) for entry in islice(everything, max(0, args.limit))]
-    show(files, sum(1 for _ in everything), orders(context), args.json)
-    warn(outage.of_drain(settings), files)
+def _release(queue: Queue, path: str) -> Told[Order]:
+    return queue.release(path), f"{shown(path)}: released"
 
 
-def warn(why: str | None, files: list[Waiting]) -> None:
-    """Say on standard error why nothing of what waits is sent. Parameters: why, None: it is."""
-    if why is not None and files:
+def _retry(queue: Queue, path: str) -> Told[Retried]:
+    done = queue.retry(path)
+    text = "is tried again" if done.had_failed else "nothing of it has failed"
+    return done, f"{shown(path)}: {text}"
+
+
+ACTS = {"bump": _bump, "hold": _hold, "cancel": _cancel, "release": _release, "retry": _retry}
+
+
+def _list(queue: Queue, args: argparse.Namespace) -> int:
+    everything = chain.from_iterable(queue.files(path) for path in args.paths or [None])
+    files = list(islice(everything, max(0, args.limit)))
+    _show(files, sum(1 for _ in everything), queue.orders(), args.json)
+    why = queue.outage() if files else None
+    if why is not None:
         print(f"spillway: {why}: all of these wait for it", file=sys.stderr)
+    return 0
 
 
-def show(files: list[Waiting], more: int, said: list[Said], as_json: bool) -> None:
-    """Print what waits. Parameters: more, files that are not shown; said, the orders of people."""
+def _show(files: list[Waiting], more: int, orders: list[Order], as_json: bool) -> None:
+    """Print what waits. Args: more, files that are not shown."""
     if as_json:
-        result.print_json({"files": files, "more_files": more, "said": said})
+        result.print_json({"files": files, "more_files": more, "orders": orders})
         return
     rows = [_cells(one) for one in files]
     if rows:
@@ -112,7 +99,7 @@ def show(files: list[Waiting], more: int, said: list[Said], as_json: bool) -> No
         print(f"... and {more} more: --limit {len(files) + more}")
     if not files:
         print("nothing waits for the bucket")
-    given = [(one.said, one.path or "?") for one in said]
+    given = [(str(one.order), _path(one.path)) for one in orders]
     if given:
         lines = (f"{order:<10} {path}" for order, path in given)
         table.show(("order", "file or directory"), given, lines)
@@ -120,7 +107,7 @@ def show(files: list[Waiting], more: int, said: list[Said], as_json: bool) -> No
 
 def _cells(one: Waiting) -> tuple[str, ...]:
     age = "-" if one.age_seconds is None else duration(one.age_seconds)
-    text = one.path or "?"
+    text = _path(one.path)
     if one.bumped:
         text += " (bumped)"
     if one.tries and one.next_try_seconds is not None:
@@ -129,6 +116,10 @@ def _cells(one: Waiting) -> tuple[str, ...]:
     elif one.waits_for:
         text += f": {shown(one.waits_for)}"
     return one.state, size(one.size_bytes), age, text
+
+
+def _path(path: str | None) -> str:
+    return "?" if path is None else display(path)
 
 
 def _line(cells: tuple[str, ...]) -> str:

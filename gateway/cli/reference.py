@@ -8,8 +8,12 @@ from collections.abc import Iterable, Iterator
 
 from gateway.cli import reach
 from gateway.cli.examples import EXAMPLES
-from gateway.cli.main import NEEDS_NO_GATEWAY, command_parsers, program_parser
-from gateway.cli.remote.commands import COMMANDS
+from gateway.cli.main import (
+    FOR_ANY_GATEWAY,
+    NEEDS_NO_GATEWAY,
+    command_parsers,
+    program_parser,
+)
 
 _HEAD = """\
 # The command line
@@ -65,7 +69,7 @@ def reference() -> str:
         options="\n".join(_options(program)),
         token=reach.TOKEN,
         gateway=reach.GATEWAY,
-        remote=_listed(name for name in command_parsers(program) if name in COMMANDS),
+        remote=_listed(name for name in command_parsers(program) if name in FOR_ANY_GATEWAY),
         free=_listed(sorted(NEEDS_NO_GATEWAY)),
     )
     return "\n".join([head, *_sections(program)])

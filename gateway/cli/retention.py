@@ -10,6 +10,7 @@ from gateway import clock
 from gateway.checkpoints.facts import NOT_MADE
 from gateway.cli import table
 from gateway.control.retention import Asked, Plan, PlannedCheckpoint, RetentionSummary
+from gateway.escapes import display
 from gateway.retention.facts import Fate
 from gateway.units import duration, size
 
@@ -19,8 +20,8 @@ COLUMNS = (">step", "fate", "state", ">size", "checkpoint", "why")
 def show(plan: Plan) -> None:
     """Print a plan for a person."""
     for run, group in groupby(plan.checkpoints, lambda one: one.run):
-        rows = [_cells(one) for one in group]
-        table.show(COLUMNS, rows, chain([run or "/"], map(_line, rows)), title=run or "/")
+        rows, title = [_cells(one) for one in group], display(run) or "/"
+        table.show(COLUMNS, rows, chain([title], map(_line, rows)), title=title)
     for line in _summary(plan):
         print(line)
 
@@ -49,7 +50,7 @@ def _summary(plan: Plan) -> Iterator[str]:
 def _cells(one: PlannedCheckpoint) -> tuple[str, ...]:
     step = "-" if one.step is None else str(one.step)
     fate = "expire" if one.fate == Fate.DELETE else "keep"
-    name = one.path.rpartition("/")[2]
+    name = display(one.path.rpartition("/")[2])
     leaves = f"; leaves the local disk ({one.evicted_by})" if one.evicted_by else ""
     held = "; superseded, and not uploaded meanwhile" if one.superseded else ""
     moves = f"; transitions to {one.moves_to} ({one.moved_by})" if one.moves_to else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.control.runs import NewestCheckpoint, Run
+from gateway.escapes import display
 from gateway.units import duration, size
 
 
@@ -21,5 +22,5 @@ def text(run: Run) -> str:
 
 
 def _named(one: NewestCheckpoint) -> str:
-    what = one.name if one.step is None else f"step {one.step}"
+    what = display(one.name) if one.step is None else f"step {one.step}"
     return f"{what} ({duration(one.age_seconds)} ago)"

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
-from dataclasses import asdict
 
-from gateway import clock, config
-from gateway.cli import table
-from gateway.door import statistics
+from gateway import clock
+from gateway.cli import result, table
+from gateway.control.gateway import Gateway
 from gateway.door.statistics import Histogram, Operations, Statistics
-from gateway.errors import DoorClosed, UserError
 from gateway.units import duration, size
 
 COLUMNS = ("operation", ">answered", ">delayed", ">mean", ">99 % in", ">bytes", "errors")
@@ -21,20 +18,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="all counts and histograms as JSON")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace, gateway: Gateway) -> int:
     """Show the counts. Raises UserError when no NFS server answers."""
-    settings = config.load(args.config)
-    try:
-        found = statistics.read(settings)
-    except DoorClosed as exc:
-        raise UserError(f"{exc}: look at spillway status") from None
-    return show(found, args.json)
+    return show(gateway.statistics(), args.json)
 
 
 def show(found: Statistics, as_json: bool) -> int:
     """Print the counts. Returns the exit status."""
     if as_json:
-        print(json.dumps(asdict(found), indent=2))
+        result.print_json(found)
         return 0
     age = max(0, clock.now_ns() - found.started_ns) / clock.NS
     print(f"since the start of the NFS server {duration(age)} ago:")

@@ -1,40 +1,40 @@
 """`spillway status`: shows the gateway's state to a person or (--json) to a program.
 
-It works while the gateway is down: it reads the database, the disk, the bucket and the files in
-run/, and asks no process.
+For the gateway of this machine it works also while that is down: it reads the database, the disk,
+the bucket and the files in run/, and asks no process.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import Any
 
-from gateway import config
-from gateway.cli import cached, checkpoints, promote, retention, trash
+from gateway.cli import checkpoints, promote, retention, trash
 from gateway.cli.result import print_json
 from gateway.control import limits, sharednames
 from gateway.control.backlog import Unsettled
 from gateway.control.bucket import Checksum
+from gateway.control.cached import Cache
+from gateway.control.gateway import Gateway
 from gateway.control.limits import Limited
+from gateway.control.reports import DrainReport, HydratorReport, SpaceReport, ThawingFile
 from gateway.control.status import (
     Disk,
     LostCopies,
     LostCopy,
     Process,
     Status,
-    WholeStatus,
     age_seconds,
-    gather,
-    part,
 )
-from gateway.serialize import to_json
+from gateway.escapes import display
 from gateway.text import shown
 from gateway.units import duration, size
 
 HEALTHY = 0
 NEEDS_A_PERSON = 1
 FAILURES_SHOWN = 3
+DAMAGED_SHOWN = THAWING_SHOWN = 5
+DAMAGED_REMEDY = "make the uploaded version of its object readable again, or delete the file"
 QUIET_TEXT = "0.1 s"
 OTHERS_SHARE = 0.1
 """The share of the disk from which on a person is told of bytes that no file has."""
@@ -44,36 +44,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="the same facts as JSON")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Print the facts. Returns 0 if the gateway is healthy, 1 if a person must act.
-
-    Raises: UserError when configuration or database cannot be used.
-    """
-    return show(gather(config.load(args.config)), args.json)
-
-
-def show(found: WholeStatus, as_json: bool, is_here: bool = True) -> int:
-    """Print the state. Returns the exit status. Args: is_here, if it is of this machine."""
-    if as_json:
-        print_json(document(found, is_here))
+def run(args: argparse.Namespace, gateway: Gateway) -> int:
+    """Print the state. Returns 0 if the gateway is healthy, 1 if a person must act. Raises
+    UserError."""
+    found = gateway.status()
+    if args.json:
+        print_json(found)
     else:
         for label, value in lines(found):
             print(f"{label:<12}{value}".rstrip())
     return HEALTHY if found.healthy else NEEDS_A_PERSON
 
 
-def document(found: WholeStatus, is_here: bool = True) -> dict[str, Any]:
-    """Return the state as scripts know it: in some names it differs from the admin API."""
-    made: dict[str, Any] = to_json(found)
-    checksum = made["bucket"]["checksum"]
-    checksum["from"] = checksum.pop("said_by")
-    if is_here:
-        for name in ("restarts", "last_exit"):
-            del made["processes"]["up"][name]
-    return made
-
-
-def lines(found: WholeStatus) -> Iterator[tuple[str, str]]:
+def lines(found: Status) -> Iterator[tuple[str, str]]:
     """Yield label and value of each line, for a person."""
     yield "gateway", "healthy" if found.healthy else "NEEDS ATTENTION"
     for name, process in found.processes.items():
@@ -81,7 +64,8 @@ def lines(found: WholeStatus) -> Iterator[tuple[str, str]]:
     bucket = found.bucket
     where = bucket.name + (f"/{bucket.prefix}" if bucket.prefix else "")
     where += f" at {bucket.endpoint_url}" if bucket.endpoint_url else ""
-    reached = "reachable" if bucket.reachable else f"NOT USABLE: {bucket.error}"
+    texts = {True: "reachable", None: "not asked yet"}
+    reached = texts.get(bucket.reachable, f"NOT USABLE: {bucket.error}")
     yield "bucket", f"{where}: {reached}"
     yield "checksum", _checksum_text(bucket.checksum)
     yield from _drain_lines(found.drain)
@@ -94,7 +78,7 @@ def lines(found: WholeStatus) -> Iterator[tuple[str, str]]:
     yield from (("clients", line) for line in sharednames.lines(found.shared_names))
     yield "threads", _limit_text(found.threads, limits.THREADS_REMEDY)
     yield from _disk_lines(found.disk, found.descriptors)
-    yield from cached.lines(found.cache)
+    yield from _cache_lines(found.cache)
     if found.space is not None:
         yield "space", _space_text(found.space)
 
@@ -109,14 +93,16 @@ def _waiting_lines(found: Status) -> Iterator[tuple[str, str]]:
     yield "not drained", text
     if (oldest := dirty.oldest) is not None:
         age, length = duration(oldest.age_seconds), size(oldest.size_bytes)
-        yield "oldest", f"{oldest.path}, {length}, waiting for {age}"
+        yield "oldest", f"{display(oldest.path)}, {length}, waiting for {age}"
     for one in found.stuck.first:
-        yield "stuck", f"{one.path}: {one.reason}"
+        yield "stuck", f"{display(one.path)}: {one.reason}"
     if (more := found.stuck.files - len(found.stuck.first)) > 0:
         yield "stuck", f"and {more} more: spillway queue"
     if (held := found.held).files:
         first = held.first[0] if held.first else None
-        named = "" if first is None else f", as {first.path} ({duration(first.age_seconds)})"
+        named = ""
+        if first is not None:
+            named = f", as {display(first.path)} ({duration(first.age_seconds)})"
         count = _counted(held.files, "file", held.bytes)
         yield "held", f"{count} HELD by drain.hold_patterns for over an hour{named}"
     yield "queued", f"deletions {found.queued.deletions}, moves {found.queued.moves}"
@@ -168,8 +154,8 @@ def _unsettled_text(found: Unsettled) -> str:
 def _checksum_text(checksum: Checksum) -> str:
     if checksum.kind is None:
         return "md5, until the store was asked whether it verifies a newer one"
-    is_given = checksum.said_by == "configuration"
-    return f"{checksum.kind}, {'as configured' if is_given else 'the best the store verifies'}"
+    is_configured = checksum.source == "configuration"
+    return f"{checksum.kind}, {'as configured' if is_configured else 'the best the store verifies'}"
 
 
 def _lost_text(lost: LostCopies, last: LostCopy) -> str:
@@ -177,25 +163,93 @@ def _lost_text(lost: LostCopies, last: LostCopy) -> str:
     ago = duration(last.age_seconds)
     loses = "LOSES BYTES: " if lost.is_recent else ""
     return (
-        f"{loses}{count} lost and fetched again, the last {ago} ago: {last.path}: "
+        f"{loses}{count} lost and fetched again, the last {ago} ago: {display(last.path)}: "
         f"{last.reason}; check the disk (smartctl, the log of the kernel)"
     )
 
 
-def _space_text(space: dict[str, Any]) -> str:
-    headroom_bytes = space["headroom_bytes"]
+def _space_text(space: SpaceReport) -> str:
     text = "not known yet"  # the server has just started
-    if headroom_bytes is not None:
-        text = f"{size(headroom_bytes)} until nothing more is accepted"
-    if space["dirty_limit_bytes"]:
-        text += f"; dirty limit {size(space['dirty_limit_bytes'])}"
-    for_long = duration(age_seconds(space["since_ns"]) or 0)
-    if space["level"] == "slow":
+    if space.headroom_bytes is not None:
+        text = f"{size(space.headroom_bytes)} until nothing more is accepted"
+    if space.dirty_limit_bytes:
+        text += f"; dirty limit {size(space.dirty_limit_bytes)}"
+    for_long = duration(age_seconds(space.since_ns) or 0)
+    if space.level == "slow":
         return f"SLOWED for {for_long}: {text}; see that the drain keeps up, or delete files"
-    if space["level"] == "full":
-        limit = " raise space.dirty_limit_bytes," if space["dirty_limit_bytes"] else ""
+    if space.level == "full":
+        limit = " raise space.dirty_limit_bytes," if space.dirty_limit_bytes else ""
         return f"FULL for {for_long}: {text}; delete files,{limit} or add disk"
     return text
+
+
+def _cache_lines(cache: Cache) -> Iterator[tuple[str, str]]:
+    """Yield the lines about files on the disk and not, and the hydrator."""
+    here, away = cache.resident, cache.absent
+    text = "not counted yet"
+    if here is not None:
+        text = f"{here.files:,} files, {size(here.bytes)}"
+    if away is not None and away.files:
+        text += f"; only in the bucket: {away.files:,} files, {size(away.bytes)}"
+    yield "on the disk", text
+    yield "evicting", _evicting(cache)
+    yield "fetching", _fetching(cache.hydrator)
+    for one in cache.damaged[:DAMAGED_SHOWN]:
+        yield "damaged", f"{shown(one.path)}: {shown(one.reason)}: {DAMAGED_REMEDY}"
+    if (more := len(cache.damaged) - DAMAGED_SHOWN) > 0:
+        yield "damaged", f"and {more} more: spillway status --json"
+    thawing = [] if cache.hydrator is None else cache.hydrator.thawing
+    for file in thawing[:THAWING_SHOWN]:
+        yield "thawing", _thawing(file)
+    if (more := len(thawing) - THAWING_SHOWN) > 0:
+        yield "thawing", f"and {more} more: spillway status --json"
+    for name in cache.dropped_readers:
+        yield "journal", f"reader {shown(name)} fell behind and must read everything again"
+
+
+def _evicting(cache: Cache) -> str:
+    now = cache.evicting
+    if now is None:
+        return "nothing because of the disk"
+    text = f"from {_percent(now.above)} of the disk down to {_percent(now.down_to)}"
+    if now.is_early:
+        text += (
+            f" (not from {_percent(cache.evict_from)}: {size(now.saved_bytes)} were written "
+            "within ten minutes in the last day, and are kept free)"
+        )
+    return f"{text}; {_percent(now.used)} are used"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def _thawing(one: ThawingFile) -> str:
+    what = shown(one.path)
+    if one.expires_ns:
+        until = retention.moment(one.expires_ns)
+        return f"{what}: back from the archive until {until}, and not fetched yet"
+    ago = duration(age_seconds(one.since_ns) or 0)
+    return (
+        f"{what}: asked back {ago} ago ({shown(one.tier)}), expected until "
+        f"{retention.moment(one.expected_ns)}; reads of it end with EIO until then"
+    )
+
+
+def _fetching(report: HydratorReport | None) -> str:
+    if report is None:
+        return "the hydrator has not reported yet"
+    if not report.alive:
+        return "stopped"
+    texts = [f"{report.files} files" if report.files else "no file"]
+    if report.thawing_files:
+        texts.append(f"{report.thawing_files} objects are asked back from the archive")
+    if not report.has_room:
+        texts.append("only what clients wait for: the disk is short of room")
+    if report.bucket.error:
+        texts.append(shown(report.bucket.error))
+    texts += [f"{shown(name).replace('_', ' ')} {n}" for name, n in report.counters.items() if n]
+    return ", ".join(texts)
 
 
 def _process_text(one: Process) -> str:
@@ -213,31 +267,28 @@ def _process_text(one: Process) -> str:
     return text
 
 
-def _drain_lines(drain: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
+def _drain_lines(drain: DrainReport | None) -> Iterator[tuple[str, str]]:
     if drain is None:
         yield "draining", "the drain has not reported yet"
         return
-    if not drain["alive"]:
+    if not drain.alive:
         yield "draining", "stopped"
         return
-    uploads = drain.get("uploads", [])
-    done_bytes = sum(upload["done_bytes"] for upload in uploads)
-    total_bytes = sum(upload["total_bytes"] for upload in uploads)
-    text = f"{_counted(len(uploads), 'upload', total_bytes)}, {size(done_bytes)} sent"
-    bucket = part(drain, "bucket")
-    text = text if uploads else "nothing is being uploaded"
-    if bucket.get("awaited"):
-        text += f"; NOTHING IS SENT yet: {shown(bucket['error'])}"
-    elif bucket["state"] in ("unreachable", "refused"):
-        text += f"; bucket {bucket['state']} for {duration(age_seconds(bucket['since_ns']) or 0)}"
-        text += f": {shown(bucket['error'] or 'no reason known')}"
+    text, bucket = "nothing is being uploaded", drain.bucket
+    if uploads := drain.uploads:
+        total = _counted(len(uploads), "upload", sum(one.total_bytes for one in uploads))
+        text = f"{total}, {size(sum(one.done_bytes for one in uploads))} sent"
+    if bucket.awaited:
+        text += f"; NOTHING IS SENT yet: {shown(str(bucket.error))}"
+    elif bucket.state in ("unreachable", "refused"):
+        text += f"; bucket {bucket.state} for {duration(age_seconds(bucket.since_ns) or 0)}"
+        text += f": {shown(bucket.error or 'no reason known')}"
     yield "draining", text
-    if restless := drain.get("restless_files", 0):
+    if restless := drain.restless_files:
         what = "1 open file is" if restless == 1 else f"{restless} open files are"
         yield "snapshots", f"{what} written without a pause of {QUIET_TEXT}: not in the bucket"
-    for failure in drain.get("failures", [])[-FAILURES_SHOWN:]:
-        what, why = shown(failure["job"]), shown(failure["error"])
-        yield "failing", f"{what}, {failure['tries']} tries: {why}"
+    for failure in drain.failures[-FAILURES_SHOWN:]:
+        yield "failing", f"{shown(failure.job)}, {failure.tries} tries: {shown(failure.error)}"
 
 
 def _counted(count: int, noun: str, size_bytes: int) -> str:

@@ -9,27 +9,22 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING
 
-from gateway import clock, config
 from gateway.cli import checks, result, table, user, verbs
 from gateway.cli.quantities import DURATION
+from gateway.control.gateway import Gateway
+from gateway.control.tokens import TokenInfo, Tokens
 from gateway.db.engine import Database
 from gateway.db.opening import explained
-from gateway.errors import UserError
-from gateway.serialize import to_json
 from gateway.settings import Settings
 from gateway.text import shown
-
-if TYPE_CHECKING:
-    from admin_api.store.tokens import TokenInfo
 
 ROLES = ("viewer", "operator", "admin")
 LIFE = "90d"
 """The life of a token if no other is asked for, as that of the API (admin_api.access.tokens)."""
 ENDLESS = "never"
 COLUMNS = ("id", "role", "state", "name", "last used", "expires")
-_Act = Callable[[Database, argparse.Namespace], int]
+_Act = Callable[[Tokens, argparse.Namespace], int]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,12 +53,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     who.add_argument("--json", action="store_true", help="the same facts as JSON")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace, gateway: Gateway) -> int:
     """Run one verb. Returns its exit status. Raises UserError."""
-    settings = config.load(args.config)
     act: _Act = args.act
-    with opened(settings) as store:
-        return act(store, args)
+    return act(gateway.tokens, args)
 
 
 @contextmanager
@@ -77,70 +70,27 @@ def opened(settings: Settings) -> Iterator[Database]:
         yield store
 
 
-def _create(store: Database, args: argparse.Namespace) -> int:
-    from admin_api.access.principal import Role
-    from admin_api.access.tokens import create
-    from admin_api.store import tokens
-
-    by = user.name()
-    seconds = life_seconds(args)
-    expires_ns = None if seconds is None else clock.now_ns() + int(seconds * clock.NS)
-    name = shown(by if args.name is None else args.name)
-    with store.writing() as session:
-        token, text = create(session, name, Role[args.role.upper()], expires_ns, by)
-    args.record.after = tokens.model(token)
-    return show_made(args.record.after, text, args.json)
-
-
-def life_seconds(args: argparse.Namespace) -> float | None:
-    """Return for how long a token is to be valid, or None: it does not end. Raises UserError."""
-    return None if args.expires == ENDLESS else DURATION.read("--expires", args.expires)
-
-
-def show_made(made: TokenInfo, text: str, as_json: bool) -> int:
-    """Print a new token. Returns the exit status."""
-    if as_json:
-        result.print_json({**to_json(made), "token": text})
-        return 0
-    print(text)
-    print("it is shown this once: who has it may do what its role may", file=sys.stderr)
+def _create(tokens: Tokens, args: argparse.Namespace) -> int:
+    life = None if args.expires == ENDLESS else DURATION.read("--expires", args.expires)
+    name = user.name() if args.name is None else args.name
+    made = tokens.create(shown(name), args.role, life)
+    args.record.after = made.token
+    result.show(made, made.secret, args.json)
+    if not args.json:
+        print("it is shown this once: who has it may do what its role may", file=sys.stderr)
     return 0
 
 
-def _add(store: Database, args: argparse.Namespace) -> int:
-    from admin_api.access.tokens import prepared
-    from admin_api.store import tokens
-
-    token = prepared(shown(args.name), args.id, args.hash, user.name())
-    with store.writing() as session:
-        known = tokens.find(session, token.id)
-        if known is None:
-            tokens.add(session, token)
-    args.record.after = tokens.model(known or token)
-    found = {**to_json(args.record.after), "changed": known is None}
-    text = "added" if known is None else "unchanged"
-    result.show(found, f"{token.id}: {text}", args.json)
+def _add(tokens: Tokens, args: argparse.Namespace) -> int:
+    args.record.after = added = tokens.add(args.name, args.id, args.hash)
+    text = "added" if added.changed else "unchanged"
+    result.show(added, f"{added.id}: {text}", args.json)
     return 0
 
 
-def _list(store: Database, args: argparse.Namespace) -> int:
-    from admin_api.store import tokens
-
-    with store.reading() as session:
-        found = [tokens.model(one) for one in tokens.every(session)]
-    return show(found, args.json)
-
-
-def show(found: list[TokenInfo], as_json: bool) -> int:
-    """Print the tokens. Returns the exit status."""
-    return table.show_facts(
-        found,
-        as_json,
-        COLUMNS,
-        _cells,
-        _line,
-        "there are no tokens: spillway token create --role admin",
-    )
+def _list(tokens: Tokens, args: argparse.Namespace) -> int:
+    nothing = "there are no tokens: spillway token create --role admin"
+    return table.show_facts(list(tokens.every()), args.json, COLUMNS, _cells, _line, nothing)
 
 
 def _cells(one: TokenInfo) -> tuple[str, ...]:
@@ -154,25 +104,13 @@ def _line(one: TokenInfo) -> str:
     return f"{one.id}  {one.role:<8}  {one.state:<7}  {one.name}: {used}{ends}"
 
 
-def _revoke(store: Database, args: argparse.Namespace) -> int:
-    from admin_api.store import tokens
-
-    with store.writing() as session:
-        token = tokens.revoke(session, args.id, clock.now_ns())
-        if token is None:
-            raise UserError(f"there is no token {shown(args.id)}: see spillway token list")
-    args.record.after = tokens.model(token)
-    return show_revoked(args.record.after, args.json)
-
-
-def show_revoked(ended: TokenInfo, as_json: bool) -> int:
-    """Print that a token has ended. Returns the exit status."""
-    result.show(ended, f"{ended.id}: revoked", as_json)
+def _revoke(tokens: Tokens, args: argparse.Namespace) -> int:
+    args.record.after = ended = tokens.revoke(args.id)
+    result.show(ended, f"{ended.id}: revoked", args.json)
     return 0
 
 
-def _whoami(_store: Database, _args: argparse.Namespace) -> int:
-    raise UserError(
-        "a command on the gateway uses no token: spillway --gateway http://127.0.0.1:8780 token "
-        "whoami says whose the token is"
-    )
+def _whoami(tokens: Tokens, args: argparse.Namespace) -> int:
+    one = tokens.whoami()
+    result.show(one, f"{one.token_id}  {one.role}  {shown(one.name)}", args.json)
+    return 0

@@ -6,20 +6,13 @@ Files that are open, held or renamed are waited for too, unlike by `spillway dra
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-import time
 
-from gateway import clock, config
-from gateway.cli.progress import Line, Transfer
-from gateway.control import durability
-from gateway.control.queue import opened
-from gateway.drain.context import Context
-from gateway.errors import NotPossible, SpillwayError, UserError
-from gateway.text import shown
-
-DURABLE = 0
-NOT_DURABLE = 1
+from gateway import clock
+from gateway.cli import result
+from gateway.cli.look import DONE, NOT_POSSIBLE, refuse
+from gateway.cli.progress import showing
+from gateway.control.gateway import Gateway
+from gateway.errors import NotPossible, UserError
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,67 +26,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", metavar="PATH", help="a checkpoint, a file or a directory")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace, gateway: Gateway) -> int:
     """Wait. Returns 0 when everything is durable, 1 when the time is over. Raises UserError."""
-    require_said(args)
-    settings = config.load(args.config)
-    try:
-        top = durability.find(settings, args.path)
-    except NotPossible as exc:
-        raise UserError(str(exc)) from None
-    started = clock.monotonic_seconds()
-    with opened(settings) as context:
-        error = _wait(context, top, args)
-    return show(error, clock.monotonic_seconds() - started, args.json)
-
-
-def require_said(args: argparse.Namespace) -> None:
-    """Raise UserError if it is not said what to wait for."""
     if not args.durable:
         raise UserError("it is not said what to wait for: spillway wait --durable PATH")
-
-
-def late(path: str, timeout: float, why: str) -> str:
-    """Return what is said when the time is over."""
-    return f"{shown(path)} is not durable after {timeout:g} s: {why}"
-
-
-def show(error: str | None, waited_seconds: float, as_json: bool) -> int:
-    """Print what became of it. Returns the exit status. Parameters: error, why it is not
-    durable."""
-    seconds = round(waited_seconds, 3)
-    if as_json:
-        print(json.dumps({"durable": error is None, "error": error, "seconds": seconds}, indent=2))
-    elif error is not None:
-        print(f"spillway: {error}", file=sys.stderr)
-    return DURABLE if error is None else NOT_DURABLE
-
-
-class _Late(SpillwayError):
-    """The time is over."""
-
-
-def _wait(context: Context, top: int, args: argparse.Namespace) -> str | None:
-    """Wait. Returns why it is not durable, or None."""
-    until = None if args.timeout is None else clock.monotonic_seconds() + args.timeout
-    course, line, transfer = durability.Course(context, top), Line(quiet=args.json), Transfer()
-
-    def rest(seconds: float) -> None:
-        left_seconds = seconds if until is None else until - clock.monotonic_seconds()
-        if left_seconds <= 0:
-            raise _Late
-        if not args.json:
-            course.look()
-            transfer.note(course.done_bytes)
-            line.show(transfer.told(course.total_bytes, course.text))
-        time.sleep(min(seconds, max(left_seconds, 0.01)))
-
+    started = clock.monotonic_seconds()
+    error = None
     try:
-        durability.wait(context, top, args.path, rest)
+        with showing(args.json) as tell:
+            gateway.files.wait(args.path, tell, timeout_seconds=args.timeout)
     except NotPossible as exc:
-        return str(exc)
-    except _Late:
-        return late(args.path, args.timeout, durability.why(context, top))
-    finally:
-        line.end()
-    return None
+        error = exc
+    if args.json:
+        seconds = round(clock.monotonic_seconds() - started, 3)
+        why = None if error is None else str(error)
+        result.print_json({"durable": error is None, "error": why, "seconds": seconds})
+        return DONE if error is None else NOT_POSSIBLE
+    return DONE if error is None else refuse(error)

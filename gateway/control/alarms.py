@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.control import cached
+from gateway.control.reports import ReportedBucket
 from gateway.control.status import Status
 
 PROCESS_DOWN = "process_down"
@@ -29,20 +29,20 @@ CLIENTS_SHARE_NAME = "clients_share_name"
 def of(status: Status) -> dict[str, int]:
     """Return for each alarm how many things it is about; 0: there is no alarm."""
     drain = status.drain
-    bucket = (drain.get("bucket") if drain is not None and drain["alive"] else None) or {}
-    level = (status.space or {}).get("level")
+    bucket = drain.bucket if drain is not None and drain.alive else ReportedBucket()
+    level = None if status.space is None else status.space.level
     lost = status.disk.lost_copies
     return {
         PROCESS_DOWN: sum(not one.alive for one in status.processes.values()),
-        BUCKET_UNREACHABLE: int(bucket.get("state") == "unreachable"),
-        BUCKET_REFUSED: int(bucket.get("state") == "refused" and not bucket.get("taken")),
-        BUCKET_TAKEN: int(bool(bucket.get("taken"))),
+        BUCKET_UNREACHABLE: int(bucket.state == "unreachable"),
+        BUCKET_REFUSED: int(bucket.state == "refused" and not bucket.taken),
+        BUCKET_TAKEN: int(bucket.taken),
         DISK_SLOW: int(level == "slow"),
         DISK_FULL: int(level == "full"),
         DISK_FAILING: lost.files if lost.is_recent else 0,
         DESCRIPTORS_GONE: int(not status.disk.has_descriptors),
         FILES_STUCK: status.stuck.files,
-        FILES_DAMAGED: len(cached.damaged(status.cache)),
+        FILES_DAMAGED: len(status.cache.damaged),
         NAMES_HELD: status.held.files,
         RPO_EXCEEDED: status.catalogue.alarms,
         DELETIONS_WAIT: 0 if status.retention.asked is None else status.retention.asked.checkpoints,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
 
 from sqlalchemy import and_, exists, func, select, tuple_
 
-from gateway import clock
+from gateway import clock, state
 from gateway.data.layout import DataFiles
 from gateway.db import drainmodels, models
 from gateway.db.compiled import Session, Statement, b
@@ -17,12 +17,13 @@ from gateway.db.statements import IS_DIRTY
 from gateway.drain import statements as own
 from gateway.drain.admission.retries import FOR_GOOD, Failure, failures, needs_person
 from gateway.drain.paths import file_of
+from gateway.escapes import encoded, text_of
 from gateway.namespace import lookup
 from gateway.namespace.lookup import way_up
 from gateway.serialize import Model
 from gateway.settings import Settings
-from gateway.text import printable, shown
-from gateway.trash import rows as trash
+from gateway.text import shown
+from gateway.trash import rows as trash_rows
 from gateway.units import duration
 
 _DEPTH_MAX = 4096
@@ -59,7 +60,7 @@ class Oldest(Model):
     """The file that has waited longest for the bucket."""
 
     path: str
-    """Path as clients see it. Bytes that cannot be shown are escaped."""
+    """Path as clients see it."""
     age_seconds: float
     """Time since the drain may take it, or since the last write if a client has it open."""
     size_bytes: int
@@ -133,7 +134,7 @@ def measure(settings: Settings, session: Session) -> Backlog:
     ((sealed_files, sealed_bytes),) = session.all(SEALED)
     writing = [(ino, *_on_disk(files, ino, epoch)) for ino, epoch in session.all(WRITING)]
     # What is in the trash is not sent.
-    trashed = trash.totals(session).values()
+    trashed = trash_rows.totals(session).values()
     oldest = _oldest(session, any(one.dirty_files for one in trashed))
     if oldest is not None:
         drain_after_ns, ino, size_bytes, mtime_ns = oldest
@@ -161,11 +162,11 @@ def measure(settings: Settings, session: Session) -> Backlog:
     )
 
 
-def held(settings: Settings, session: Session, drain: Mapping[str, Any] | None) -> Held:
+def held(settings: Settings, session: Session, is_draining: bool) -> Held:
     """Return what hold patterns keep from the bucket for long, the oldest first. The drain counts
-    it, since it reads all names from time to time. Parameters: drain, its report, or None if it
-    does not run."""
-    found = (drain or {}).get("held") or {"files": 0, "bytes": 0, "first": []}
+    it, since it reads all names from time to time. Args: is_draining, whether it runs."""
+    report = state.read(settings, state.DRAIN) if is_draining else None
+    found = (report or {}).get("held") or {"files": 0, "bytes": 0, "first": []}
     now_ns = clock.now_ns()
     first = [
         HeldFile(
@@ -209,7 +210,7 @@ def _stuck(session: Session, export: str) -> list[Stuck]:
             continue
         if job.file and file_of(session, job.file) is None:
             continue
-        path = path_in_export(session, job.file, export) if job.file else shown(str(job))
+        path = path_in_export(session, job.file, export) if job.file else encoded(str(job))
         found.append(Stuck(path, shown(_reason(failure))))
     return found
 
@@ -238,7 +239,7 @@ def path_in_export(session: Session, ino: int, export: str) -> str:
     """One path of an inode, from the export down. An inode that lost its name is ``?``."""
     # A database that is damaged may have a circle of directories.
     steps = list(islice(way_up(session, ino), _DEPTH_MAX))
-    names = [printable(name) for _at, _parent, name in steps]
+    names = [text_of(name) for _at, _parent, name in steps]
     if (steps[-1][1] if steps else ino) != models.ROOT_INO:
         names.append("?")
     return "/".join([export, *reversed(names)])

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from gateway.control.masking import without_userinfo
 from gateway.db import schema
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
-from gateway.db.opening import explained, reading
+from gateway.db.opening import explained
 from gateway.errors import NamespaceError, SchemaError, StoreError, UserError
-from gateway.serialize import Model, values_of
+from gateway.serialize import Model
 from gateway.settings import Settings
 
 if TYPE_CHECKING:
@@ -26,29 +26,25 @@ APPLY = "spillway bucket setup --apply"
 
 
 @dataclass(frozen=True, slots=True)
-class ConfiguredBucket(Model):
-    """The bucket as it is configured. ``/bucket`` tells whether it answers."""
-
-    name: str = field(metadata={"examples": ["checkpoints"]})
-    endpoint_url: str
-    """Empty: AWS. User and password are masked."""
-    prefix: str
-
-
-@dataclass(frozen=True, slots=True)
 class Checksum(Model):
     """The checksum that goes with what is sent."""
 
     kind: str | None = field(metadata={"examples": ["md5"]})
     """None: the store was not asked yet."""
-    said_by: Literal["configuration", "store"] | None
+    source: Literal["configuration", "store"] | None
+    """What the kind is from."""
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket(ConfiguredBucket):
+class Bucket(Model):
     """The bucket, as it is configured and as it answered some seconds ago."""
 
-    reachable: bool
+    name: str = field(metadata={"examples": ["checkpoints"]})
+    endpoint_url: str
+    """Empty: AWS. User and password are masked."""
+    prefix: str
+    reachable: bool | None
+    """None: it was not asked yet."""
     error: str | None
     """Why not, for people."""
     checksum: Checksum
@@ -79,22 +75,48 @@ class SetUp(Model):
     """Whether nothing of it needs a person."""
 
 
-def configured(settings: Settings) -> ConfiguredBucket:
-    """Return what is configured. No password is in it."""
-    return ConfiguredBucket(
+class BucketActions(Protocol):
+    """What people ask of the bucket, and change in it."""
+
+    def test(self, adopts: bool) -> Reachability:
+        """Ask it once whether it can be used, and whose it is. Args: adopts, whether it may be
+        another gateway's."""
+
+    def set_up(self, applies: bool, adopts: bool) -> SetUp:
+        """Look at its own settings. Raises UserError if it may be another gateway's.
+
+        Args:
+            applies: whether the rule that ends unfinished uploads is added if it is missing.
+            adopts: whether the bucket may be another gateway's.
+        """
+
+
+class LocalBucket:
+    """The bucket of this machine's gateway (``BucketActions``)."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def test(self, adopts: bool) -> Reachability:
+        return test(self._settings, adopts)
+
+    def set_up(self, applies: bool, adopts: bool) -> SetUp:
+        return set_up(self._settings, applies, adopts)
+
+
+def model(settings: Settings, session: Session, probe: Reachability | None = None) -> Bucket:
+    """Return the bucket as it is configured and as it answers. No password is in it.
+
+    Args:
+        probe: what it answered. None: it was not asked.
+    """
+    return Bucket(
         name=settings.bucket.name,
         endpoint_url=without_userinfo(settings.bucket.endpoint_url),
         prefix=settings.bucket.prefix,
-    )
-
-
-def whole(settings: Settings, database: Database, probe: Reachability) -> Bucket:
-    """Return the bucket as it is configured and as it answers. Parameters: probe, what it answered.
-    Raises UserError."""
-    return Bucket(
-        **values_of(configured(settings)),
-        **values_of(probe),
-        checksum=checksum(settings, database),
+        reachable=None if probe is None else probe.reachable,
+        error=None if probe is None else probe.error,
+        checksum=_known_checksum(settings, session),
     )
 
 
@@ -165,16 +187,14 @@ class Probe:
         return Reachability(reachable=False, error=error)
 
 
-def checksum(settings: Settings, database: Database) -> Checksum:
-    """Return which checksum goes with what is sent, and who said so. Raises UserError."""
+def _known_checksum(settings: Settings, session: Session) -> Checksum:
     # Here, because awscrt takes a tenth of a second to import.
     from gateway.drain import endpoint
 
     chosen = endpoint.configured(settings.bucket)
     if chosen is not None:
         return Checksum(chosen, "configuration")
-    with reading(database) as session:
-        kind = endpoint.known(session, settings.bucket)
+    kind = endpoint.known(session, settings.bucket)
     return Checksum(kind, None if kind is None else "store")
 
 

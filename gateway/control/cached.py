@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import func, select
 
-from gateway import state
 from gateway.cache import room
 from gateway.cache.growth import REPORT, Growth
+from gateway.control import reports
+from gateway.control.reports import DamagedFile, HydratorReport
 from gateway.db import journal
 from gateway.db.compiled import Session, Statement
 from gateway.db.statements import IS_ABSENT, IS_REGULAR, IS_RESIDENT, inode
@@ -71,13 +70,17 @@ class Cache(Model):
     evict_from: float
     """The share from which on files are evicted, as configured."""
     evict_to: float
-    hydrator: dict[str, Any] | None
-    """Its last report."""
+    hydrator: HydratorReport | None
     dropped_readers: list[str]
     resident: Counted | None
     """On the disk. None: not counted yet."""
     absent: Counted | None
     """Only in the bucket. None: not counted yet."""
+
+    @property
+    def damaged(self) -> list[DamagedFile]:
+        """The files that could not be fetched."""
+        return [] if self.hydrator is None else self.hydrator.damaged
 
 
 def count(session: Session) -> Counts:
@@ -93,12 +96,11 @@ def count(session: Session) -> Counts:
 
 def gather(settings: Settings, session: Session) -> Cache:
     """Return what needs no counting. Raises TryAgain."""
-    report = state.read(settings, state.CACHE)
     return Cache(
         evicting=evicting(settings),
         evict_from=settings.cache.evict_from,
         evict_to=settings.cache.evict_to,
-        hydrator=None if report is None else {**report, "alive": state.alive(report)},
+        hydrator=reports.of_hydrator(settings),
         dropped_readers=journal.dropped(session),
         resident=None,
         absent=None,
@@ -124,18 +126,3 @@ def evicting(settings: Settings) -> EvictionMarks | None:
         saved_bytes=saved_bytes,
         is_early=now.start < found.high,
     )
-
-
-def damaged(cache: Cache) -> list[Mapping[str, Any]]:
-    """Return what the hydrator reports of the files that it could not fetch."""
-    return _files(cache, "damaged")
-
-
-def thawing(cache: Cache) -> list[Mapping[str, Any]]:
-    """Return what it reports of the files whose objects are on their way back from an archive."""
-    return _files(cache, "thawing")
-
-
-def _files(cache: Cache, name: str) -> list[Mapping[str, Any]]:
-    found = (cache.hydrator or {}).get(name)
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []

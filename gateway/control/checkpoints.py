@@ -1,13 +1,15 @@
-"""The checkpoints of the catalogue: pages of lists, in some order, and their counts."""
+"""The checkpoints of the catalogue: pages of lists, in some order, their counts, and what people
+do with one."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from itertools import islice
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 from sqlalchemy import BigInteger, func, literal_column, select, tuple_
 from sqlalchemy.ext.compiler import compiles
@@ -17,19 +19,27 @@ from sqlalchemy.types import Boolean
 from gateway import clock, state
 from gateway.checkpoints.catalogue import catalogue_of
 from gateway.checkpoints.facts import State
-from gateway.checkpoints.risk import summarize
+from gateway.checkpoints.risk import measure, summarize
 from gateway.checkpoints.shown import ARCHIVED, CATALOGUED, SHOWN
-from gateway.control import runs
+from gateway.checkpoints.unrecognised import unrecognised
+from gateway.control import deletion, runs, trash
+from gateway.control.deletion import Deleted
+from gateway.control.paths import names_of, resolve
+from gateway.control.paths import shown as shown_path
 from gateway.control.runs import Run
+from gateway.control.trash import Expired
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
+from gateway.db.opening import reading
 from gateway.db.statements import catalogue, checkpoint, manifest, promotion
+from gateway.errors import NotThere
+from gateway.escapes import text_of
 from gateway.manifests import rows
+from gateway.namespace.browse import Browser
 from gateway.namespace.pins import Pins
 from gateway.objectstore.keys import key_of
 from gateway.serialize import Model, values_of
 from gateway.settings import Settings
-from gateway.text import Text, printable
 from gateway.types import Extent, Kind
 
 _LAST = literal_column(str((1 << 63) - 1), BigInteger)
@@ -176,6 +186,162 @@ class Catalogue(Model):
     """What was found of directories with files of tensors that no rule knows."""
 
 
+@dataclass(frozen=True, slots=True)
+class UnknownDirectory(Model):
+    """A directory with files of tensors that belong to no checkpoint."""
+
+    path: str
+    files: int
+    """The number of such files directly in it."""
+    size_bytes: int
+    first: str
+    """The first name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Model):
+    """Runs and checkpoints."""
+
+    is_made: bool
+    """Whether the catalogue has all checkpoints."""
+    runs: list[Run]
+    checkpoints: list[Checkpoint]
+    expired: list[Expired]
+    """What is in the trash, if everything was asked for."""
+    export: str
+    """The path that clients mount. It is the run that has no name."""
+
+
+class ListOptions(NamedTuple):
+    """Which checkpoints are listed, and in which order. All that is given must hold; None: any."""
+
+    run: str | None = None
+    """Its path or name, as on the command line."""
+    state: str | None = None
+    """One of ``CATALOGUED``."""
+    rule: str | None = None
+    text: str | None = None
+    """Part of the path, as on the command line."""
+    sort: Sort = Sort.RUN
+    is_descending: bool = False
+    most: int | None = None
+    """The first so many of this order."""
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether the order is another one than by run and step."""
+        return self.sort is not Sort.RUN or self.is_descending
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything is listed, or everything of one run."""
+        is_part = self.state or self.rule or self.text or self.most is not None
+        return not (self.is_sorted or is_part)
+
+
+class Checkpoints(Protocol):
+    """The checkpoints, and the runs that they belong to.
+
+    Paths are those of the command line. Each method that takes one raises NotThere, NotPossible.
+    """
+
+    def listing(self, options: ListOptions) -> Listing:
+        """Return checkpoints with their runs."""
+
+    def unrecognised(self) -> list[UnknownDirectory]:
+        """Return the directories whose files of tensors belong to no checkpoint. All names are
+        read."""
+
+    def one(self, path: str) -> OneCheckpoint:
+        """Return a checkpoint."""
+
+    def delete(self, path: str, reason: str | None, *, insists: bool) -> Deleted:
+        """Put a checkpoint into the trash.
+
+        Args:
+            reason: for other people.
+            insists: whether it is deleted although a law of retention keeps it.
+        """
+
+
+class LocalCheckpoints:
+    """The checkpoints of this machine's gateway (``Checkpoints``).
+
+    Args:
+        author: of deletions, for the record.
+    """
+
+    def __init__(
+        self, settings: Settings, database: Database, browser: Browser, author: str
+    ) -> None:
+        self._settings = settings
+        self._database = database
+        self._browser = browser
+        self._author = author
+
+    def listing(self, options: ListOptions) -> Listing:
+        settings = self._settings
+        wanted = wanted_of(settings.nfs.export, options)
+        with reading(self._database) as session:
+            listed = every(session, settings, wanted, options.sort, options.is_descending)
+            found = list(islice(listed, options.most))
+            risks = [one for one in measure(session) if wanted.run in (None, one.run)]
+            expired = trash.expired(settings, session, wanted.run) if options.is_whole else []
+            has_all = is_made(session)
+        every_run = runs.models(settings, risks)
+        return Listing(has_all, every_run, found, expired, settings.nfs.export)
+
+    def unrecognised(self) -> list[UnknownDirectory]:
+        export = self._settings.nfs.export
+        return [
+            UnknownDirectory(
+                path=f"{export}/{text_of(one.path)}".rstrip("/"),
+                files=one.files,
+                size_bytes=one.size,
+                first=text_of(one.first),
+            )
+            for one in unrecognised(catalogue_of(self._settings, self._database))
+        ]
+
+    def one(self, path: str) -> OneCheckpoint:
+        ino = resolve(self._browser, self._settings, path).found().attr.ino
+        with reading(self._database) as session:
+            found = one(session, self._settings, ino)
+            if found is None:
+                raise none_at(path)
+            return whole(session, found)
+
+    def delete(self, path: str, reason: str | None, *, insists: bool) -> Deleted:
+        seen = self.one(path)
+        with trash.refusals():
+            made = deletion.delete(
+                self._settings,
+                self._database,
+                seen.ino,
+                author=self._author,
+                reason=deletion.BY_HAND if reason is None else reason,
+                insists=insists,
+                seen=[seen.evidence],
+            )
+        return Deleted(made, seen.path)
+
+
+def wanted_of(export: str, options: ListOptions) -> Wanted:
+    """Return what a list has that was asked for on the command line. Args: export, its path."""
+    run, text = options.run, options.text
+    return Wanted(
+        run=None if run is None else b"/".join(names_of(export, run)),
+        state=options.state,
+        rule=options.rule,
+        text=os.fsencode(text) if text else None,
+    )
+
+
+def none_at(path: str) -> NotThere:
+    """Return the error of a path of the command line that is no checkpoint."""
+    return NotThere(f"{shown_path(path)} is no checkpoint: spillway checkpoints lists them")
+
+
 class Row(NamedTuple):
     """A row of a list."""
 
@@ -242,12 +408,11 @@ def page(
     sort: Sort = Sort.RUN,
     is_descending: bool = False,
     after: Key | None = None,
-    text: Text = printable,
 ) -> list[Row]:
     """Return the next checkpoints of a list.
 
     Parameters: most, of them; wanted; sort, with its direction; after, the key of the last row
-    before; text, of names. Raises TryAgain.
+    before. Raises TryAgain.
     """
     given = {name: value for name, value in wanted._asdict().items() if value is not None}
     statement = _statement(sort, is_descending, tuple(given), after is None)
@@ -255,7 +420,7 @@ def page(
     now_ns = clock.now_ns()
     count = len(_KEYS[sort])
     return [
-        Row(tuple(row[:count]), _model(settings, row[count:], now_ns, text))
+        Row(tuple(row[:count]), _model(settings, row[count:], now_ns))
         for row in session.all(statement, **given, **places, most=most)
     ]
 
@@ -276,12 +441,9 @@ def every(
         after = rows[-1].key
 
 
-def one(
-    session: Session, settings: Settings, ino: int, text: Text = printable
-) -> Checkpoint | None:
-    """Return a checkpoint, or None if there is none. Parameters: text, of names. Raises
-    TryAgain."""
-    rows = page(session, settings, 1, wanted=Wanted(ino=ino), text=text)
+def one(session: Session, settings: Settings, ino: int) -> Checkpoint | None:
+    """Return a checkpoint, or None if there is none. Raises TryAgain."""
+    rows = page(session, settings, 1, wanted=Wanted(ino=ino))
     return rows[0].model if rows else None
 
 
@@ -304,12 +466,10 @@ def promotions(session: Session, ino: int) -> list[str]:
     return [name for (name,) in session.all(PROMOTIONS, ino=ino)]
 
 
-def members(
-    settings: Settings, database: Database, ino: int, most: int, text: Text = printable
-) -> list[Member]:
+def members(settings: Settings, database: Database, ino: int, most: int) -> list[Member]:
     """Return the first files of a checkpoint by name, as its manifest has them.
 
-    Parameters: most, of them; text, of names. Raises TryAgain.
+    Parameters: most, of them. Raises TryAgain.
     """
     known = catalogue_of(settings, database)
     with known.viewing() as view:
@@ -320,8 +480,8 @@ def members(
         each = rows.members(view.session, row, view.rules)
         return [
             Member(
-                name=text(at.path),
-                path=f"{settings.nfs.export}/{text(b'/'.join(filter(None, (above, at.path))))}",
+                name=text_of(at.path),
+                path=f"{settings.nfs.export}/{text_of(b'/'.join(filter(None, (above, at.path))))}",
                 size_bytes=at.size,
                 in_bucket="other" if at.stored is None else "present",
             )
@@ -340,10 +500,10 @@ def is_made(session: Session) -> bool:
     return session.one(IS_MADE) is not None
 
 
-def _model(settings: Settings, row: Sequence[Any], now_ns: int, text: Text) -> Checkpoint:
+def _model(settings: Settings, row: Sequence[Any], now_ns: int) -> Checkpoint:
     values = dict(zip((*_NAMES, "state", "manifest"), row, strict=True))
-    values["run"] = text(bytes(values["run"]))
-    values["path"] = f"{settings.nfs.export}/{text(bytes(values['path']))}"
+    values["run"] = text_of(bytes(values["run"]))
+    values["path"] = f"{settings.nfs.export}/{text_of(bytes(values['path']))}"
     complete_ns = values["complete_ns"]
     age_ns = None if complete_ns is None else max(0, now_ns - complete_ns)
     return Checkpoint(

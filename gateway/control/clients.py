@@ -15,37 +15,18 @@ from gateway.control.sharednames import SharedName
 from gateway.db.compiled import Session
 from gateway.db.opening import opened, reading
 from gateway.door import clients as door
-from gateway.door.clients import NOTHING, Counts, Lease, Opened
+from gateway.door.clients import NOTHING, ClientCounts, Lease, Opened
 from gateway.errors import NotPossible
+from gateway.escapes import text_of
 from gateway.namespace.lookup import way_up
 from gateway.serialize import Model
 from gateway.settings import Settings
-from gateway.text import Text, printable
+from gateway.text import shown
 from gateway.types import Kind
 
 OPENS_MAX = 10_000
 """The opens that one question looks at."""
 _DEPTH_MAX = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class ClientCounts(Model):
-    """What the clients of an address did since the start of the NFS server."""
-
-    operations: int
-    """Operations that were answered for good."""
-    bytes_read: int
-    bytes_written: int
-    operations_rate: int
-    """In a second, of the last 5 seconds or so."""
-    read_rate: int
-    """Bytes in a second."""
-    written_rate: int
-    """Bytes in a second."""
-    open_reading: int
-    """Opens that may read."""
-    open_writing: int
-    """Opens that may write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,32 +80,34 @@ def gather(settings: Settings) -> Clients:
     others = found.counts.get("")
     return Clients(
         clients=[_client(one, found.counts, now_seconds) for one in leases],
-        others=None if others is None or not others.operations else ClientCounts(**asdict(others)),
+        others=None if others is None or not others.operations else others,
         shared_names=sharednames.gather(settings),
     )
 
 
-def _client(lease: Lease, counts: dict[str, Counts], now_seconds: int) -> Client:
+def _client(lease: Lease, counts: dict[str, ClientCounts], now_seconds: int) -> Client:
     return Client(
         address=lease.address,
-        name=printable(lease.name),
+        name=text_of(lease.name),
         minor_version=lease.minor,
         seen_seconds=max(0, now_seconds - lease.renewed_seconds),
         **asdict(counts.get(lease.address, NOTHING)),
     )
 
 
-def opens(settings: Settings, path: str, text: Text = printable) -> Opens:
-    """Return who has a file open, or what is below a directory.
+def opens(settings: Settings, path: str) -> Opens:
+    """Return who has a file open, or what is below a directory. Args: path, of the command line.
 
-    Parameters: path, as people write it; text, of names. Raises NotPossible if there is nothing;
-    DoorClosed, UserError.
+    Raises:
+        NotThere: there is nothing.
+        NotPossible: it is neither a file nor a directory.
+        DoorClosed, UserError: as told.
     """
     with browsing(settings) as browser:
         entry = resolve(browser, settings, path).found()
     top = entry.attr
     if top.kind not in (Kind.REGULAR, Kind.DIRECTORY):
-        raise NotPossible(f"{printable(os.fsencode(path))}: only files are open: name one")
+        raise NotPossible(f"{shown(path)}: only files are open: name one")
     is_file = top.kind == Kind.REGULAR
     found = door.opened(settings, top.ino if is_file else None, OPENS_MAX)
     at = b"/" + b"/".join(
@@ -134,7 +117,7 @@ def opens(settings: Settings, path: str, text: Text = printable) -> Opens:
         paths = {top.ino: at}
     else:
         paths = dict(_below(settings, top.ino, at, {one.ino for one in found}))
-    return Opens(len(found) < OPENS_MAX, list(_summed(found, paths, text)))
+    return Opens(len(found) < OPENS_MAX, list(_summed(found, paths)))
 
 
 def _below(
@@ -159,7 +142,7 @@ def _names(session: Session, ino: int, top: int) -> list[bytes] | None:
     return None
 
 
-def _summed(found: Sequence[Opened], paths: dict[int, bytes], text: Text) -> Iterator[Open]:
+def _summed(found: Sequence[Opened], paths: dict[int, bytes]) -> Iterator[Open]:
     """Yield a row for each file and address, by path."""
     reading_, writing = Counter[tuple[int, str]](), Counter[tuple[int, str]]()
     for one in found:
@@ -167,4 +150,4 @@ def _summed(found: Sequence[Opened], paths: dict[int, bytes], text: Text) -> Ite
             reading_[one.ino, one.address] += one.reads
             writing[one.ino, one.address] += one.writes
     for ino, address in sorted(reading_, key=lambda row: (paths[row[0]], row[1])):
-        yield Open(text(paths[ino]), address, reading_[ino, address], writing[ino, address])
+        yield Open(text_of(paths[ino]), address, reading_[ino, address], writing[ino, address])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 
 from sqlalchemy import select
 
@@ -33,6 +34,7 @@ from gateway.retention.heads import BucketHeads
 from gateway.retention.law import Law, cannot_ask
 from gateway.retention.planning import checkpoint_of
 from gateway.retention.references import References
+from gateway.serialize import Model
 from gateway.settings import Settings
 from gateway.text import printable
 from gateway.trash.trash import Trash
@@ -44,6 +46,16 @@ INSIST = ": --force deletes it nevertheless"
 """The end of why a checkpoint stays."""
 PINNED = "it is pinned or being promoted: spillway pins shows pins"
 ANY_RECORD = Statement(select(checkpoint_record.c.ino).limit(1))
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted(Model):
+    """A checkpoint in the trash."""
+
+    id: str = field(metadata={"examples": ["t1234"]})
+    """Its id in the trash."""
+    path: str = field(metadata={"examples": ["/checkpoints/jobs/llama-7b/step-1200"]})
+    """The path that it had."""
 
 
 def delete(

@@ -8,6 +8,7 @@ and again: all others only when that one is durable, and now and then to say how
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from gateway import clock, state
@@ -17,6 +18,7 @@ from gateway.checkpoints.leftovers import Inside, Leftovers
 from gateway.checkpoints.rules import Rules
 from gateway.checkpoints.texts import entry_of
 from gateway.control.paths import browsing, follow
+from gateway.control.progress import Progress, Tell
 from gateway.control.queue import path_of
 from gateway.db.compiled import Session
 from gateway.drain import queue
@@ -92,15 +94,25 @@ class Waiting:
         return self._first is None
 
 
-def wait(context: Context, top: int, path: str, rest: Callable[[float], None]) -> None:
-    """Wait until everything at or below an inode is durable.
+def wait(
+    context: Context, top: int, path: str, progress: Tell, rest: Callable[[float], None]
+) -> Progress:
+    """Wait until everything at or below an inode is durable. Returns how far it was at the end.
 
-    Parameters: path, to be shown; rest, called after each look with the time in seconds until the
-    next one: what it raises ends the wait. Raises NotPossible if it was removed, TryAgain.
+    Args:
+        path: to be shown.
+        rest: called after each look with the time in seconds until the next one. What it raises
+            ends the wait.
+
+    Raises:
+        NotPossible: it was removed.
+        TryAgain: the database cannot be read now.
     """
-    waiting = Waiting(context, top, path)
+    waiting, course = Waiting(context, top, path), Course(context, top)
     while (seconds := waiting.look()) is not None:
+        progress(course.look())
         rest(seconds)
+    return replace(course.progress, done=course.total_bytes, text="it is durable")
 
 
 class Left(NamedTuple):
@@ -120,20 +132,31 @@ class Course:
         self._next_at = 0.0
         self.total_bytes = 0
         """The most that was not durable at one time."""
-        self.done_bytes = 0
-        self.text = ""
+        self._done_bytes = 0
+        self._text = ""
 
-    def look(self) -> None:
+    def look(self) -> Progress:
         """Look at all that is missing, unless the last look was a short time ago. Raises
         TryAgain."""
         before = clock.monotonic_seconds()
         if before < self._next_at:
-            return
+            return self.progress
         found = left(self._context, self._top)
         took_seconds = clock.monotonic_seconds() - before
         self._next_at = before + max(COURSE_SECONDS, COURSE_REST * took_seconds)
         self.total_bytes = max(self.total_bytes, found.bytes)
-        self.done_bytes, self.text = self.total_bytes - found.bytes, found.text
+        self._done_bytes, self._text = self.total_bytes - found.bytes, found.text
+        return self.progress
+
+    @property
+    def progress(self) -> Progress:
+        """What the last look found."""
+        return Progress(self._done_bytes, self.total_bytes or None, self._text, in_bytes=True)
+
+
+def late(path: str, timeout_seconds: float, why: str) -> NotPossible:
+    """Return what is raised when the time for a wait is over. Args: why, what is missing."""
+    return NotPossible(f"{shown(path)} is not durable after {timeout_seconds:g} s: {why}")
 
 
 def why(context: Context, top: int) -> str:

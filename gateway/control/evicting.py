@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -11,24 +11,27 @@ from itertools import islice
 from gateway.cache.candidates import Candidate, Candidates
 from gateway.cache.eviction import TOGETHER, Eviction, Verdict, eviction_of
 from gateway.control.names import Asker
-from gateway.control.paths import browsing, files_below, follow
+from gateway.control.paths import files_below
+from gateway.control.progress import Progress, Tell
 from gateway.db.compiled import Session, rows_of
 from gateway.db.engine import Database
 from gateway.db.statements import REKEY
-from gateway.door.door import opened
+from gateway.door.door import Door
 from gateway.drain import statements as own
 from gateway.drain.paths import file_of, object_of
-from gateway.errors import NotPossible
+from gateway.errors import DoorClosed, NotPossible
+from gateway.escapes import encoded
 from gateway.namespace import identity
 from gateway.namespace.browse import Browser, Entry
 from gateway.serialize import Model
 from gateway.settings import Settings
+from gateway.text import shown
 from gateway.types import Residency
 
 SKIPPED_SHOWN = 10
 
 Named = tuple[str, Entry]
-"""A file, with its path as it can be shown."""
+"""A file, with its path as models have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +53,18 @@ class Evicted(Model):
     skipped_files: dict[str, int]
     """The number of files that stay, by the reason."""
     skipped_first: list[Skipped]
+    failures: list[str]
+    """Why paths that were named were not evicted."""
 
 
 @contextmanager
-def evicting(settings: Settings) -> Iterator[Evicting]:
+def evicting(
+    settings: Settings, database: Database, browser: Browser, door: Door
+) -> Iterator[Evicting]:
     """Open what evicts. Raises UserError, StoreError."""
     identity.require_surroundings(settings)
-    database = Database(settings.database_url)
-    try:
-        with (
-            browsing(settings) as browser,
-            opened(settings) as door,
-            eviction_of(settings, database) as eviction,
-        ):
-            yield Evicting(settings, database, browser, eviction, Asker(door))
-    finally:
-        database.close()
+    with eviction_of(settings, database) as eviction:
+        yield Evicting(settings, database, browser, eviction, Asker(door))
 
 
 class Evicting:
@@ -88,21 +87,27 @@ class Evicting:
         self._reasons: Counter[str] = Counter()
         self._skipped: list[tuple[str, str]] = []
 
-    def path(self, path: str, on_batch: Callable[[int], None]) -> None:
-        """Evict a file, or all files below a directory.
+    def run(self, paths: Iterable[str], progress: Tell) -> Evicted:
+        """Evict files, and all files below directories. Raises UserError, StoreError,
+        NamespaceError."""
+        failures = []
+        for path in paths:
+            try:
+                self._path(path, progress)
+            except NotPossible as exc:
+                failures.append(str(exc))
+            except DoorClosed as exc:
+                failures.append(f"{exc}: what was done stays done: repeat")
+                break
+        return self._model(failures)
 
-        Parameters: on_batch, called now and then with the number of files that are evicted; what
-        it raises ends the eviction. Raises NotPossible, DoorClosed, UserError, StoreError,
-        NamespaceError.
-        """
-        place = follow(self._browser, self._settings, path)
-        files = files_below(self._browser, place)
+    def _path(self, path: str, progress: Tell) -> None:
+        files = files_below(self._browser, self._settings, path)
         while batch := list(islice(files, TOGETHER)):
             reasons = self._batch(batch)
-            on_batch(self._evicted)
-        if not place.is_directory:
-            for reason in reasons.values():
-                raise NotPossible(f"{place.path}: {reason}")
+            progress(Progress(self._evicted, None, f"{self._evicted:,} files evicted"))
+            if (reason := reasons.get(encoded(path))) is not None:
+                raise NotPossible(f"{shown(path)}: {reason}")
 
     def _batch(self, batch: Sequence[Named]) -> dict[str, str]:
         """Evict some files. Returns why files were skipped, by path."""
@@ -136,14 +141,14 @@ class Evicting:
         self._skipped += list(reasons.items())[: SKIPPED_SHOWN - len(self._skipped)]
         return reasons
 
-    def model(self) -> Evicted:
-        """Return what was done."""
+    def _model(self, failures: list[str]) -> Evicted:
         return Evicted(
             evicted_files=self._evicted,
             freed_bytes=self._freed_bytes,
             absent_before_files=self._absent,
             skipped_files=dict(self._reasons.most_common()),
             skipped_first=[Skipped(path, why) for path, why in self._skipped],
+            failures=failures,
         )
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
+from gateway.control.paths import names_of
+from gateway.db.engine import Database
 from gateway.errors import ExportRefused, NotThere
-from gateway.exports.keeper import Exports, Listed, Preview, Wanted
+from gateway.escapes import text_of
+from gateway.exports import keeper
+from gateway.exports.keeper import Listed, Preview, Wanted
 from gateway.serialize import Model
 from gateway.settings import Settings
-from gateway.text import Text, printable, shown
+from gateway.text import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +63,139 @@ class ExportValidity(Model):
     """The block that NFS-Ganesha would be told."""
 
 
-def found(exports: Exports, name: str) -> Listed:
+@dataclass(frozen=True, slots=True)
+class MainExport(Model):
+    """The export of the whole namespace, which the configuration has."""
+
+    name: str
+    clients: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedExport(Model):
+    """An export that was removed."""
+
+    name: str
+    removed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadedExports(Model):
+    """What the NFS server took."""
+
+    left_out: list[str] = field(metadata={"examples": [["/datasets"]]})
+    """Exports that it cannot have: their directory is gone, or in the trash."""
+
+
+class Rights(NamedTuple):
+    """Which directory an export is to have, and who may do what with it."""
+
+    path: str
+    """Its directory, as on the command line."""
+    clients: Sequence[str]
+    squash: str
+
+
+class Exports(Protocol):
+    """The exports beside the one of the whole namespace."""
+
+    def main(self) -> MainExport:
+        """Return the export of the whole namespace."""
+
+    def every(self) -> Iterable[Export]:
+        """Return the exports, by name."""
+
+    def find(self, name: str) -> Export | None:
+        """Return one export, or None."""
+
+    def validate(self, name: str, rights: Rights) -> ExportValidity:
+        """Return whether an export could be stored, and what that would do."""
+
+    def set(self, name: str, rights: Rights, version: int) -> Export:
+        """Add an export, or replace it.
+
+        Args:
+            version: that it must have now. 0: there is none.
+        """
+
+    def remove(self, name: str, version: int) -> RemovedExport:
+        """Remove an export. Its clients lose what they have open on it. Args: as of ``set``."""
+
+    def reload(self) -> ReloadedExports:
+        """Have the server take the exports as they are stored, and what the configuration has."""
+
+
+class LocalExports:
+    """The exports of this machine's gateway (``Exports``).
+
+    Args:
+        author: of changes, for the record.
+    """
+
+    def __init__(self, settings: Settings, database: Database, author: str) -> None:
+        self._settings = settings
+        self._exports = keeper.Exports(settings, database)
+        self._author = author
+
+    def main(self) -> MainExport:
+        nfs = self._settings.nfs
+        return MainExport(nfs.export, list(nfs.clients))
+
+    def every(self) -> list[Export]:
+        return [model(self._settings, one) for one in self._exports.listed()]
+
+    def find(self, name: str) -> Export | None:
+        one = self._exports.get(name)
+        return None if one is None else model(self._settings, one)
+
+    def get(self, name: str) -> Export:
+        """Return one export. Raises NotThere."""
+        return model(self._settings, found(self._exports, name))
+
+    def validate(self, name: str, rights: Rights) -> ExportValidity:
+        return validity(self._exports, self._wanted(name, rights))
+
+    def set(self, name: str, rights: Rights, version: int) -> Export:
+        self._exports.put(self._wanted(name, rights), self._author, version)
+        return self.get(name)
+
+    def remove(self, name: str, version: int) -> RemovedExport:
+        try:
+            self._exports.remove(name, self._author, version)
+        except KeyError:
+            raise missing(name) from None
+        return RemovedExport(name)
+
+    def reload(self) -> ReloadedExports:
+        self._exports.reload()
+        _served, left_out = self._exports.servable()
+        return ReloadedExports([one.name for one in left_out])
+
+    def _wanted(self, name: str, rights: Rights) -> Wanted:
+        names = names_of(self._settings.nfs.export, rights.path)
+        return Wanted(name, b"/".join(names), rights.clients, rights.squash)
+
+
+def missing(name: str) -> NotThere:
+    """Return the error of an export that there is not."""
+    return NotThere(f"there is no export {shown(name)}: spillway export list shows what is")
+
+
+def found(exports: keeper.Exports, name: str) -> Listed:
     """Return an export. Raises NotThere; TryAgain, UserError."""
     one = exports.get(name)
     if one is None:
-        raise NotThere(f"there is no export {shown(name)}: spillway export list shows what is")
+        raise missing(name)
     return one
 
 
-def model(settings: Settings, one: Listed, text: Text = printable) -> Export:
-    """Return an export as people see it. Parameters: text, of names."""
+def model(settings: Settings, one: Listed) -> Export:
+    """Return an export as people see it."""
     export = one.export
     return Export(
         name=export.name,
         version=export.version,
-        path=None if one.path is None else path_of(settings, one.path, text),
+        path=None if one.path is None else path_of(settings, one.path),
         inode=export.directory,
         clients=list(export.clients),
         squash=export.squash,
@@ -81,7 +205,7 @@ def model(settings: Settings, one: Listed, text: Text = printable) -> Export:
     )
 
 
-def validity(exports: Exports, wanted: Wanted) -> ExportValidity:
+def validity(exports: keeper.Exports, wanted: Wanted) -> ExportValidity:
     """Return whether an export could be stored as it is wanted, and what that would do. Raises
     TryAgain, UserError."""
     try:
@@ -110,6 +234,6 @@ def change(preview: Preview) -> ExportValidity:
     )
 
 
-def path_of(settings: Settings, path: bytes, text: Text = printable) -> str:
+def path_of(settings: Settings, path: bytes) -> str:
     """Return the path of an export's directory as clients of ``nfs.export`` see it."""
-    return f"{settings.nfs.export}/{text(path)}" if path else settings.nfs.export
+    return f"{settings.nfs.export}/{text_of(path)}" if path else settings.nfs.export

@@ -1,28 +1,47 @@
-"""What is known of one file: where its bytes are, its object, what the drain does with it."""
+"""Files and directories: what is known of them, their names, and work on their bytes."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol
 
 from sqlalchemy import and_, select
 
 from gateway import clock
 from gateway.checkpoints.statements import IS_STORED
-from gateway.control import paths
+from gateway.control import durability, paths
 from gateway.control import queue as waiting_files
-from gateway.control.paths import PathInfo, Place
+from gateway.control.evicting import Evicted, evicting
+from gateway.control.guarding import (
+    Guarded,
+    Removed,
+    below,
+    is_a_directory,
+    require_not_hidden,
+)
+from gateway.control.names import Asker, Guard, Names, unguarded
+from gateway.control.paths import Child, PathInfo, path_of, resolve
+from gateway.control.progress import Tell
 from gateway.control.queue import Waiting
+from gateway.control.warming import Requested, Warmed, Warming
 from gateway.db.compiled import Session, Statement, b
+from gateway.db.engine import Database
+from gateway.db.opening import reading
 from gateway.db.statements import REKEY, inode, object_
+from gateway.door.door import Door
 from gateway.drain import queue
 from gateway.drain.context import view_of
-from gateway.namespace.browse import Browser
+from gateway.errors import NotPossible
+from gateway.escapes import encoded
+from gateway.namespace.browse import Browser, Entry
 from gateway.namespace.residency import HAS_CONTENT
 from gateway.retention import store
 from gateway.serialize import Model, values_of
 from gateway.settings import Settings
-from gateway.text import Text, printable
-from gateway.types import Kind
+from gateway.types import Kind, SetAttr
 
 OBJECT = Statement(
     select(
@@ -80,29 +99,179 @@ class FileInfo(PathInfo):
     """What was done lately with its checkpoint."""
 
 
-def model(
-    settings: Settings,
-    session: Session,
-    browser: Browser,
-    place: Place,
-    below: bytes,
-    path: str,
-    text: Text = printable,
-) -> FileInfo:
-    """Return everything that is known of a place.
+class Files(Protocol):
+    """Files and directories. Symbolic links are followed only where that is said.
 
-    Parameters: below, its path below the export; path, to be shown; text, of names. Raises
-    NotThere, TryAgain.
+    Paths are those of the command line. Each method that takes one raises NotThere, NotPossible;
+    those that change names raise DoorClosed too: what was done before stays done. Long work tells
+    how far it is (``progress``).
     """
-    entry = place.found()
+
+    def get(self, path: str) -> FileInfo:
+        """Return everything that is known of a file or directory."""
+
+    def children(self, path: str, *, details: bool) -> Iterator[Child]:
+        """Yield what is in a directory, in any order. Args: details, also what takes a query for
+        each name."""
+
+    def make(self, path: str, wanted: SetAttr, *, parents: bool) -> FileInfo:
+        """Make a directory.
+
+        Args:
+            wanted: mode and owner. None: root.
+            parents: also make those that lead to it, and it may be there.
+        """
+
+    def set_attributes(self, path: str, wanted: SetAttr) -> FileInfo:
+        """Set mode, user or group of a file or directory."""
+
+    def move(self, path: str, target: str, *, is_alone: bool, force: bool) -> FileInfo:
+        """Rename a file or directory, or move it into a directory.
+
+        Args:
+            target: a new name, or a directory.
+            is_alone: whether nothing else is moved to the target, which may then be a new name.
+            force: also to a name that the drain holds.
+        """
+
+    def remove(self, path: str, progress: Tell, *, recursive: bool, force: bool) -> Removed:
+        """Remove a file or directory.
+
+        Args:
+            recursive: also a directory, with everything in it.
+            force: also the newest checkpoint of a run.
+        """
+
+    def evict(self, paths: Sequence[str], progress: Tell) -> Evicted:
+        """Free the local disk of files that are in the bucket. Directories: of all files below.
+        Symbolic links are followed here, and by the methods below."""
+
+    def request(self, paths: Sequence[str]) -> Requested:
+        """Ask for evicted files to be brought back, and do not wait for them."""
+
+    def warm(self, paths: Sequence[str], progress: Tell) -> Warmed:
+        """Bring evicted files back to the local disk. Directories: all files below."""
+
+    def wait(self, path: str, progress: Tell, *, timeout_seconds: float | None = None) -> None:
+        """Wait until the bucket alone could restore a file or a tree.
+
+        Raises:
+            NotPossible: it is not there or was removed meanwhile, or the time is over.
+        """
+
+
+class LocalFiles:
+    """The files of this machine's gateway (``Files``).
+
+    Args:
+        author: of removals, for the record.
+        open_door: returns the door, which changes names.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        browser: Browser,
+        author: str,
+        open_door: Callable[[], Door],
+    ) -> None:
+        self._settings = settings
+        self._database = database
+        self._browser = browser
+        self._author = author
+        self._open_door = open_door
+
+    def get(self, path: str) -> FileInfo:
+        with reading(self._database) as session:
+            return read(self._settings, session, self._browser, path)
+
+    def children(self, path: str, *, details: bool) -> Iterator[Child]:
+        place = resolve(self._browser, self._settings, path)
+        if not place.is_directory:
+            raise NotPossible(f"{place.path}: it is no directory")
+        above = path_of(self._settings, below(self._settings, path))
+        browser = self._browser if details else None
+        entries = self._browser.entries(place.found().attr.ino)
+        return (paths.child(above, entry, browser) for entry in entries)
+
+    def make(self, path: str, wanted: SetAttr, *, parents: bool) -> FileInfo:
+        names = self._names()
+        (names.make_all if parents else names.make)(path, wanted)
+        return self.get(path)
+
+    def set_attributes(self, path: str, wanted: SetAttr) -> FileInfo:
+        self._names().set_attributes(path, wanted)
+        return self.get(path)
+
+    def move(self, path: str, target: str, *, is_alone: bool, force: bool) -> FileInfo:
+        guard = partial(require_not_hidden, self._settings, self._database, insists=force)
+        return self.get(self._names(guard).move(path, target, is_alone=is_alone))
+
+    def remove(self, path: str, progress: Tell, *, recursive: bool, force: bool) -> Removed:
+        names = self._names()
+        place = names.find(path)
+        if not place.is_directory:
+            names.remove(place)
+            return Removed(encoded(path), False, 1, [], {})
+        if not recursive:
+            raise is_a_directory(path)
+        trees = Guarded(self._settings, self._database, self._browser, names, self._open_door())
+        return trees.remove(path, place, progress, author=self._author, insists=force)
+
+    def _names(self, guard: Guard = unguarded) -> Names:
+        return Names(self._settings, self._browser, Asker(self._open_door()), guard)
+
+    def evict(self, paths: Sequence[str], progress: Tell) -> Evicted:
+        door = self._open_door()
+        with evicting(self._settings, self._database, self._browser, door) as eviction:
+            return eviction.run(paths, progress)
+
+    def request(self, paths: Sequence[str]) -> Requested:
+        return self._asked(paths).requested()
+
+    def warm(self, paths: Sequence[str], progress: Tell) -> Warmed:
+        return self._asked(paths).wait(progress, time.sleep)
+
+    def _asked(self, paths: Sequence[str]) -> Warming:
+        warming = Warming(self._settings, self._database)
+        warming.ask(self._browser, paths)
+        return warming
+
+    def wait(self, path: str, progress: Tell, *, timeout_seconds: float | None = None) -> None:
+        until = None if timeout_seconds is None else clock.monotonic_seconds() + timeout_seconds
+        top = durability.find(self._settings, path)
+        with waiting_files.opened(self._settings) as context:
+
+            def rest(seconds: float) -> None:
+                left_seconds = seconds if until is None else until - clock.monotonic_seconds()
+                if timeout_seconds is not None and left_seconds <= 0:
+                    raise durability.late(path, timeout_seconds, durability.why(context, top))
+                time.sleep(min(seconds, max(left_seconds, 0.01)))
+
+            durability.wait(context, top, path, progress, rest)
+
+
+def read(settings: Settings, session: Session, browser: Browser, path: str) -> FileInfo:
+    """Return everything that is known of a path of the command line. Raises NotThere, NotPossible,
+    TryAgain."""
+    entry = resolve(browser, settings, path).found()
+    return model(settings, session, browser, entry, below(settings, path))
+
+
+def model(
+    settings: Settings, session: Session, browser: Browser, entry: Entry, below: bytes
+) -> FileInfo:
+    """Return everything that is known of an entry. Args: below, its path below the export. Raises
+    TryAgain."""
     ino = entry.attr.ino
     waiting = None
     if entry.attr.kind == Kind.REGULAR:
         found = queue.of_file(view_of(settings, session), ino, settings.drain_ahead_ns)
         if found is not None:
-            waiting = waiting_files.model(settings, found, clock.now_ns(), text)
+            waiting = waiting_files.model(settings, found, clock.now_ns())
     return FileInfo(
-        **values_of(paths.model(browser, path, entry, text)),
+        **values_of(paths.model(browser, path_of(settings, below), entry)),
         waiting=waiting,
         is_moving=session.one(REKEY, ino=ino) is not None,
         object=_object(session, ino),

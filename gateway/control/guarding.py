@@ -8,21 +8,23 @@ law keeps one of them, nothing is done unless the person insists. What is pinned
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import nullcontext
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from gateway.control import deletion
 from gateway.control.names import Names, reason
 from gateway.control.paths import Place, is_below, names_of, shown
+from gateway.control.progress import Progress, Tell
 from gateway.db.engine import Database
 from gateway.door.door import Door
-from gateway.errors import NotPossible, TrashRefused
+from gateway.errors import NotPossible, NotThere, TrashRefused
+from gateway.escapes import encoded, text_of
 from gateway.holds import Holds
 from gateway.namespace.browse import Browser
 from gateway.retention import statements as own
 from gateway.retention.facts import Checkpoint
 from gateway.retention.planning import checkpoint_of
+from gateway.serialize import Model
 from gateway.settings import Settings
 from gateway.text import printable
 from gateway.types import Extent, Kind
@@ -31,15 +33,23 @@ TREE = "a person removed its tree"
 """The reason that is recorded."""
 
 
-class Removed(NamedTuple):
-    """What became of a tree."""
+@dataclass(frozen=True, slots=True)
+class Removed(Model):
+    """What became of a file, or of a directory with everything in it."""
 
+    path: str
+    was_directory: bool
+    """Whether it was one. False too if there was nothing."""
     removed_names: int
-    """The number of names that were removed."""
     failures: list[str]
     """Why others are left."""
     trashed: dict[str, str]
-    """Paths of the checkpoints that are in the trash, by their ids there."""
+    """Paths of the checkpoints that are in the trash, below the export, by their ids there."""
+
+
+def is_a_directory(path: str) -> NotPossible:
+    """Return why a directory is not removed. Args: path of the command line."""
+    return NotPossible(f"{shown(path)}: it is a directory: spillway rm -r removes all of it")
 
 
 class Guarded:
@@ -64,27 +74,30 @@ class Guarded:
         self._door = door
 
     def remove(
-        self, place: Place, told: Callable[[int], None], *, author: str, insists: bool
+        self, path: str, place: Place, progress: Tell, *, author: str, insists: bool
     ) -> Removed:
         """Remove a directory with everything in it. What was done before an error stays done.
 
-        Parameters: told, called now and then with the number of names that are removed; author, the
-        person; insists, whether it is removed although a law keeps a checkpoint in it.
+        Args:
+            path: of the command line.
+            place: what it names.
+            author: the person.
+            insists: whether it is removed although a law keeps a checkpoint in it.
         """
-        path = below(self._settings, place.path)
         failures: list[str] = []
         trashed = {}
         removed = 0
-        found = deletion.check_tree(self._settings, self._database, path, insists=insists)
+        top = below(self._settings, path)
+        found = deletion.check_tree(self._settings, self._database, top, insists=insists)
         for one in found:
             if one.extent == Extent.FILES:
-                removed += self._empty(one, told, failures)
-            trashed[self._delete(one, author, insists)] = printable(one.path)
+                removed += self._empty(one, progress, failures)
+            trashed[self._delete(one, author, insists)] = text_of(one.path)
         if place.found().attr.ino not in {one.ino for one in found}:
-            removed += self._remove_tree(place, told, failures)
-        return Removed(removed, failures, trashed)
+            removed += self._remove_tree(place, progress, failures)
+        return Removed(encoded(path), True, removed, failures, trashed)
 
-    def _empty(self, one: Checkpoint, told: Callable[[int], None], failures: list[str]) -> int:
+    def _empty(self, one: Checkpoint, progress: Tell, failures: list[str]) -> int:
         """Remove the directories beside the files of a checkpoint, which are no part of it. Returns
         the number of names."""
         removed = 0
@@ -92,12 +105,14 @@ class Guarded:
         for entry in list(self._browser.entries(one.ino)):
             if entry.attr.kind == Kind.DIRECTORY:
                 place = Place(f"{above}/{os.fsdecode(entry.name)}", one.ino, entry.name, entry)
-                removed += self._remove_tree(place, told, failures)
+                removed += self._remove_tree(place, progress, failures)
         return removed
 
-    def _remove_tree(self, place: Place, told: Callable[[int], None], failures: list[str]) -> int:
+    def _remove_tree(self, place: Place, progress: Tell, failures: list[str]) -> int:
         """Remove what no law keeps, and add why names are left. Returns the number of names."""
-        removal = self._names.remove_tree(place, told)
+        removal = self._names.remove_tree(
+            place, lambda count: progress(Progress(count, None, f"{count:,} names removed"))
+        )
         failures += [f"{shown(place.path)}{at}: {reason(why)}" for at, why in removal.failures]
         return removal.removed
 
@@ -113,7 +128,7 @@ class Guarded:
                 seen=[one.evidence],
                 open_door=lambda: nullcontext(self._door),
             )
-        except TrashRefused as exc:
+        except (TrashRefused, NotThere) as exc:
             raise NotPossible(f"{printable(one.path)} stays: {exc}") from None
 
 

@@ -38,6 +38,19 @@ REASONS = {
 }
 
 
+Guard = Callable[[str, str], object]
+"""Called with the paths before and after a rename: what it raises stops that."""
+
+
+def no_directory(target: str) -> UserError:
+    """Return why several files cannot be moved. Args: target, a path of the command line."""
+    return UserError(f"{shown(target)} is not a directory: make it: spillway mkdir")
+
+
+def unguarded(_path: str, _target: str) -> None:
+    """Let each rename pass."""
+
+
 class Asker:
     """Asks at the door, and repeats requests that must wait.
 
@@ -89,8 +102,7 @@ def reason(number: int) -> str:
 class Names:
     """Changes the names of one namespace. Its methods raise NotPossible, DoorClosed, TryAgain.
 
-    Parameters: settings; browser; asker; guard, called with the paths before and after each rename:
-    what it raises stops that.
+    Parameters: settings; browser; asker; guard, of renames.
     """
 
     def __init__(
@@ -98,7 +110,7 @@ class Names:
         settings: Settings,
         browser: Browser,
         asker: Asker,
-        guard: Callable[[str, str], object] = lambda _path, _target: None,
+        guard: Guard = unguarded,
     ) -> None:
         self._settings = settings
         self._browser = browser
@@ -150,7 +162,7 @@ class Names:
             parent, name = to.found().attr.ino, source.name
             made = f"{target.rstrip('/')}/{os.fsdecode(name)}"
         elif not is_alone:
-            raise UserError(f"{shown(target)} is not a directory: make it: spillway mkdir")
+            raise no_directory(target)
         elif target.endswith("/") and not source.is_directory:
             raise NotPossible(f"{shown(target)}: no such directory: make it: spillway mkdir")
         self._guard(path, made)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
 from gateway.control.paths import is_below, names_of
 from gateway.errors import UserError
 from gateway.escapes import bytes_of
 from gateway.namespace.nameslog import FILE, FORMER
-from gateway.serialize import OMIT_NONE, Model, from_json
+from gateway.serialize import Model, from_json
 from gateway.settings import Settings
 
 
@@ -28,8 +28,8 @@ class NameChange(Model):
     what: str
     path: str
     """Bytes that are no text are written as %XX."""
-    new_path: str | None = field(default=None, metadata=OMIT_NONE)
-    replaced: bool | None = field(default=None, metadata=OMIT_NONE)
+    new_path: str | None = None
+    replaced: bool | None = None
     """Whether the new name was another inode's, which lost it."""
 
 

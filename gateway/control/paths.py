@@ -13,18 +13,18 @@ from gateway import clock
 from gateway.db.models import ROOT_INO
 from gateway.db.opening import opened
 from gateway.errors import NotPossible, NotThere
+from gateway.escapes import display, encoded, text_of
 from gateway.namespace.browse import Browser, Entry
-from gateway.serialize import OMIT_NONE, Model, omit_none
+from gateway.serialize import Model, values_of
 from gateway.settings import Settings
-from gateway.text import Text, printable
+from gateway.text import printable
 from gateway.types import Attr, Kind, Residency
 
-SYMLINK = "symbolic link"
 _TYPES = {
     Kind.REGULAR: ("file", stat.S_IFREG),
     Kind.CHARACTER: ("character device", stat.S_IFCHR),
     Kind.BLOCK: ("block device", stat.S_IFBLK),
-    Kind.SYMLINK: (SYMLINK, stat.S_IFLNK),
+    Kind.SYMLINK: ("symbolic link", stat.S_IFLNK),
     Kind.SOCKET: ("socket", stat.S_IFSOCK),
     Kind.FIFO: ("fifo", stat.S_IFIFO),
     Kind.DIRECTORY: ("directory", stat.S_IFDIR),
@@ -64,10 +64,10 @@ class PathInfo(Model):
     open_for_writing: bool
     pinned: bool
     """Whether it, or a directory above it, is pinned."""
-    bytes: str | None = field(metadata=OMIT_NONE)
+    bytes: str | None
     """Where those of a file are: resident, partial or absent."""
-    target: str | None = field(metadata=omit_none(lambda one: one.kind != SYMLINK))
-    """The target of a symbolic link. None: the link was removed meanwhile."""
+    target: str | None
+    """The target of a symbolic link, unless the link was removed meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +160,10 @@ def resolve(browser: Browser, settings: Settings, path: str) -> Place:
     for name in names:
         parent = place.found()
         if parent.attr.kind == Kind.SYMLINK:
-            target = _target(browser, parent.attr.ino) or REMOVED
+            target = _target(browser, parent.attr.ino)
+            to = REMOVED if target is None else display(target)
             raise NotPossible(
-                f"{path}: {printable(parent.name)} is a symbolic link to {target}, which is not "
+                f"{path}: {printable(parent.name)} is a symbolic link to {to}, which is not "
                 "followed here: name the directory itself"
             )
         if parent.attr.kind != Kind.DIRECTORY:
@@ -216,45 +217,64 @@ def follow(browser: Browser, settings: Settings, path: str) -> Place:
     return way[-1]
 
 
-def files_below(browser: Browser, place: Place) -> Iterator[tuple[str, Entry]]:
-    """Yield the regular files at or below a place, with their paths as they can be shown.
+def files_below(browser: Browser, settings: Settings, path: str) -> Iterator[tuple[str, Entry]]:
+    """Yield the regular files at or below a path of the command line, with their paths as models
+    have them. Symbolic links on the way to it are followed.
 
-    Raises NotPossible if the place is neither a file nor a directory.
+    Raises NotPossible if there is nothing, or neither a file nor a directory.
     """
+    place = follow(browser, settings, path)
     entry = place.found()
     if entry.attr.kind == Kind.REGULAR:
-        yield place.path, entry
+        yield encoded(path), entry
     elif not place.is_directory:
         raise NotPossible(f"{place.path} is a {_TYPES[Kind(entry.attr.kind)][0]}, not a file")
-    waiting = [(place.path.rstrip("/"), entry.attr.ino)] if place.is_directory else []
+    waiting = [(encoded(path).rstrip("/"), entry.attr.ino)] if place.is_directory else []
     while waiting:
         above, ino = waiting.pop()
         for child in browser.entries(ino):
-            path = f"{above}/{printable(child.name)}"
+            path = f"{above}/{text_of(child.name)}"
             if child.attr.kind == Kind.DIRECTORY:
                 waiting.append((path, child.attr.ino))
             elif child.attr.kind == Kind.REGULAR:
                 yield path, child
 
 
-def model(browser: Browser, path: str, entry: Entry, text: Text = printable) -> PathInfo:
-    """Return what an inode is, as people see it. Parameters: path, to be shown; text, of names."""
-    return PathInfo(path=path, **_basics(entry), **_details(browser, entry.attr, text))
+def path_of(settings: Settings, below: bytes) -> str:
+    """Return a path as models have it. Args: below the export, b"" for its root."""
+    return text_of(os.fsencode(settings.nfs.export) + (b"/" + below if below else b""))
 
 
-def child(above: str, entry: Entry, browser: Browser | None, text: Text = printable) -> Child:
-    """Return an entry of a directory as people see it.
+def model(browser: Browser, path: str, entry: Entry) -> PathInfo:
+    """Return what an inode is. Args: path, as models have it."""
+    return PathInfo(path=path, **_basics(entry), **_details(browser, entry.attr))
 
-    Parameters: above, the path of the directory; browser, if details are wanted: they take a query
-    for each entry; text, of names.
+
+def child(above: str, entry: Entry, browser: Browser | None) -> Child:
+    """Return an entry of a directory.
+
+    Args:
+        above: path of the directory, as models have it.
+        browser: if details are wanted, which take a query for each entry.
     """
-    attr, name = entry.attr, text(entry.name)
+    attr, name = entry.attr, text_of(entry.name)
     return Child(
         name=name,
         path=f"{above}/{name}",
         **_basics(entry),
         on_disk=attr.kind != Kind.REGULAR or attr.residency == Residency.RESIDENT,
-        **({} if browser is None else _details(browser, attr, text)),
+        **({} if browser is None else _details(browser, attr)),
+    )
+
+
+def as_child(one: PathInfo) -> Child:
+    """Return a file as its directory lists it."""
+    details = values_of(one)
+    on_disk = one.kind != "file" or one.bytes == "resident"
+    return Child(
+        name=one.path.rpartition("/")[2],
+        on_disk=on_disk,
+        **{name: details[name] for name in Child.__dataclass_fields__.keys() & details.keys()},
     )
 
 
@@ -273,21 +293,21 @@ def _basics(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _details(browser: Browser, attr: Attr, text: Text) -> dict[str, Any]:
+def _details(browser: Browser, attr: Attr) -> dict[str, Any]:
     return {
         "names": attr.nlink,
         "changed": _time(attr.ctime_ns),
         "made": _time(attr.btime_ns),
         "pinned": browser.is_pinned(attr.ino),
         "bytes": browser.place_of_bytes(attr) if attr.kind == Kind.REGULAR else None,
-        "target": _target(browser, attr.ino, text) if attr.kind == Kind.SYMLINK else None,
+        "target": _target(browser, attr.ino) if attr.kind == Kind.SYMLINK else None,
     }
 
 
-def _target(browser: Browser, ino: int, text: Text = printable) -> str | None:
+def _target(browser: Browser, ino: int) -> str | None:
     """Return the target of a symbolic link, or None if the link was removed."""
     target = browser.target(ino)
-    return None if target is None else text(target)
+    return None if target is None else text_of(target)
 
 
 def _time(time_ns: int) -> str:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from gateway import clock
+from gateway.control.paths import resolve
 from gateway.db.compiled import Session
+from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
-from gateway.errors import NotPossible, NotThere
-from gateway.namespace import pins
+from gateway.db.opening import reading
+from gateway.errors import NotPossible, NotThere, Stale
+from gateway.escapes import encoded, text_of
+from gateway.namespace import lookup, pins
+from gateway.namespace.browse import Browser
 from gateway.promotion.store import paths_of
 from gateway.serialize import Model
 from gateway.settings import Settings
-from gateway.text import Text, printable
-from gateway.types import Attr, Kind
+from gateway.types import Attr, Kind, Residency
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +34,74 @@ class Pin(Model):
     pinned_by: str
     pinned: str
     """When: ISO 8601."""
+    on_disk: bool
+    """False: it is a file whose bytes are in the bucket, or only some are here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unpinned(Model):
+    """A pin that was ended."""
+
+    path: str
+    ino: int
+    unpinned: bool = True
+
+
+class Pins(Protocol):
+    """The pins of files and directories.
+
+    Paths are those of the command line. Each method that takes one raises NotThere, NotPossible.
+    """
+
+    def every(self) -> Iterator[Pin]:
+        """Yield the pins, the oldest first."""
+
+    def add(self, path: str, note: str) -> Pin:
+        """Pin a file or directory. It replaces an earlier pin. Args: note, why, for other
+        people."""
+
+    def remove(self, path: str) -> Unpinned:
+        """End a pin."""
+
+
+class LocalPins:
+    """The pins of this machine's gateway (``Pins``).
+
+    Args:
+        author: of new pins, for the record.
+    """
+
+    def __init__(
+        self, settings: Settings, database: Database, browser: Browser, author: str
+    ) -> None:
+        self._settings = settings
+        self._database = database
+        self._browser = browser
+        self._author = author
+
+    def every(self) -> Iterator[Pin]:
+        with reading(self._database) as session:
+            found = [model(self._settings, session, one) for one in in_order(session)]
+        return iter(found)
+
+    def add(self, path: str, note: str) -> Pin:
+        place = resolve(self._browser, self._settings, path)
+        attr = place.found().attr
+        with self._database.writing() as session:
+            row = pin(session, attr, place.path, note, self._author)
+            return model(self._settings, session, row)
+
+    def remove(self, path: str) -> Unpinned:
+        place = resolve(self._browser, self._settings, path)
+        ino = place.found().attr.ino
+        with self._database.writing() as session:
+            unpin(session, ino, place.path)
+        return Unpinned(encoded(path), ino)
+
+
+def in_order(session: Session) -> list[pins.Pin]:
+    """Return the rows of all pins, the oldest first."""
+    return sorted(pins.every(session), key=lambda one: (one.pinned_ns, one.ino))
 
 
 def pin(session: Session, attr: Attr, path: str, note: str, by: str) -> pins.Pin:
@@ -51,19 +125,28 @@ def unpin(session: Session, ino: int, path: str) -> None:
         raise NotThere(f"{path}: it is not pinned by itself: look with spillway pins")
 
 
-def of(settings: Settings, session: Session, ino: int, text: Text = printable) -> Pin | None:
-    """Return the pin of an inode, or None. Parameters: text, of names."""
+def of(settings: Settings, session: Session, ino: int) -> Pin | None:
+    """Return the pin of an inode, or None."""
     own = next((one for one in pins.every(session) if one.ino == ino), None)
-    return None if own is None else model(settings, session, own, text)
+    return None if own is None else model(settings, session, own)
 
 
-def model(settings: Settings, session: Session, one: pins.Pin, text: Text = printable) -> Pin:
-    """Return a pin as people see it. Parameters: text, of names."""
+def model(settings: Settings, session: Session, one: pins.Pin) -> Pin:
+    """Return a pin as people see it."""
     paths = paths_of(session, one.ino)
     return Pin(
-        path=f"{settings.nfs.export}/{text(paths[0])}" if paths else "?",
+        path=f"{settings.nfs.export}/{text_of(paths[0])}" if paths else "?",
         ino=one.ino,
         note=one.note,
         pinned_by=one.pinned_by,
         pinned=clock.local_iso(one.pinned_ns),
+        on_disk=_on_disk(session, one.ino),
     )
+
+
+def _on_disk(session: Session, ino: int) -> bool:
+    try:
+        attr = lookup.get(session, ino)
+    except Stale:
+        return True
+    return attr.kind != Kind.REGULAR or attr.residency == Residency.RESIDENT

@@ -1,28 +1,39 @@
-"""Promotions: what was promoted, and what may be."""
+"""Promotions: what was promoted, what may be, and the wait for what the gateway does with them."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from gateway import clock
+from gateway import clock, state
 from gateway.checkpoints.catalogue import Catalogue, catalogue_of
 from gateway.checkpoints.facts import State as CheckpointState
+from gateway.control.paths import follow
+from gateway.control.progress import Progress, Tell
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.models import RESERVED_NAME, ROOT_INO
-from gateway.errors import NotPossible, NotThere, UserError
+from gateway.db.opening import reading
+from gateway.errors import START, Changed, NotPossible, NotThere, UserError
+from gateway.escapes import text_of
+from gateway.namespace.browse import Browser
 from gateway.namespace.lookup import is_trashed
 from gateway.objectstore import keys
 from gateway.promotion import members, places, store
 from gateway.promotion.members import Look
-from gateway.promotion.store import Hold
+from gateway.promotion.store import Hold, State
 from gateway.promotion.store import Promotion as Row
-from gateway.promotion.wishes import NO_WISHES, Wishes
+from gateway.promotion.wishes import NO_WISHES, Wishes, wishes_of
 from gateway.serialize import Model
 from gateway.settings import Settings
-from gateway.text import Text, printable, shown
+from gateway.text import printable, shown
 from gateway.units import size
+
+POLL_SECONDS = 0.5
+DEAD_SECONDS = 10.0
+"""The time that the process of the catalogue may be away: `spillway up` restarts it."""
 
 
 class Source(NamedTuple):
@@ -37,7 +48,7 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Promotion(Model):
-    """A copy of a checkpoint or tree. Which one it is and its state are the ETag."""
+    """A copy of a checkpoint or tree."""
 
     name: str = field(metadata={"examples": ["release-candidate"]})
     state: str = field(metadata={"examples": ["done"]})
@@ -68,19 +79,219 @@ class Promotion(Model):
     """The beginning of its keys in the bucket."""
     manifest: str | None
     """Key of its manifest in the bucket."""
+    version: str = field(metadata={"examples": ["2f3e9ac41d07b685-done"]})
+    """Which one it is, and its state. It is the ETag."""
 
 
-def model(settings: Settings, one: Row, copied: int, text: Text = printable) -> Promotion:
-    """Return a promotion as people see it. Parameters: copied, its files that are copied; text, of
-    names."""
+class PromotionRequest(NamedTuple):
+    """A copy to be made, as a person asks for it."""
+
+    path: str
+    """That of the command line. Symbolic links are followed."""
+    name: str
+    note: str = ""
+    """Why, for other people."""
+    tags: Sequence[str] = ()
+    """Tags of its objects, each ``key=value``."""
+    to: str | None = None
+    """The beginning of its keys. None: that of all promotions."""
+    legal_hold: bool = False
+    """Whether no program may delete its objects (Object Lock)."""
+
+
+class Promotions(Protocol):
+    """Promoted copies.
+
+    Where a method takes ``progress``, it waits for what the gateway does, and tells it how far
+    that is. None: it does not wait.
+    """
+
+    def every(self) -> Iterator[Promotion]:
+        """Yield the promotions, the oldest first."""
+
+    def named(self, name: str) -> Promotion:
+        """Return the promotion with a name. Raises NotThere."""
+
+    def promote(self, request: PromotionRequest, progress: Tell | None = None) -> Promotion:
+        """Promote a checkpoint or tree, as soon as the bucket has all of it. Raises NotPossible:
+        without ``progress`` also if the bucket has not."""
+
+    def demote(
+        self, one: Promotion, progress: Tell | None = None, *, releases_hold: bool = False
+    ) -> Promotion:
+        """Remove a copy, also from the bucket.
+
+        Args:
+            one: as it was found.
+            releases_hold: whether its legal hold is ended first.
+
+        Returns:
+            What it is when this has begun.
+
+        Raises:
+            NotPossible: it is held, or it is not any more what was found.
+        """
+
+
+class LocalPromotions:
+    """The promotions of this machine's gateway (``Promotions``).
+
+    Args:
+        author: of new ones, for the record.
+    """
+
+    def __init__(
+        self, settings: Settings, database: Database, browser: Browser, author: str
+    ) -> None:
+        self._settings = settings
+        self._database = database
+        self._browser = browser
+        self._author = author
+
+    def every(self) -> Iterator[Promotion]:
+        with reading(self._database) as session:
+            return iter(every(self._settings, session))
+
+    def named(self, name: str) -> Promotion:
+        with reading(self._database) as session:
+            return as_is(self._settings, session, named(session, name))
+
+    def promote(self, request: PromotionRequest, progress: Tell | None = None) -> Promotion:
+        settings, database = self._settings, self._database
+        wishes = wishes_of(settings.bucket.prefix, request.legal_hold, request.tags, request.to)
+        name = checked(settings, request.name, wishes)
+        ino = follow(self._browser, settings, request.path).found().attr.ino
+        pause, tell = Pause(settings), progress or (lambda _progress: None)
+        catalogue = catalogue_of(settings, database)
+        while True:
+            began = clock.monotonic_seconds()
+            source = source_of(catalogue, ino)
+            why = why_not_yet(source)
+            if why is None:
+                break
+            if progress is None:
+                raise NotPossible(f"{printable(source.path)}: {why}")
+            tell(Progress(0, None, f"waiting: {why}"))
+            seconds = max(POLL_SECONDS, 5 * (clock.monotonic_seconds() - began))
+            pause.rest("then promote it", seconds)
+        record(settings, database, source, name, request.note, self._author, wishes)
+        made = self.named(name)
+        return made if progress is None else ended(self.named, made, tell, pause.rest)
+
+    def demote(
+        self, one: Promotion, progress: Tell | None = None, *, releases_hold: bool = False
+    ) -> Promotion:
+        with self._database.writing() as session:
+            row = named(session, one.name)
+            if version(row) != one.version:
+                raise Changed(f"{one.name} was changed meanwhile: look at it, and repeat")
+            after = store.demote(session, row, releases_hold)
+            made = as_is(self._settings, session, after)
+        if progress is not None:
+            await_removal(self.named, made, progress, Pause(self._settings).rest)
+        return made
+
+
+class Pause:
+    """Pauses between looks at what the process of the catalogue does."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._alive_at = clock.monotonic_seconds()
+
+    def rest(self, then: str, seconds: float = POLL_SECONDS) -> None:
+        """Wait some seconds.
+
+        Args:
+            then: what follows when the gateway runs again.
+            seconds: how long.
+
+        Raises:
+            UserError: the gateway does not run.
+        """
+        until = clock.monotonic_seconds() + seconds
+        while (now := clock.monotonic_seconds()) < until:
+            time.sleep(min(POLL_SECONDS, until - now))
+            children = state.children(state.read(self._settings, state.UP))
+            if state.alive(children.get("checkpoints")):
+                self._alive_at = clock.monotonic_seconds()
+        if now - self._alive_at > DEAD_SECONDS:
+            raise UserError(f"the gateway does not run: start it: {START}; {then}")
+
+
+def ended(
+    find: Callable[[str], Promotion],
+    one: Promotion,
+    progress: Tell,
+    rest: Callable[[str], None],
+) -> Promotion:
+    """Wait until a promotion is done or has failed. Returns it. Raises NotPossible if it was
+    demoted meanwhile.
+
+    Args:
+        find: returns the promotion with a name, or raises NotThere.
+        rest: waits for a short time. It gets what follows if the wait ends.
+    """
+    while one.state == State.COPYING:
+        text = f"{one.copied_files:,} of {one.files:,} files copied"
+        text += f": {one.reason}" if one.reason else ""
+        progress(Progress(one.copied_files, one.files, text))
+        rest(f"{one.name} then continues by itself")
+        now = _found(find, one)
+        if now is None:
+            raise NotPossible(f"{one.name}: it was demoted meanwhile")
+        one = now
+    return one
+
+
+def await_removal(
+    find: Callable[[str], Promotion],
+    one: Promotion,
+    progress: Tell,
+    rest: Callable[[str], None],
+) -> None:
+    """Wait until a promotion is removed. Args: as of ``ended``. Raises UserError if it stays."""
+    while (now := _found(find, one)) is not None:
+        if now.state != State.DEMOTING:
+            raise UserError(
+                f"{one.name} is {now.state}, and is not removed: demote it again: "
+                f"spillway demote {one.name} --yes"
+            )
+        progress(Progress(0, None, f"removing: {now.reason or 'files'}"))
+        rest(f"{one.name} then continues by itself")
+
+
+def _found(find: Callable[[str], Promotion], one: Promotion) -> Promotion | None:
+    """Return a promotion as it is now, or None: it is not there, or another one has its name."""
+    try:
+        now = find(one.name)
+    except NotThere:
+        return None
+    made, _, _state = one.version.partition("-")
+    return now if now.version.startswith(f"{made}-") else None
+
+
+def version(one: Row) -> str:
+    """Return which promotion it is, with its state."""
+    return f"{one.generation:x}-{one.state}"
+
+
+def as_is(settings: Settings, session: Session, one: Row) -> Promotion:
+    """Return a promotion with the number of its files that are copied."""
+    _files, copied = store.counts(session, one.name)
+    return model(settings, one, copied)
+
+
+def model(settings: Settings, one: Row, copied: int) -> Promotion:
+    """Return a promotion. Args: copied, its files that are copied."""
     export, prefix = settings.nfs.export, settings.bucket.prefix
     return Promotion(
         name=one.name,
         state=one.state,
         reason=one.reason,
         path=f"{export}/{printable(RESERVED_NAME)}/promoted/{one.name}",
-        source=f"{export}/{text(one.path)}",
-        run=None if one.run is None else text(one.run),
+        source=f"{export}/{text_of(one.path)}",
+        run=None if one.run is None else text_of(one.run),
         step=one.step,
         note=one.note,
         by=one.asked_by,
@@ -94,6 +305,7 @@ def model(settings: Settings, one: Row, copied: int, text: Text = printable) -> 
         tags=one.all_tags if one.is_tagged else {},
         key=keys.key_of(*places.place_of(prefix, one.name, one.released, b"")),
         manifest=None if one.manifest_etag is None else places.manifest_key(prefix, one.name),
+        version=version(one),
     )
 
 
@@ -107,13 +319,9 @@ def require_lock(settings: Settings) -> None:
         raise UserError(NO_LOCK)
 
 
-def every(settings: Settings, session: Session, text: Text = printable) -> list[Promotion]:
-    """Return the promotions. Parameters: text, of names."""
-    found = []
-    for one in store.every(session):
-        _files, copied = store.counts(session, one.name)
-        found.append(model(settings, one, copied, text))
-    return found
+def every(settings: Settings, session: Session) -> list[Promotion]:
+    """Return the promotions."""
+    return [as_is(settings, session, one) for one in store.every(session)]
 
 
 def named(session: Session, name: str) -> Row:
@@ -131,36 +339,52 @@ def promote(
     name: str,
     note: str,
     by: str,
-    text: Text = printable,
     wishes: Wishes = NO_WISHES,
 ) -> Row:
     """Record a promotion of what the bucket has by now. The gateway copies by itself.
 
     Parameters: ino of the source; name of the copy, as a person wrote it; note, and by, the person,
-    for the record; text, of names; wishes, of the person. Raises NotThere, NotPossible, UserError,
-    TryAgain, and StoreError if the bucket cannot be asked for what the wishes need.
+    for the record; wishes, of the person. Raises NotThere, NotPossible, UserError, TryAgain, and
+    StoreError if the bucket cannot be asked for what the wishes need.
     """
+    name = checked(settings, name, wishes)
+    source = source_of(catalogue_of(settings, database), ino)
+    if (why := why_not_yet(source)) is not None:
+        raise NotPossible(f"{printable(source.path)}: {why}")
+    return record(settings, database, source, name, note, by, wishes)
+
+
+def checked(settings: Settings, name: str, wishes: Wishes) -> str:
+    """Return the name of a copy as a person wrote it. Raises UserError if it cannot be one, or the
+    bucket has not what the wishes need; StoreError if it cannot be asked."""
     checked = places.checked(name, settings.drain.hold_patterns)
     if wishes.legal_hold:
         require_lock(settings)
-    source = source_of(catalogue_of(settings, database), ino)
-    if source is None:
-        raise NotThere("it was removed meanwhile: look again")
-    if (why := why_not_yet(source, text)) is not None:
-        raise NotPossible(f"{text(source.path)}: {why}")
+    return checked
+
+
+def record(
+    settings: Settings,
+    database: Database,
+    source: Source,
+    name: str,
+    note: str,
+    by: str,
+    wishes: Wishes,
+) -> Row:
+    """Record a promotion. Parameters: of ``promote``; name, ``checked``. Raises UserError."""
     with database.writing() as session:
         prefix = settings.bucket.prefix
-        path, seen = source.path, source.seen
-        return members.record(session, prefix, checked, path, seen, note, by, wishes)
+        return members.record(session, prefix, name, source.path, source.seen, note, by, wishes)
 
 
-def source_of(catalogue: Catalogue, ino: int) -> Source | None:
-    """Return what is to be promoted, or None if it was removed. Raises NotPossible if it is nothing
-    that can be, TryAgain."""
+def source_of(catalogue: Catalogue, ino: int) -> Source:
+    """Return what is to be promoted. Raises NotThere if it was removed, NotPossible if it is
+    nothing that can be, TryAgain."""
     with catalogue.viewing() as view:
         path, seen = _path_of(view.session, ino), members.look(view.session, ino, view.rules)
         if path is None or seen is None:
-            return None
+            raise NotThere("it was removed meanwhile: look again")
         now = catalogue.as_is(view, ino)
     # Its row may be of a moment before the last change: what was complete then may not be now.
     known = seen.checkpoint
@@ -179,19 +403,16 @@ def _path_of(session: Session, ino: int) -> bytes | None:
     return paths[0] if paths else None
 
 
-def why_not_yet(source: Source, text: Text = printable) -> str | None:
-    """Return why a source cannot be promoted yet, or None. Raises NotPossible if it never can.
-
-    Parameters: source; text, of names.
-    """
+def why_not_yet(source: Source) -> str | None:
+    """Return why a source cannot be promoted yet, or None. Raises NotPossible if it never can."""
     path, seen, is_behind = source
     if seen.special is not None:
         below = _below(path, seen.special.path)
         raise NotPossible(
-            f"{text(below)}: only files, directories and links are promoted: remove it"
+            f"{printable(below)}: only files, directories and links are promoted: remove it"
         )
     if not seen.files:
-        raise NotPossible(f"{text(path)}: it has no files")
+        raise NotPossible(f"{printable(path)}: it has no files")
     known = seen.checkpoint
     if known is not None and known.state == CheckpointState.WRITING:
         return f"the checkpoint is not complete: {known.reason}"
@@ -199,7 +420,7 @@ def why_not_yet(source: Source, text: Text = printable) -> str | None:
         left_bytes = sum(one.size for one in left)
         return (
             f"{len(left):,} files, {size(left_bytes)} are not in the bucket yet "
-            f"({text(_below(path, left[0].path))}): "
+            f"({printable(_below(path, left[0].path))}): "
             "spillway wait --durable --timeout 0 PATH says why"
         )
     return "the gateway has yet to look at its last change: try again soon" if is_behind else None

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 from gateway import clock
+from gateway.control import outage
 from gateway.control.paths import names_of
 from gateway.db import opening
+from gateway.db.models import ROOT_INO
 from gateway.drain import queue
 from gateway.drain.context import Context
+from gateway.errors import NotThere
+from gateway.escapes import encoded, text_of
 from gateway.serialize import Model
 from gateway.settings import Settings
-from gateway.text import Text, printable
+from gateway.text import shown
+
+Wanted = Literal["hold", "bump"]
+"""hold: it is not drained. bump: it is drained before everything else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +47,84 @@ class Waiting(Model):
 
 
 @dataclass(frozen=True, slots=True)
-class Said(Model):
-    """What a person said of a file or directory."""
+class Order(Model):
+    """An order of a person for a file or directory."""
 
     path: str | None
     """None: it has no name any more."""
-    said: Literal["hold", "bump"]
-    """hold: it is not drained. bump: it is drained before everything else."""
+    order: Wanted | None
+    """hold: it is not drained. bump: it is drained before everything else. None: neither."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retried(Model):
+    """What became of an order to try again."""
+
+    path: str
+    had_failed: bool
+    """False: nothing of it had failed, so nothing changes."""
+
+
+class Queue(Protocol):
+    """The files that wait for the bucket, and the orders of people about them.
+
+    Paths are those of the command line. Each method that takes one raises NotThere.
+    """
+
+    def files(self, path: str | None = None) -> Iterator[Waiting]:
+        """Yield the files that wait, the newest first. Args: path, of a file, or of a directory
+        with what is in it. None: all."""
+
+    def orders(self) -> list[Order]:
+        """Return the orders that people gave and did not withdraw."""
+
+    def order(self, path: str, order: Wanted) -> Order:
+        """Hold a file or directory, or put it first. It replaces an earlier order."""
+
+    def cancel(self, path: str) -> Order:
+        """End the upload of a file, or those below a directory, and hold it."""
+
+    def release(self, path: str) -> Order:
+        """Withdraw an order. Raises NotThere also if there is none."""
+
+    def retry(self, path: str) -> Retried:
+        """Have what failed about a file tried again now."""
+
+    def outage(self) -> str | None:
+        """Return why nothing is sent, or None: the bucket is well, or no drain runs."""
+
+
+class LocalQueue:
+    """The queue of this machine's gateway (``Queue``)."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def files(self, path: str | None = None) -> Iterator[Waiting]:
+        top = ROOT_INO if path is None else find(self._context, path)
+        now_ns, settings = clock.now_ns(), self._context.settings
+        return (model(settings, one, now_ns) for one in queue.entries(self._context, top))
+
+    def orders(self) -> list[Order]:
+        return [_order(self._context.settings, one) for one in queue.said(self._context)]
+
+    def order(self, path: str, order: Wanted) -> Order:
+        queue.say(self._context, find(self._context, path), order == "hold")
+        return Order(encoded(path), order)
+
+    def cancel(self, path: str) -> Order:
+        return self.order(path, "hold")
+
+    def release(self, path: str) -> Order:
+        if not queue.say(self._context, find(self._context, path), None):
+            raise NotThere(f"there is no order for {shown(path)}: spillway queue shows the orders")
+        return Order(encoded(path), None)
+
+    def retry(self, path: str) -> Retried:
+        return Retried(encoded(path), queue.retry(self._context, find(self._context, path)))
+
+    def outage(self) -> str | None:
+        return outage.of_drain(self._context.settings)
 
 
 @contextmanager
@@ -59,26 +137,22 @@ def opened(settings: Settings) -> Iterator[Context]:
         yield Context(settings, database, S3Store(settings))
 
 
-def resolve(context: Context, paths: Iterable[str]) -> dict[str, int]:
-    """Return the inodes of paths that a person gave. Raises UserError."""
+def find(context: Context, path: str) -> int:
+    """Return the inode of a path of the command line. Raises NotThere."""
     export = context.settings.nfs.export
     with context.reading() as view:
-        return {path: queue.find(view, names_of(export, path), path, export) for path in paths}
+        return queue.find(view, names_of(export, path), shown(path), export)
 
 
-def path_of(
-    settings: Settings, path: tuple[bytes, ...] | None, text: Text = printable
-) -> str | None:
-    """Return a path as clients see it, or None if it has none. Parameters: text, of names."""
-    if path is None:
-        return None
-    return "/".join([settings.nfs.export, *map(text, path)])
+def path_of(settings: Settings, path: tuple[bytes, ...] | None) -> str | None:
+    """Return a path as clients see it, or None if it has none."""
+    return None if path is None else "/".join([settings.nfs.export, *map(text_of, path)])
 
 
-def model(settings: Settings, entry: queue.Entry, now_ns: int, text: Text = printable) -> Waiting:
-    """Return a file that waits as people see it. Parameters: now_ns; text, of names."""
+def model(settings: Settings, entry: queue.Entry, now_ns: int) -> Waiting:
+    """Return a file that waits."""
     return Waiting(
-        path=path_of(settings, entry.path, text),
+        path=path_of(settings, entry.path),
         state=str(entry.state),
         bumped=entry.bumped,
         size_bytes=entry.size_bytes,
@@ -90,19 +164,14 @@ def model(settings: Settings, entry: queue.Entry, now_ns: int, text: Text = prin
     )
 
 
-def orders(context: Context, text: Text = printable) -> list[Said]:
-    """Return the orders that people gave and did not withdraw. Raises TryAgain."""
-    return [_order(context, one, text) for one in queue.said(context)]
-
-
-def order(context: Context, ino: int, text: Text = printable) -> Said | None:
+def order_of(context: Context, ino: int) -> Order | None:
     """Return the order that people gave for an inode itself, or None. Raises TryAgain."""
     found = [one for one in queue.said(context) if one.ino == ino]
-    return _order(context, found[0], text) if found else None
+    return _order(context.settings, found[0]) if found else None
 
 
-def _order(context: Context, one: queue.Said, text: Text) -> Said:
-    return Said(path_of(context.settings, one.path, text), "hold" if one.hold else "bump")
+def _order(settings: Settings, one: queue.Said) -> Order:
+    return Order(path_of(settings, one.path), "hold" if one.hold else "bump")
 
 
 def _seconds(duration_ns: int) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import select
@@ -14,6 +14,7 @@ from gateway.checkpoints.shown import shown_state
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
 from gateway.errors import UserError
+from gateway.escapes import text_of
 from gateway.promotion.store import protected
 from gateway.retention import statements as own
 from gateway.retention import store
@@ -21,7 +22,7 @@ from gateway.retention.facts import Current, Decision
 from gateway.retention.planning import Planned, Planning, completions
 from gateway.serialize import Model
 from gateway.settings import Settings
-from gateway.text import Text, printable
+from gateway.text import shown
 from gateway.trusted_clock import JudgedTime, KnownTime
 
 _ACTIONS = select(own.action).where(own.action.c.id < b("before"))
@@ -191,22 +192,23 @@ def said(session: Session) -> tuple[object, ...]:
 def model(
     settings: Settings,
     planned: Planned,
-    run_name: str | None,
-    text: Text = printable,
+    run: bytes | None = None,
     *,
     fate: str | None = None,
     most: int | None = None,
 ) -> Plan:
     """Return what a plan says.
 
-    Parameters: run_name, of the only run whose checkpoints are listed, or None; text, of names;
-    fate (keep, delete, evict or move) of those that are listed, or None; most, of them, or None.
+    Args:
+        run: the only one whose checkpoints are listed. None: all.
+        fate: keep, delete, evict or move: only these are listed. None: all.
+        most: of those that are listed. None: all.
     """
     decisions = planned.plan.decisions
     deletions = planned.plan.deletions
     asked = planned.asked
-    listed = list(_listed(decisions, run_name, text, fate))
-    shown = listed[:most]
+    listed = [one for one in decisions if _is_listed(one, run, fate)]
+    first = listed[:most]
     return Plan(
         catalogue_is_made=planned.situation.is_made,
         ages_until_ns=planned.time.now_ns,
@@ -220,21 +222,13 @@ def model(
         evicted=len(planned.plan.evictions),
         moved=len(planned.plan.transitions),
         unused_policies=[str(one) for one in planned.policies if not _is_used(one, decisions)],
-        checkpoints=[decision(settings, one, planned.superseded, text) for one in shown],
-        more_checkpoints=len(listed) - len(shown),
+        checkpoints=[decision(settings, one, planned.superseded) for one in first],
+        more_checkpoints=len(listed) - len(first),
     )
 
 
-def _listed(
-    decisions: Sequence[Decision], run_name: str | None, text: Text, fate: str | None
-) -> Iterator[Decision]:
-    names: dict[bytes, str] = {}
-    for one in decisions:
-        run = one.checkpoint.run
-        if run_name is not None and names.setdefault(run, text(run)) != run_name:
-            continue
-        if fate is None or _becomes(one, fate):
-            yield one
+def _is_listed(one: Decision, run: bytes | None, fate: str | None) -> bool:
+    return run in (None, one.checkpoint.run) and (fate is None or _becomes(one, fate))
 
 
 def _becomes(one: Decision, fate: str) -> bool:
@@ -250,14 +244,12 @@ def _is_used(current: Current, decisions: Sequence[Decision]) -> bool:
     return any(current.policy.selects(one.run, one.path) for one in found)
 
 
-def decision(
-    settings: Settings, one: Decision, superseded: frozenset[int], text: Text
-) -> PlannedCheckpoint:
-    """Return a decision as people see it. Parameters: superseded, of its plan; text, of names."""
+def decision(settings: Settings, one: Decision, superseded: frozenset[int]) -> PlannedCheckpoint:
+    """Return a decision as people see it. Args: superseded, of its plan."""
     about = one.checkpoint
     return PlannedCheckpoint(
-        path=f"{settings.nfs.export}/{text(about.path)}",
-        run=text(about.run),
+        path=f"{settings.nfs.export}/{text_of(about.path)}",
+        run=text_of(about.run),
         step=about.step,
         state=shown_state(about.state, about.storage_class),
         size_bytes=about.size,
@@ -272,10 +264,10 @@ def decision(
     )
 
 
-def action(settings: Settings, one: store.Action, text: Text = printable) -> Action:
-    """Return an action as people see it. Parameters: text, of names."""
-    path = f"{settings.nfs.export}/{text(one.path)}"
-    return Action(**{**one._asdict(), "run": text(one.run), "path": path})
+def action(settings: Settings, one: store.Action) -> Action:
+    """Return an action as people see it."""
+    path = f"{settings.nfs.export}/{text_of(one.path)}"
+    return Action(**{**one._asdict(), "run": text_of(one.run), "path": path})
 
 
 def actions(session: Session, run: bytes | None, before: int, most: int) -> list[store.Action]:
@@ -312,11 +304,16 @@ def approve(settings: Settings, database: Database, plan: str, author: str) -> s
     wanted = asked if asked is not None and asked.plan == plan else plan
     with database.writing() as session:
         if not store.approve(session, wanted, author):
-            raise UserError(
-                f"{plan}: there is no such plan, or it has changed: look at it again: "
-                "spillway policy plan"
-            )
+            raise no_plan(plan)
         return next(one for one in store.approvals(session) if one.plan == plan)
+
+
+def no_plan(plan: str) -> UserError:
+    """Return the error of a plan that is not asked about. Args: plan, its id."""
+    return UserError(
+        f"{shown(plan)}: there is no such plan, or it has changed: look at it again: "
+        "spillway policy plan"
+    )
 
 
 def read_clock(database: Database) -> Clock:

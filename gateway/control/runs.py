@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from gateway import clock, state
 from gateway.checkpoints.risk import Newest, Risk
+from gateway.escapes import text_of
 from gateway.serialize import Model
 from gateway.settings import Settings
-from gateway.text import Text, printable
 from gateway.units import duration, size
 
 
@@ -40,8 +40,8 @@ class Run(Model):
     """Which threshold of `checkpoints.rpo_*` is exceeded."""
 
 
-def models(settings: Settings, risks: Sequence[Risk], text: Text = printable) -> list[Run]:
-    """Return the runs as people see them. Parameters: text, of names."""
+def models(settings: Settings, risks: Sequence[Risk]) -> list[Run]:
+    """Return the runs."""
     drain = state.read(settings, state.DRAIN)
     rate = drain.get("bytes_per_second") if drain is not None and state.alive(drain) else None
     bytes_per_second = float(rate) if isinstance(rate, int) else 0.0
@@ -51,9 +51,9 @@ def models(settings: Settings, risks: Sequence[Risk], text: Text = printable) ->
         eta_seconds = one.eta_seconds(bytes_per_second)
         found.append(
             Run(
-                run=text(one.run),
-                newest_complete=_newest(one.complete, now_ns, text),
-                newest_durable=_newest(one.durable, now_ns, text),
+                run=text_of(one.run),
+                newest_complete=_newest(one.complete, now_ns),
+                newest_durable=_newest(one.durable, now_ns),
                 at_risk_seconds=round(one.seconds, 1),
                 at_risk_bytes=one.size,
                 eta_seconds=None if eta_seconds is None else round(eta_seconds, 1),
@@ -74,11 +74,11 @@ def alarm(settings: Settings, risk: Risk) -> str | None:
     return None
 
 
-def _newest(one: Newest | None, now_ns: int, text: Text) -> NewestCheckpoint | None:
+def _newest(one: Newest | None, now_ns: int) -> NewestCheckpoint | None:
     if one is None:
         return None
     return NewestCheckpoint(
-        name=text(one.path.rpartition(b"/")[2]),
+        name=text_of(one.path.rpartition(b"/")[2]),
         step=one.step,
         complete_ns=one.complete_ns,
         age_seconds=round(max(0, now_ns - one.complete_ns) / clock.NS, 1),

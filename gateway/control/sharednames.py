@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gateway import clock, state
-from gateway.escapes import bytes_of
+from gateway.escapes import display
 from gateway.namespace import sharednames
 from gateway.serialize import Model
 from gateway.settings import Settings
-from gateway.text import printable
 
 RECENT_SECONDS = 3600
 """For so long after it was seen, a person is told of it."""
@@ -37,7 +36,7 @@ def gather(settings: Settings) -> list[SharedName]:
     now_ns = clock.now_ns()
     rows = [
         SharedName(
-            name=printable(bytes_of(one["name"])),
+            name=one["name"],
             addresses=[str(address) for address in one["addresses"]],
             age_seconds=round(max(0, now_ns - one["at_ns"]) / clock.NS, 1),
         )
@@ -49,7 +48,7 @@ def gather(settings: Settings) -> list[SharedName]:
 def text_of(one: SharedName) -> str:
     """Return what is wrong, for a person."""
     return (
-        f"{' and '.join(one.addresses)} share the name {one.name}, and take each other's "
+        f"{' and '.join(one.addresses)} share the name {display(one.name)}, and take each other's "
         "leases, opens and locks"
     )
 

@@ -19,15 +19,17 @@ from gateway.control import (
     cached,
     checkpoints,
     limits,
+    reports,
     retention,
     sharednames,
     trash,
 )
 from gateway.control.backlog import Held, Oldest, Stuck, Unsettled
-from gateway.control.bucket import Bucket, ConfiguredBucket
+from gateway.control.bucket import Bucket, Reachability
 from gateway.control.cached import Cache, Counts
 from gateway.control.checkpoints import Catalogue
 from gateway.control.limits import Limited
+from gateway.control.reports import DrainReport, SpaceReport
 from gateway.control.retention import RetentionSummary
 from gateway.control.sharednames import SharedName
 from gateway.control.trash import TrashSummary
@@ -35,10 +37,9 @@ from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.opening import opened, reading
 from gateway.errors import UserError
-from gateway.namespace import space as space_report
 from gateway.namespace import trouble
 from gateway.promotion import store as promotions
-from gateway.serialize import OMIT_NONE, Model, values_of
+from gateway.serialize import Model
 from gateway.settings import Settings
 from gateway.text import shown
 from gateway.trash.trash import Trash
@@ -61,7 +62,7 @@ class Process(Model):
     phase: str | None = field(metadata={"examples": ["ready"]})
     restarts: int = 0
     last_exit: str = ""
-    running_seconds: float | None = field(default=None, metadata=OMIT_NONE)
+    running_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +135,8 @@ class Status(Model):
     config: str
     data_dir: str
     processes: dict[str, Process]
-    bucket: ConfiguredBucket
-    drain: dict[str, Any] | None
-    """Its last report."""
+    bucket: Bucket
+    drain: DrainReport | None
     dirty: Dirty
     stuck: StuckFiles
     held: Held
@@ -156,29 +156,26 @@ class Status(Model):
     """Descriptors of the process of the NFS server. Each file that a client has open has one."""
     shared_names: list[SharedName]
     disk: Disk
-    space: dict[str, Any] | None
-    """The state of the space as the NFS server reported it."""
+    space: SpaceReport | None
+    """None: the NFS server does not run."""
 
 
-@dataclass(frozen=True, slots=True)
-class WholeStatus(Status):
-    """The state of the gateway, with what the bucket answers."""
-
-    bucket: Bucket
-
-
-def gather(settings: Settings) -> WholeStatus:
+def gather(settings: Settings) -> Status:
     """Return all, also what takes long: the bucket is asked, and files are counted.
 
     Raises SchemaError, UserError.
     """
     with opened(settings.database_url) as database:
         quick = gather_quickly(settings, database)
-        asked = bucket.whole(settings, database, bucket.probe(settings))
+        probe = bucket.probe(settings)
         with reading(database) as session:
-            found = counted(quick, cached.count(session))
-    healthy = found.healthy and asked.reachable
-    return WholeStatus(**{**values_of(found), "bucket": asked, "healthy": healthy})
+            return asked(counted(quick, cached.count(session)), probe)
+
+
+def asked(status: Status, probe: Reachability) -> Status:
+    """Return a status with what the bucket answered."""
+    found = replace(status.bucket, reachable=probe.reachable, error=probe.error)
+    return replace(status, bucket=found, healthy=status.healthy and probe.reachable)
 
 
 def counted(status: Status, counts: Counts) -> Status:
@@ -193,12 +190,12 @@ def counted(status: Status, counts: Counts) -> Status:
 
 
 def gather_quickly(settings: Settings, database: Database) -> Status:
-    """Return what is had at once. ``bucket`` is only what is configured: the drain's report says
-    whether the bucket answers. Raises UserError."""
-    drain = _drain(settings)
-    drains = drain if drain is not None and drain["alive"] else None
+    """Return what is had at once: the bucket is not asked, and files are not counted. Raises
+    UserError."""
+    drain = reports.of_drain(settings)
+    is_draining = drain is not None and drain.alive
     with reading(database) as session:
-        held = backlog.held(settings, session, drains)
+        withheld = backlog.held(settings, session, is_draining)
         waiting = backlog.measure(settings, session)
         cache = cached.gather(settings, session)
         catalogue = checkpoints.gather(settings, session)
@@ -206,14 +203,15 @@ def gather_quickly(settings: Settings, database: Database) -> Status:
         promoted = Counter(one.state for one in promotions.every(session))
         trashed = trash.summary(Trash(settings, database))
         lost = _lost_copies(settings, session)
+        configured = bucket.model(settings, session)
     processes = _processes(settings)
     alive = all(one.alive for one in processes.values()) and serves(processes)
     # Credentials that may list but not write pass a probe. Only the drain notices.
-    refused = drains is not None and part(drains, "bucket")["state"] == "refused"
-    space = state.read(settings, space_report.REPORT) if processes["ganesha"].alive else None
-    full = space is not None and space.get("level") == "full"
-    is_well = not refused and not full and not waiting.stuck and not cached.damaged(cache)
-    is_well = is_well and not held.files and not lost.is_recent
+    refused = drain is not None and drain.alive and drain.bucket.state == "refused"
+    space = reports.of_space(settings) if processes["ganesha"].alive else None
+    full = space is not None and space.level == "full"
+    is_well = not refused and not full and not waiting.stuck and not cache.damaged
+    is_well = is_well and not withheld.files and not lost.is_recent
     has_descriptors = _has_descriptors(settings)
     shared = sharednames.gather(settings)
     used = limits.gather(settings)
@@ -222,11 +220,11 @@ def gather_quickly(settings: Settings, database: Database) -> Status:
         config=str(settings.source),
         data_dir=str(settings.data_dir),
         processes=processes,
-        bucket=bucket.configured(settings),
+        bucket=configured,
         drain=drain,
         dirty=_dirty(waiting),
         stuck=StuckFiles(len(waiting.stuck), waiting.stuck[:STUCK_SHOWN]),
-        held=held,
+        held=withheld,
         queued=Queued(waiting.deletions, waiting.moves),
         unsettled=waiting.unsettled,
         cache=cache,
@@ -296,18 +294,6 @@ def age_seconds(since_ns: Any) -> float | None:
     if not isinstance(since_ns, int) or since_ns <= 0:
         return None
     return round(max(0, clock.now_ns() - since_ns) / clock.NS, 1)
-
-
-def _drain(settings: Settings) -> dict[str, Any] | None:
-    """Return the drain's last report and whether the drain runs, or None without a report."""
-    found = state.read(settings, state.DRAIN)
-    return None if found is None else {**found, "alive": state.alive(found)}
-
-
-def part(report: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a section of the drain's report. A drain that just started has not filled it."""
-    found = report.get(name)
-    return found if isinstance(found, dict) else {"state": "unknown", "error": None}
 
 
 def _lost_copies(settings: Settings, session: Session) -> LostCopies:

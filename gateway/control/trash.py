@@ -1,21 +1,28 @@
-"""The trash: what was deleted, until when it can be taken back, and why it stays."""
+"""The trash: what was deleted, until when it can be taken back, why it stays, and what people do
+with it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Literal, Protocol
 
 from gateway import clock
 from gateway.checkpoints.shown import EXPIRED
 from gateway.control.paths import is_below, names_of
+from gateway.control.paths import shown as shown_path
+from gateway.control.progress import Progress, Tell
 from gateway.db.compiled import Session
-from gateway.errors import NotThere, TrashRefused
+from gateway.db.engine import Database
+from gateway.errors import DoorClosed, NotPossible, NotThere, TrashRefused, UserError
+from gateway.escapes import bytes_of, text_of
 from gateway.namespace import identity
 from gateway.serialize import Model, values_of
 from gateway.settings import Settings
-from gateway.text import Text, printable, shown
+from gateway.text import printable, shown
 from gateway.trash import rows
 from gateway.trash.limit import TOO_LARGE, surplus
 from gateway.trash.rows import Entry, State, Totals
@@ -39,11 +46,15 @@ class Expired(Model):
     """That of all checkpoints in the trash."""
     files: int
     size_bytes: int
+    held: bool
+    """Whether clients removed it, and it waits for a newer one in the bucket."""
+    since_ns: int
+    """When it came, by the time that has passed for certain. It is the ETag."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trashed(Expired):
-    """A checkpoint in the trash. The moment at which it came is the ETag."""
+    """A checkpoint in the trash."""
 
     local_bytes: int
     """On the local disk."""
@@ -60,12 +71,39 @@ class Trashed(Expired):
     reason: str
     is_expiring: bool
     """Whether it is being removed: then it is too late."""
-    held: bool
-    """Whether clients removed it, and it waits for a newer one in the bucket."""
     early: str | None
     """Why it goes before its time is over."""
     stays: str | None
     """Why it stays although it was to be removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undeleted(Model):
+    """A checkpoint that is back. Policies hold for it again: a pin keeps it."""
+
+    id: str = field(metadata={"examples": ["t1234"]})
+    """The id that it had in the trash."""
+    path: str = field(metadata={"examples": ["/checkpoints/jobs/llama-7b/step-1200"]})
+    """The path that it has now."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedCheckpoint(Model):
+    """What became of a checkpoint in the trash that was to be removed for good."""
+
+    id: str
+    removed: bool
+    failures: list[str]
+    """Why it stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Emptied(Model):
+    """What became of checkpoints in the trash that were to be removed for good."""
+
+    removed_checkpoints: int
+    failures: list[str]
+    """Why others stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +133,165 @@ class TrashSummary(Model):
     """What these take in the bucket."""
 
 
+class TrashBin(Protocol):
+    """The checkpoints in the trash.
+
+    Paths are those of the command line. Each method that takes one, or an id, raises NotThere,
+    NotPossible.
+    """
+
+    def every(self) -> Iterator[Trashed]:
+        """Yield what is in the trash, the oldest first."""
+
+    def find(self, ids: Collection[str] | None = None) -> list[Expired]:
+        """Return what has some ids. None: everything, the oldest first."""
+
+    def held_at(self, path: str) -> list[Expired]:
+        """Return what is held for a newer checkpoint and had a path, or was below it."""
+
+    def undelete(self, what: str, to: str | None = None) -> Undeleted:
+        """Take a checkpoint back.
+
+        Args:
+            what: its id, or the path that it had.
+            to: another path than the one that it had.
+        """
+
+    def release(self, trash_id: str) -> Trashed:
+        """Let a checkpoint that is held for a newer one leave the bucket."""
+
+    def remove(self, one: Expired, progress: Tell) -> RemovedCheckpoint:
+        """Remove a checkpoint for good, if it is still what was found."""
+
+
+class LocalTrashBin:
+    """The trash of this machine's gateway (``TrashBin``).
+
+    Args:
+        author: of what is done, for the record.
+    """
+
+    def __init__(self, settings: Settings, database: Database, author: str) -> None:
+        self._settings = settings
+        self._trash = Trash(settings, database)
+        self._author = author
+
+    def every(self) -> Iterator[Trashed]:
+        return iter(model(self._settings, self._trash))
+
+    def find(self, ids: Collection[str] | None = None) -> list[Expired]:
+        self._trash.reconcile()
+        return with_ids(self._found(), ids)
+
+    def held_at(self, path: str) -> list[Expired]:
+        return held_at(self._found(), self._settings.nfs.export, path)
+
+    def undelete(self, what: str, to: str | None = None) -> Undeleted:
+        with refusals():
+            self._trash.reconcile()
+            one = chosen(self._found(), self._settings.nfs.export, what)
+            return undelete(self._settings, self._trash, one.id, to, by=self._author)
+
+    def release(self, trash_id: str) -> Trashed:
+        with refusals():
+            self._trash.release(found(self._trash, trash_id), by=self._author)
+        entry = found(self._trash, trash_id)
+        [one] = model(self._settings, self._trash, [entry])
+        return one
+
+    def remove(self, one: Expired, progress: Tell) -> RemovedCheckpoint:
+        entries = [
+            entry
+            for entry in self._trash.entries()
+            if (entry.id, entry.since_ns) == (one.id, one.since_ns)
+        ]
+
+        def told(_entries: int, names: int) -> None:
+            if names:
+                progress(Progress(names, None, f"{names:,} names removed"))
+
+        failures = [] if entries else [f"{one.id} is not in the trash any more"]
+        with refusals():
+            failures += remove(self._trash, entries, told, by=self._author)
+        return RemovedCheckpoint(one.id, not failures, failures)
+
+    def _found(self) -> list[Expired]:
+        return [_expired(self._settings.nfs.export, one) for one in self._trash.entries()]
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Turn what the trash raises in the body into errors for people. Raises NotPossible,
+    UserError."""
+    try:
+        yield
+    except TrashRefused as exc:
+        raise NotPossible(str(exc)) from None
+    except DoorClosed as exc:
+        raise UserError(f"{exc}: see spillway trash list, and try again") from None
+
+
+def with_ids(found: Iterable[Expired], ids: Collection[str] | None) -> list[Expired]:
+    """Return what has some ids. None: everything. Raises NotThere if one is not there."""
+    known = {one.id: one for one in found}
+    wanted = dict.fromkeys(known if ids is None else ids)
+    for trash_id in wanted:
+        if trash_id not in known:
+            raise not_there(trash_id)
+    return [known[trash_id] for trash_id in wanted]
+
+
+def held_at(found: Iterable[Expired], export: str, path: str) -> list[Expired]:
+    """Return what is held for a newer checkpoint and had a path, or was below it. Raises NotThere
+    if there is none.
+
+    Args:
+        export: its path.
+        path: that of the command line.
+    """
+    top = b"/".join(names_of(export, path))
+    there = [one for one in found if one.held and is_below(_below(export, one), top)]
+    if not there:
+        raise NotThere(f"{printable(top)}: nothing there is held: see spillway trash list")
+    return there
+
+
+def chosen(found: Sequence[Expired], export: str, what: str) -> Expired:
+    """Return what has an id, or had a path. Raises NotThere; NotPossible if it is not clear which
+    one is meant.
+
+    Args:
+        export: its path.
+        what: the id, or the path of the command line.
+    """
+    path = b"/".join(names_of(export, what))
+    there = [one for one in found if one.id == what]
+    there = there or [one for one in found if _below(export, one) == path]
+    if not there:
+        raise not_there(what)
+    if len(there) > 1:
+        ids = ", ".join(one.id for one in there)
+        many = f"{shown_path(what)} is in the trash {len(there)} times"
+        raise NotPossible(f"{many}: name one: {ids}")
+    return there[0]
+
+
+def not_there(what: str) -> NotThere:
+    """Return the error of an id or path of the command line that nothing in the trash has."""
+    return NotThere(f"{shown_path(what)} is not in the trash: see spillway trash list")
+
+
+def _below(export: str, one: Expired) -> bytes:
+    """Return the path that something in the trash had, below the export."""
+    return b"/".join(names_of(export, os.fsdecode(bytes_of(one.path))))
+
+
 def model(
-    settings: Settings,
-    trash: Trash,
-    text: Text = printable,
-    entries: Sequence[Entry] | None = None,
+    settings: Settings, trash: Trash, entries: Sequence[Entry] | None = None
 ) -> list[Trashed]:
     """Return the checkpoints in the trash.
 
-    Parameters: text, of names; entries, only these, which follow each other in the trash.
+    Parameters: entries, only these, which follow each other in the trash.
     """
     every = trash.entries()
     wanted = every if entries is None else entries
@@ -112,7 +300,7 @@ def model(
     early = _early(trash, every) if is_over else set()
     return [
         _model(
-            _expired(export, one, text),
+            _expired(export, one),
             one,
             takes.get(one.id, Totals()),
             now_ns,
@@ -123,10 +311,11 @@ def model(
     ]
 
 
-def expired(settings: Settings, session: Session) -> list[Expired]:
-    """Return what is known of the checkpoints in the trash without reading an inode."""
-    entries = (one for one in rows.entries(session) if one.is_there)
-    return [_expired(settings.nfs.export, one, printable) for one in entries]
+def expired(settings: Settings, session: Session, run: bytes | None = None) -> list[Expired]:
+    """Return what is known of the checkpoints in the trash without reading an inode. Parameters:
+    run, of which only, or None for all."""
+    entries = (one for one in rows.entries(session) if one.is_there and run in (None, one.run))
+    return [_expired(settings.nfs.export, one) for one in entries]
 
 
 def found(trash: Trash, trash_id: str) -> Entry:
@@ -134,13 +323,13 @@ def found(trash: Trash, trash_id: str) -> Entry:
     for one in trash.entries():
         if one.id == trash_id:
             return one
-    raise NotThere(f"{shown(trash_id)} is not in the trash: see spillway trash list")
+    raise not_there(trash_id)
 
 
 def undelete(
     settings: Settings, trash: Trash, trash_id: str, to: str | None = None, *, by: str
-) -> bytes:
-    """Take a checkpoint back. Returns its path below the export's root.
+) -> Undeleted:
+    """Take a checkpoint back.
 
     Parameters: to, another path than the one that it had; by, the person. Raises NotThere;
     TrashRefused, UserError, DoorClosed, NamespaceError, OSError.
@@ -148,18 +337,8 @@ def undelete(
     trash.reconcile()
     entry = found(trash, trash_id)
     parts = None if to is None else names_of(settings.nfs.export, to)
-    return trash.undelete(entry.id, parts, by=by)
-
-
-def held_at(trash: Trash, path: bytes) -> list[Entry]:
-    """Return what is held for a newer checkpoint and had a path, or was below it.
-
-    Parameters: path below the export's root. Raises NotThere if there is none.
-    """
-    there = [one for one in trash.entries() if is_held(one) and is_below(one.path, path)]
-    if not there:
-        raise NotThere(f"{printable(path)}: nothing there is held: see spillway trash list")
-    return there
+    path = trash.undelete(entry.id, parts, by=by)
+    return Undeleted(trash_id, f"{settings.nfs.export}/{text_of(path)}")
 
 
 def is_held(entry: Entry) -> bool:
@@ -228,15 +407,17 @@ def summary(trash: Trash) -> TrashSummary:
     )
 
 
-def _expired(export: str, entry: Entry, text: Text) -> Expired:
+def _expired(export: str, entry: Entry) -> Expired:
     return Expired(
         id=entry.id,
-        path=f"{export}/{text(entry.path)}" if entry.path else NOT_KNOWN,
-        run=text(entry.run),
+        path=f"{export}/{text_of(entry.path)}" if entry.path else NOT_KNOWN,
+        run=text_of(entry.run),
         step=entry.step,
         state=EXPIRED,
         files=entry.files,
         size_bytes=entry.size,
+        held=is_held(entry),
+        since_ns=entry.since_ns,
     )
 
 
@@ -260,7 +441,6 @@ def _model(
         by=shown(entry.deleted_by),
         reason=shown(entry.reason),
         is_expiring=entry.state == State.EXPIRING,
-        held=is_held(entry),
         early=early,
         stays=stays,
     )

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
 from gateway import clock, state
 from gateway.cache import warming
 from gateway.control import outage
-from gateway.control.paths import files_below, follow
+from gateway.control.paths import files_below
+from gateway.control.progress import Progress, Tell
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
-from gateway.errors import START
+from gateway.errors import START, NotPossible
 from gateway.namespace.browse import Browser
 from gateway.serialize import Model
 from gateway.settings import Settings
@@ -36,6 +37,22 @@ class NotFetched(Model):
 
 
 @dataclass(frozen=True, slots=True)
+class Requested(Model):
+    """Files that a person asked for and does not wait for."""
+
+    job: str | None
+    """The job of another gateway that asks for them. None: they are asked for."""
+    files: int | None
+    """Those that are not on the disk. None, as the rest: the job finds that out."""
+    bytes: int | None
+    resident_before_files: int | None
+    hydrator_alive: bool | None
+    """Whether the process runs that fetches them."""
+    failures: list[str]
+    """Why paths that were named were not asked for."""
+
+
+@dataclass(frozen=True, slots=True)
 class Warmed(Model):
     """What became of files that a person asked for."""
 
@@ -48,6 +65,10 @@ class Warmed(Model):
     damaged: list[NotFetched]
     seconds: float
     """The time since the first was asked for."""
+    failures: list[str]
+    """Why paths that were named were not asked for."""
+    error: str | None
+    """Why a longer wait for the rest is useless."""
 
 
 class Warming:
@@ -61,36 +82,23 @@ class Warming:
         self._paths: dict[int, str] = {}
         self._left: dict[int, warming.Left] = {}
         self._resident = 0
+        self._failures: list[str] = []
         self._started = clock.monotonic_seconds()
-        self.outage: str | None = None
+        self._outage: str | None = None
         """Why nothing can be fetched from the bucket, as of the last look."""
-        self.has_room = True
+        self._has_room = True
         """Whether the disk has room for what no client waits for, as of the last look."""
 
-    @property
-    def files(self) -> int:
-        """The number of files that were asked for."""
-        return len(self._sizes)
+    def ask(self, browser: Browser, paths: Iterable[str]) -> None:
+        """Ask for files, and for all files below directories. Raises NamespaceError."""
+        for path in paths:
+            try:
+                self._ask(browser, path)
+            except NotPossible as exc:
+                self._failures.append(str(exc))
 
-    @property
-    def left_files(self) -> int:
-        return len(self._left)
-
-    @property
-    def total_bytes(self) -> int:
-        return sum(self._sizes.values())
-
-    @property
-    def done_bytes(self) -> int:
-        """The bytes that have arrived, as of the last look."""
-        return self.total_bytes - sum(one.missing_bytes for one in self._left.values())
-
-    def ask(self, browser: Browser, path: str) -> None:
-        """Ask for a file, or for all files below a directory.
-
-        Raises NotPossible, NamespaceError.
-        """
-        files = files_below(browser, follow(browser, self._settings, path))
+    def _ask(self, browser: Browser, path: str) -> None:
+        files = files_below(browser, self._settings, path)
         while page := list(islice(files, TOGETHER)):
             absent = {}
             for below, entry in page:
@@ -104,12 +112,20 @@ class Warming:
                     warming.wish(session, absent)
             self._sizes |= absent
 
-    def wait(self, rest: Callable[[float], None]) -> str | None:
-        """Wait until all files are there. Returns why a longer wait is useless, or None.
+    def wait(self, progress: Tell, rest: Callable[[float], None]) -> Warmed:
+        """Wait until all files are there, or a longer wait is useless.
 
-        Parameters: rest, called after each look with the time in seconds until the next one; what
-        it raises ends the wait. Raises NamespaceError.
+        Args:
+            rest: called after each look with the time in seconds until the next one. What it
+                raises ends the wait.
+
+        Raises:
+            NamespaceError: the database cannot be read now.
         """
+        return self._model(self._wait(progress, rest))
+
+    def _wait(self, progress: Tell, rest: Callable[[float], None]) -> str | None:
+        """Returns why a longer wait is useless, or None."""
         alive_at = room_at = clock.monotonic_seconds()
         waiting = list(self._sizes)
         while True:
@@ -119,10 +135,10 @@ class Warming:
                 return self._failed()
             now = clock.monotonic_seconds()
             report = state.read(self._settings, state.CACHE) or {}
-            self.has_room = report.get("has_room") is not False
-            self.outage = outage.said(report)
+            self._has_room = report.get("has_room") is not False
+            self._outage = outage.said(report)
             alive_at = now if state.alive(report) else alive_at
-            room_at = now if self.has_room else room_at
+            room_at = now if self._has_room else room_at
             left = f"({len(waiting)} files are asked for and not there)"
             if now - alive_at > DEAD_SECONDS:
                 return f"the hydrator does not run: start it: {START} {left}"
@@ -131,6 +147,7 @@ class Warming:
                     "the disk is short of room, so only what clients wait for is fetched: "
                     f"evict or delete files {left}"
                 )
+            progress(self.progress)
             rest(max(POLL_SECONDS, 5 * (now - before)))
 
     def _look(self, inos: Sequence[int]) -> list[int]:
@@ -151,21 +168,39 @@ class Warming:
             "delete the files: spillway status shows them"
         )
 
-    def damaged(self) -> list[tuple[str, str]]:
-        """Return path and reason of the files that cannot be fetched."""
-        return [
-            (self._paths[one.ino], one.error)
-            for one in self._left.values()
-            if one.error is not None
-        ]
+    @property
+    def progress(self) -> Progress:
+        """How far it is, as of the last look."""
+        total_bytes = sum(self._sizes.values())
+        done_bytes = total_bytes - sum(one.missing_bytes for one in self._left.values())
+        text = f"{len(self._left):,} of {len(self._sizes):,} files are not there yet"
+        text += "" if self._has_room else "; the disk is short of room"
+        text += "" if self._outage is None else f"; {self._outage}"
+        return Progress(done_bytes, total_bytes, text, in_bytes=True)
 
-    def model(self) -> Warmed:
-        """Return what was done."""
+    def requested(self) -> Requested:
+        """Return what was asked for."""
+        return Requested(
+            job=None,
+            files=len(self._sizes),
+            bytes=sum(self._sizes.values()),
+            resident_before_files=self._resident,
+            hydrator_alive=state.alive(state.read(self._settings, state.CACHE)),
+            failures=self._failures,
+        )
+
+    def _model(self, error: str | None) -> Warmed:
         return Warmed(
             files=len(self._sizes),
-            bytes=self.total_bytes,
+            bytes=sum(self._sizes.values()),
             resident_before_files=self._resident,
             left_files=len(self._left),
-            damaged=[NotFetched(path, why) for path, why in self.damaged()],
+            damaged=[
+                NotFetched(self._paths[one.ino], one.error)
+                for one in self._left.values()
+                if one.error is not None
+            ],
             seconds=round(clock.monotonic_seconds() - self._started, 3),
+            failures=self._failures,
+            error=error,
         )

@@ -15,6 +15,7 @@ from itertools import islice
 from gateway.door.frames import Answer, Op, Request
 from gateway.door.remote import Remote
 from gateway.errors import DoorClosed
+from gateway.serialize import Model
 from gateway.settings import Settings
 
 _ADDRESS_BYTES = 64
@@ -25,8 +26,8 @@ _READS, _WRITES = 1, 2
 _END = (1 << 64) - 1
 
 
-@dataclass(frozen=True)
-class Counts:
+@dataclass(frozen=True, slots=True)
+class ClientCounts(Model):
     """What the clients of one address did since the start of the NFS server."""
 
     operations: int
@@ -74,11 +75,11 @@ class Clients:
     """The clients of the NFS server."""
 
     leases: tuple[Lease, ...]
-    counts: dict[str, Counts]
+    counts: dict[str, ClientCounts]
     """The counts by address. Under an empty address: all addresses beyond 16,384."""
 
 
-NOTHING = Counts(0, 0, 0, 0, 0, 0, 0, 0)
+NOTHING = ClientCounts(0, 0, 0, 0, 0, 0, 0, 0)
 """The counts of an address that did nothing."""
 
 
@@ -117,11 +118,11 @@ def _leases(door: Remote) -> Iterator[Lease]:
             above = clientid
 
 
-def _counts(door: Remote) -> Iterator[tuple[str, Counts]]:
+def _counts(door: Remote) -> Iterator[tuple[str, ClientCounts]]:
     have = 0
     while data := _ask(door, Request(Op.CLIENTS, 0, offset=have), _COUNTS).data:
         for address, *counts in _COUNTS.iter_unpack(data):
-            yield _text(address), Counts(*counts)
+            yield _text(address), ClientCounts(*counts)
             have += 1
 
 

@@ -7,7 +7,7 @@ database is away (fsal/native/statistics.h). After a restart all counts begin at
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -16,6 +16,7 @@ from gateway.db import tally
 from gateway.door.frames import Op, Request
 from gateway.door.remote import Remote
 from gateway.errors import DoorClosed
+from gateway.serialize import Model
 from gateway.settings import Settings
 
 KINDS = (
@@ -37,12 +38,12 @@ _COMMITS = struct.Struct(f"={tally.WORDS}Q")
 
 
 @dataclass(frozen=True)
-class Histogram:
+class Histogram(Model):
     """Counts by value."""
 
-    bounds: tuple[float, ...]
+    bounds: Sequence[float]
     """Inclusive upper bounds of the buckets, ascending. The last bucket has none."""
-    buckets: tuple[int, ...]
+    buckets: Sequence[int]
     """The counts, one more than bounds. They are not cumulative."""
     sum: float
     """The sum of all values."""
@@ -65,28 +66,28 @@ class Histogram:
 
 
 @dataclass(frozen=True)
-class Operations:
+class Operations(Model):
     """The operations of one kind."""
 
     latency: Histogram
     """Seconds, of the operations that were answered for good, errors included."""
     delayed: int
     """Operations that were answered "ask again later". They are in no other count."""
-    errors: Mapping[str, int]
-    """Counts by kind (``ERRORS``). Not found and exists are everyday answers."""
+    errors: dict[str, int]
+    """Counts by kind. Not found and exists are everyday answers."""
     bytes: int
     """Bytes that clients read or wrote."""
 
 
 @dataclass(frozen=True)
-class Statistics:
+class Statistics(Model):
     """What the NFS server counted since its start. Clients' questions that Ganesha answers from its
     cache are not in it."""
 
     started_ns: int
     """Nanoseconds since 1970. Another value means that the counts began again."""
-    operations: Mapping[str, Operations]
-    """The counts by kind (``KINDS``)."""
+    operations: dict[str, Operations]
+    """The counts by kind."""
     commit_sizes: Histogram
     """Changes in a transaction."""
     commit_seconds: Histogram

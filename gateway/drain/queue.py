@@ -30,7 +30,7 @@ from gateway.drain.context import Context, View
 from gateway.drain.job import JobId, Work
 from gateway.drain.paths import file_of, object_at
 from gateway.drain.rows import File
-from gateway.errors import UserError
+from gateway.errors import NotThere
 from gateway.namespace.lookup import way_down
 from gateway.types import Kind
 
@@ -238,15 +238,15 @@ def find(view: View, names: Sequence[bytes], path: str, export: str) -> int:
         export: shown in errors.
 
     Raises:
-        UserError: there is nothing, or neither a file nor a directory.
+        NotThere: there is nothing, or neither a file nor a directory.
     """
     way = [attr.ino for attr in way_down(view.session, names)]
     if len(way) < len(names):
-        raise UserError(f"no file or directory {path}: give a path below {export}")
+        raise NotThere(f"no file or directory {path}: give a path below {export}")
     at = way[-1] if way else ROOT_INO
     file = file_of(view.session, at)
     if file is None or file.kind not in (Kind.REGULAR, Kind.DIRECTORY):
-        raise UserError(f"{path} is neither a file nor a directory: it is never drained")
+        raise NotThere(f"{path} is neither a file nor a directory: it is never drained")
     return at
 
 

@@ -22,7 +22,7 @@ HOUR_NS = 3600 * 10**9
 DAY_NS = 24 * HOUR_NS
 FIRST, AUTOMATIC = "first", "automatic"
 """The values of ``approve``."""
-_NAME = re.compile("[a-z][a-z0-9-]{0,31}")
+NAME = re.compile("[a-z][a-z0-9-]{0,31}")
 _AGES_MAX = 36_500
 
 
@@ -119,7 +119,7 @@ def of(table: Any) -> Policy:
     if not isinstance(table, dict):
         raise PolicyError("policy: must be tables: [[policy]]")
     name = table.get("name")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not NAME.fullmatch(name):
         raise PolicyError(f'a policy has name = {name!r}: must look like name = "our-runs"')
     try:
         return _read(name, table)

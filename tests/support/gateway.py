@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from gateway import config
-from gateway.cli.status import document
 from gateway.control import status
+from gateway.serialize import to_json
 from tests.support.owner import confirm
 from tests.support.ports import free_port
 from tests.support.waiting import until
@@ -122,7 +122,7 @@ class Gateway:
         tests that wait for a state ask all the time.
         """
         made = status.gather(config.load(self.config, self._environ))
-        found: dict[str, Any] = json.loads(json.dumps(document(made)))
+        found: dict[str, Any] = json.loads(json.dumps(to_json(made)))
         return found
 
     def start(self) -> None:

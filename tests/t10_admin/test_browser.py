@@ -192,7 +192,7 @@ def test_a_person_orders_what_the_api_orders(
     expect(page.get_by_role("status")).to_contain_text("It is tried again now")
     page.get_by_role("button", name="Cancel the upload of").first.click()
     expect(page.get_by_role("status")).to_contain_text("Its upload ends, and it is held")
-    orders = page.get_by_role("region", name="What people said")
+    orders = page.get_by_role("region", name="Orders")
     orders.get_by_role("button", name="Release").click()
     expect(orders).to_be_hidden()
     page.goto(site.address(f"/files?path={STEP}"))

@@ -169,12 +169,12 @@ def test_the_queue_is_listed_and_takes_orders(site: Filled) -> None:
     assert site.http.delete("queue/orders", params={"path": "d/w"}).status_code == 204
     site.ask("DELETE", "queue/orders", 404, params={"path": "d/w"})
     site.ask("PUT", "queue/orders", 404, json={"path": "gone", "order": "bump"})
-    assert site.ask("POST", "queue/retry", json={"path": "d/w"}) == {"had_failed": False}
+    assert site.ask("POST", "queue/retry", json={"path": "d/w"})["had_failed"] is False
     ino = _ino(site, "d/w")
     row = f"'{Work.UPLOAD.value}', {ino}, 'd/w', 3, 'no', {1 << 62}, NULL, 0"
     failed = f"INSERT INTO retry VALUES ({row})"
     query(site.site.settings, failed)
-    assert site.ask("POST", "queue/retry", json={"path": "d/w"}) == {"had_failed": True}
+    assert site.ask("POST", "queue/retry", json={"path": "d/w"})["had_failed"] is True
     [one] = site.ask("GET", "queue")["items"]
     assert (one["tries"], one["error"], one["next_try_seconds"]) == (3, "no", 0.0)
     query(site.site.settings, "DELETE FROM retry")
@@ -204,8 +204,8 @@ def test_a_job_says_why_it_failed(site: Filled, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(warming, "POLL_SECONDS", 0.05)
     warmed = job(site, "POST", "files/warm", json={"paths": ["d", "nothing%FF"]})
     assert warmed["state"] == "done" and warmed["result"]["left_files"] == 1
-    [missing, dead] = warmed["result"]["failures"]
-    assert "no nothing" in missing and "hydrator does not run" in dead
+    [missing] = warmed["result"]["failures"]
+    assert "no nothing" in missing and "hydrator does not run" in warmed["result"]["error"]
     assert warmed["arguments"] == {"paths": ["d", "nothing%FF"]}
 
 
@@ -306,12 +306,13 @@ def test_an_unforeseen_error_of_a_job_is_not_shown(site: Filled) -> None:
 def test_bucket_and_status(site: Filled) -> None:
     bucket = site.ask("GET", "bucket")
     assert bucket["reachable"] is False and "no credentials" in bucket["error"]
-    assert bucket["checksum"] == {"kind": None, "said_by": None}
+    assert bucket["checksum"] == {"kind": None, "source": None}
     assert site.ask("POST", "bucket/test")["reachable"] is False
     assert "no credentials" in site.ask("POST", "bucket/setup", 502, json={})["detail"]
     until(lambda: site.ask("GET", "status")["cache"]["resident"] is not None, "the count of files")
     status = site.ask("GET", "status")
     assert status["healthy"] is False and status["processes"]["drain"]["alive"] is False
+    assert status["bucket"] == bucket
     assert status["dirty"]["files"] == 1 and status["cache"]["absent"] == {"files": 1, "bytes": 8}
 
 

@@ -1,4 +1,4 @@
-"""Commands that the API had first: the same on the gateway and from another machine."""
+"""Commands about what a gateway knows, against a gateway on another machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,58 +18,17 @@ from admin_api import sampling
 from admin_api.sampling import Sample
 from admin_api.store.opening import open_store
 from gateway import clock
+from gateway.cli import eventstream
 from gateway.cli.main import main
-from gateway.cli.remote import following
 from tests.support.clisite import PROGRAM, Running, environ
 from tests.support.volumes import query
 from tests.support.waiting import until
 from tests.t10_admin import test_remote as shared
-from tests.t10_admin.test_remote import TIMES, Remote, Run, done
+from tests.t10_admin.test_remote import Remote, Run, done
 
 remote = shared.remote
 server = shared.server
 run = shared.run
-
-POLICY = '[[policy]]\nname = "mine"\nrun = "jobs/b"\nkeep_newest = 1\n'
-CLIENT = ("--client", "10.0.0.0/8 ro")
-READERS: tuple[tuple[str, ...], ...] = (
-    *(("audit", *more) for more in ((), ("--json",), ("--limit", "1"), ("--who", "nobody"))),
-    ("audit", "--json", "--who", "admin", "--path", "/api/v1/pins", "--since", "1h"),
-    ("audit", "--since", "0001-01-02", "--until", "9999-12-30"),
-    ("audit", "--until", "2020-01-01T00:00"),
-    ("history", "--from", "2020-01-01", "--to", "2020-01-02", "--step", "1h"),
-    ("configuration",),
-    ("configuration", "--json"),
-    ("configuration", "drain"),
-    ("configuration", "drain.workers"),
-    ("configuration", "drain.nothing"),
-    ("checkpoint", "jobs/a/step-2", "jobs/b/step-1", "jobs/a", "none"),
-    ("checkpoint", "--json", "/checkpoints/jobs/a/step-2"),
-    ("checkpoints", "--state", "durable"),
-    ("checkpoints", "--json", "--text", "step-1"),
-    ("checkpoints", "--json", "--rule", "dcp", "--limit", "2", "jobs/a"),
-    ("checkpoints", "--rule", "none"),
-    ("checkpoints", "--sort", "complete"),
-    ("checkpoints", "--sort", "size", "--reverse", "--limit", "1"),
-    ("checkpoints", "--json", "--reverse", "jobs/a"),
-    ("checkpoints", "--state", "writing", "jobs/a"),
-    ("stat", "d/a", "d/w", "jobs/b/step-1/.metadata", "jobs/a/step-1"),
-    ("stat", "--json", "d/a", "d/w", "d/link", "/"),
-    ("policy", "approvals"),
-    ("policy", "approvals", "--json"),
-    ("policy", "log", "--json", "--run", "jobs/a"),
-    ("policy", "plan", "--json", "--fate", "delete"),
-    ("jobs", "list", "--state", "failed", "--kind", "evict"),
-    ("export", "validate", "/mine", "--path", "jobs", *CLIENT),
-    ("export", "validate", "--json", "/mine", "--path", "jobs", *CLIENT, "--squash", "all"),
-    ("export", "validate", "--json", "/mine"),
-    ("export", "validate", "/mine", "--path", "none", *CLIENT),
-    ("export", "validate", "no name", *CLIENT),
-    ("export", "validate", "/mine", "--client", "10.0.0.0/99 rw"),
-    ("bucket", "test"),
-    ("bucket", "test", "--json"),
-    ("bucket", "test", "--apply"),
-)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -109,24 +67,6 @@ def past() -> list[str]:
     now = datetime.now(UTC).replace(microsecond=0)
     begin, end = now - timedelta(hours=3), now - timedelta(minutes=4)
     return ["--from", begin.isoformat(), "--to", end.isoformat()]
-
-
-def test_what_is_read_from_afar_is_what_is_read_on_the_gateway(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The gateway has its configuration from the file alone.
-    monkeypatch.delenv("SPILLWAY_CHECKPOINTS_QUIET_SECONDS")
-    right, wrong = tmp_path / "right.toml", tmp_path / "wrong.toml"
-    right.write_text(POLICY)
-    wrong.write_text(POLICY.replace("1", '"x"'))
-    files = [("policy", "validate", *more) for more in ((str(right),), ("--json", str(wrong)))]
-    for line in (*READERS, *files, ("history", *past()), ("history", "--json", *past())):
-        far, near = run(*line), run(*line, here=True)
-        assert far[::2] == near[::2], line
-        if "--json" in line:
-            assert shared._known(json.loads(far[1])) == shared._known(json.loads(near[1])), line
-        else:
-            assert TIMES.sub("TIME", far[1]) == TIMES.sub("TIME", near[1]), line
 
 
 def test_what_is_read_says_what_a_person_needs(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,7 +252,7 @@ def breaking() -> Iterator[tuple[str, list[str | None]]]:
 def test_a_stream_is_taken_up_again_after_a_break(
     run: Run, remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(eventstream, "AGAIN_SECONDS", 0.0)
     with breaking() as (url, asked):
         options = ["--gateway", url, *remote.options()[4:]]
         status, out, err = run("events", "--follow", options=options)

@@ -11,9 +11,8 @@ from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 
-from gateway.cli import progress
+from gateway.cli import jobfollower, progress
 from gateway.cli.main import main
-from gateway.cli.remote import jobs
 from gateway.proc import start_ticks
 from tests.support.checkpoints import keeping
 from tests.support.checkpoints.keeping import save
@@ -49,7 +48,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Afar]:
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a short job be shown too."""
-    monkeypatch.setattr(jobs, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(jobfollower, "QUIET_SECONDS", 0.0)
 
 
 def drained(gateway: Afar, step: int, shown: io.StringIO) -> Callable[[], None]:

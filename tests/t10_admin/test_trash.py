@@ -79,7 +79,7 @@ def test_the_trash_is_listed_gives_back_and_is_emptied(site: Filled) -> None:
     refused = site.ask("POST", f"trash/{one}/undelete", 409, json={"to": "jobs/a/step-3"})
     assert "is there already" in refused["detail"]
     back = site.ask("POST", f"trash/{one}/undelete", json={"to": "jobs/a/back%FF"})
-    assert back == {"path": "/checkpoints/jobs/a/back%FF"} == recorded(site)["after"]
+    assert back == {"id": one, "path": "/checkpoints/jobs/a/back%FF"} == recorded(site)["after"]
     assert recorded(site)["before"]["id"] == one
     # It is deleted once more under its id: that is not what was seen, or chosen, before.
     with site.world():

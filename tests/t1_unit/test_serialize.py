@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from gateway.serialize import OMIT_NONE, Model, from_json, omit_none, to_json
+from gateway.serialize import Model, from_json, to_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +41,6 @@ def test_models_in_lists_and_mappings() -> None:
         "a": [{"size_bytes": 1}],
         "b": [{"size_bytes": 2}, "x"],
     }
-
-
-@dataclass(frozen=True, slots=True)
-class Link(Model):
-    kind: str
-    target: str | None = field(metadata=omit_none(lambda one: one.kind != "link"))
-    note: str | None = field(default=None, metadata=OMIT_NONE)
-
-
-def test_what_is_none_may_be_left_out() -> None:
-    assert to_json(Link("file", None)) == {"kind": "file"}
-    assert to_json(Link("link", None)) == {"kind": "link", "target": None}
-    assert to_json(Link("link", "a", "b")) == {"kind": "link", "target": "a", "note": "b"}
 
 
 def test_another_version_has_more_or_less() -> None:

@@ -220,11 +220,11 @@ def test_bucket_setup_asks_and_remembers_and_status_shows(
     def status() -> Any:
         return json.loads(spillway("status", "--json", *config).stdout)["bucket"]["checksum"]
 
-    assert status() == {"kind": None, "from": None}
+    assert status() == {"kind": None, "source": None}
     facts = json.loads(spillway("bucket", "setup", "--json", *config).stdout)
     assert facts["checksum"].startswith("crc64nvme: the store refuses")
     assert remembered(site) == ["crc64nvme"]
-    assert status() == {"kind": "crc64nvme", "from": "store"}
+    assert status() == {"kind": "crc64nvme", "source": "store"}
     assert (
         "checksum    crc64nvme, the best the store verifies" in spillway("status", *config).stdout
     )
@@ -233,5 +233,5 @@ def test_bucket_setup_asks_and_remembers_and_status_shows(
     spillway("bucket", "setup", *config)
     assert remembered(site) == ["md5"]
     configured(site, "crc32c")
-    assert status() == {"kind": "crc32c", "from": "configuration"}
+    assert status() == {"kind": "crc32c", "source": "configuration"}
     assert site.objects() == {}

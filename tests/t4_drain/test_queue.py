@@ -86,11 +86,11 @@ def test_hold_release_and_bump(drained: Site) -> None:
     site.drain()
     assert set(site.objects()) == {"b/2", "a/1", "a/2"}
     run(site, "queue", "bump", "b/1")
-    assert queue(site)["said"] == [{"path": "/checkpoints/b/1", "said": "bump"}]
+    assert queue(site)["orders"] == [{"path": "/checkpoints/b/1", "order": "bump"}]
     site.drain()
     assert len(site.objects()) == 4
     site.unlink("b/1")
-    until(lambda: queue(site)["said"] == [], "what was said of a deleted file goes with it")
+    until(lambda: queue(site)["orders"] == [], "the order for a deleted file goes with it")
 
 
 def test_wrong_paths_are_named(drained: Site) -> None:
@@ -100,7 +100,7 @@ def test_wrong_paths_are_named(drained: Site) -> None:
     assert_refused(run(site, "queue", "hold"), "PATH")
     assert_refused(run(site, "queue", "hold", "nothing"), "no file or directory nothing")
     assert_refused(run(site, "queue", "hold", "/elsewhere/f"), "below /checkpoints")
-    assert_refused(run(site, "queue", "release", "f"), "nothing was said of f")
+    assert_refused(run(site, "queue", "release", "f"), "there is no order for f")
     assert_refused(run(site, "queue", "hold", "link"), "never drained")
     assert_refused(run(site, "drain"), "spillway drain --wait")
     assert_refused(run(site, "drain", "--wait", "nothing"), "no file or directory")
@@ -228,7 +228,7 @@ def test_lines_about_what_a_person_ordered_have_its_request(
     logger.setLevel(logging.INFO)
     try:
         with control.opened(site.settings) as context, logs.of_request("first"):
-            orders.say(context, control.resolve(context, ["a"])["a"], hold=False)
+            orders.say(context, control.find(context, "a"), hold=False)
         with site.draining():
             paths = ("a/bumped", "b/other", "lost")
             until(lambda: all(map(lines.of, paths)), "a line about each file")

@@ -26,7 +26,7 @@ def test_examples_can_be_parsed(name: str, example: Example) -> None:
     words = shlex.split(example.line.partition(" > ")[0])
     args, unknown = program_parser().parse_known_args(words)
     assert (words[0], unknown) == (name, [])
-    assert callable(args.run)
+    assert callable(args.subcommand.run or args.subcommand.act)
     assert example.does.endswith(".")
 
 

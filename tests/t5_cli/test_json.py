@@ -71,28 +71,30 @@ def ask(
 
 
 def the_same(one: dict[str, Any], site: Site, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    """Return of what stat tells the facts that a change tells too: it tells nothing of objects."""
+    """Return what stat tells of what was changed."""
+    told: dict[str, Any]
     [told] = ask(site, capsys, f"stat {one['path']}")
-    return {key: told[key] for key in one if key in told}
+    return told
 
 
 def test_changes_of_names_tell_what_stat_tells(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = ask(site, capsys, "mkdir -p d/sub e")
-    assert [one["path"] for one in made] == ["d/sub", "e"]
+    assert [one["path"] for one in made] == ["/checkpoints/d/sub", "/checkpoints/e"]
     assert made == [the_same(one, site, capsys) for one in made]
     assert len(made[0]) > 10
-    assert ask(site, capsys, "mkdir e f", 1, "e: it is there already")[0]["path"] == "f"
+    assert ask(site, capsys, "mkdir e f", 1, "e: it is there already")[0]["path"][-2:] == "/f"
     [moved] = ask(site, capsys, "mv d/sub e")
     assert moved == {"from": "d/sub", **the_same(moved, site, capsys)}
     [moved] = ask(site, capsys, "mv e/sub renamed")
-    assert (moved["from"], moved["path"]) == ("e/sub", "renamed")
+    assert (moved["from"], moved["path"]) == ("e/sub", "/checkpoints/renamed")
     assert ask(site, capsys, "mv none e", 1, "none: no such file") == []
-    removed = {"path": "renamed", "removed_names": 1, "failures": [], "trashed": {}}
+    removed = {"path": "renamed", "was_directory": True, "removed_names": 1, "failures": []}
+    removed["trashed"] = {}
     assert ask(site, capsys, "rm -rf renamed none") == [
         removed,
-        {**removed, "path": "none", "removed_names": 0},
+        {**removed, "path": "none", "was_directory": False, "removed_names": 0},
     ]
     assert ask(site, capsys, "rm f", 1, "f: it is a directory") == []
 
@@ -105,8 +107,8 @@ def test_pins_and_orders_are_told(site: Site, capsys: pytest.CaptureFixture[str]
     ino = pinned[0]["ino"]
     assert ask(site, capsys, "unpin d") == [{"path": "d", "ino": ino, "unpinned": True}]
     assert ask(site, capsys, "unpin d", 1, "not pinned by itself") == []
-    for verb, said in (("hold", "hold"), ("bump", "bump"), ("release", None)):
-        assert ask(site, capsys, f"queue {verb} d") == [{"path": "d", "said": said}]
+    for verb, order in (("hold", "hold"), ("bump", "bump"), ("release", None)):
+        assert ask(site, capsys, f"queue {verb} d") == [{"path": "d", "order": order}]
     assert ask(site, capsys, "queue retry d") == [{"path": "d", "had_failed": False}]
 
 
@@ -168,8 +170,9 @@ def test_what_is_wrong_is_no_json(site: Site, capsys: pytest.CaptureFixture[str]
 def test_tokens_are_told(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     site.edit("admin", "enabled", "true")
     made = ask(site, capsys, "token create --role viewer --name x")
-    revoked = ask(site, capsys, f"token revoke {made['id']}")
-    assert (revoked["id"], revoked["state"]) == (made["id"], "revoked")
+    assert made["secret"].startswith("spw_")
+    revoked = ask(site, capsys, f"token revoke {made['token']['id']}")
+    assert (revoked["id"], revoked["state"]) == (made["token"]["id"], "revoked")
     token, _text = prepare("boot", Role.ADMIN, None, "tests")
     for changed in (True, False):
         added = ask(site, capsys, f"token add --name boot {token.id} {shlex.quote(token.hash)}")

@@ -27,7 +27,7 @@ file = dict(bumped=False, error="[bold]no[/bold]", next_try_seconds=5, size_byte
             age_seconds=60, waits_for=None)
 files = [Waiting(**file, path="{LONG}", state="failing", tries=2),
          Waiting(**file, path="/checkpoints/b[red]", state="waiting", tries=0)]
-queue.show(files, 3, [], "json" in sys.argv)
+queue._show(files, 3, [], "json" in sys.argv)
 print("imported" if "rich" in sys.modules else "not imported")
 """
 

@@ -45,7 +45,7 @@ def told(server: Server, capsys: pytest.CaptureFixture[str], path: str) -> list[
     """Return what was done to a path, the oldest first."""
     found = json.loads(said(server, capsys, "--json", "--path", path))
     fields = ("client", "uid", "what", "path", "new_path", "replaced")
-    return [[one[name] for name in fields if name in one] for one in reversed(found)]
+    return [[one[name] for name in fields if one[name] is not None] for one in reversed(found)]
 
 
 def make(client: nfs4.Client, directory: bytes, *names: str) -> None:

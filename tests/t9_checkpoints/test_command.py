@@ -52,7 +52,7 @@ def test_it_lists_runs_and_steps_in_the_order_of_numbers(
         ("job", 1000, "writing"),
         ("job", None, "complete"),
         ("other", 1, "complete"),
-        ("we\\nird", 2, "complete"),
+        ("we%0Aird", 2, "complete"),
     ]
     assert found[0]["path"] == "/checkpoints/job/step-9"
     assert (found[0]["files"], found[0]["size_bytes"], found[0]["dirty_bytes"]) == (1, 5, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import closing
 
@@ -99,6 +100,18 @@ def test_a_tree_with_the_newest_checkpoint_asks_first(configured: World, run: Ru
     assert all(result.startswith("in the trash as t") for *_, result in log)
     with closing(Database(world.settings.database_url)) as database:
         assert fsck.check(database, world.namespace.files) == []
+
+
+def test_a_name_that_no_terminal_can_show_is_looked_up_as_it_is(
+    configured: World, run: Run
+) -> None:
+    world = configured
+    save(world, "run\x1b/step-1")
+    status, said = run("rm", "-r", "/checkpoints/run\x1b")
+    assert status == 1 and r"run\x1b/step-1 stays: it is the newest complete one" in said
+    status, said = run("rm", "-r", "--force", "--json", "/checkpoints/run\x1b")
+    [told] = json.loads(said)
+    assert status == 0 and list(told["trashed"].values()) == ["run%1B/step-1"]
 
 
 def test_what_is_pinned_stays_in_any_case(configured: World, run: Run) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from gateway.checkpoints.catalogue import rules_of
-from gateway.cli import promote
 from gateway.cli.main import main
 from gateway.cli.promote import line
+from gateway.control import promotions
 from gateway.db.compiled import Session, rows_of
 from gateway.db.engine import Database
 from gateway.db.models import PROMOTED_INO, ROOT_INO, TRASH_INO
@@ -262,7 +262,7 @@ def test_the_commands_of_promotions(configured: World, run: Run) -> None:
 def test_the_commands_do_not_wait_for_what_cannot_come(
     configured: World, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(promote, "DEAD_SECONDS", 0.0)
+    monkeypatch.setattr(promotions, "DEAD_SECONDS", 0.0)
     save(configured, drains=False)
     assert "the gateway does not run" in run(2, "promote", "job/step-5", "--as", "best")
     for path in SAVED:
@@ -272,7 +272,7 @@ def test_the_commands_do_not_wait_for_what_cannot_come(
     assert "the gateway does not run" in run(2, "demote", "best", "--yes")
     set_state = f"UPDATE promotion SET state = '{State.DONE}'"
     monkeypatch.setattr(time, "sleep", lambda _s: query(configured.settings, set_state))
-    monkeypatch.setattr(promote, "DEAD_SECONDS", 9.0)
+    monkeypatch.setattr(promotions, "DEAD_SECONDS", 9.0)
     assert "best is done, and is not removed" in run(2, "demote", "best", "--yes")
     job = configured.directory("job")
     trash.discard(configured.settings, configured.namespace, job, b"step-5", b"t9")

@@ -1,28 +1,24 @@
-"""`events` of a gateway on another machine: a stream, which is taken up again after a break."""
+"""Reads the events of a gateway on another machine: a stream, which is taken up again after a
+break."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections.abc import Generator
 from contextlib import closing
 
 from gateway import clock
-from gateway.cli import events
-from gateway.cli.events import Event
-from gateway.cli.look import DONE
-from gateway.cli.remote.client import Api, Unreachable
-from gateway.cli.remote.jobs import ABSENT_SECONDS
-from gateway.cli.remote.paths import shown_paths
+from gateway.cli.api import Api, Unreachable
+from gateway.control.events import KINDS, Event
 
 AGAIN_SECONDS = 2.0
+ABSENT_SECONDS = 60.0
+"""The time that the admin API may be away: the gateway restarts it."""
 
 
-def follow(args: argparse.Namespace, api: Api) -> int:
-    """Show what changes, or only the state now."""
-    kinds = events.KINDS if args.kinds is None else args.kinds
-    printer = events.Printer(args.json)
+def follow(api: Api) -> Generator[Event]:
+    """Yield events, without an end. Raises UserError."""
     last_id: str | None = None
     has_answered, away_since = False, None
     while True:
@@ -31,10 +27,7 @@ def follow(args: argparse.Namespace, api: Api) -> int:
                 for event in found:
                     has_answered, away_since = True, None
                     last_id = event.id or last_id
-                    if event.kind in kinds:
-                        printer.show(event)
-                    if event.kind == events.STATUS and not args.follow:
-                        return DONE
+                    yield event
         except Unreachable:
             now = clock.monotonic_seconds()
             away_since = away_since or now
@@ -45,7 +38,7 @@ def follow(args: argparse.Namespace, api: Api) -> int:
 
 
 def _events(api: Api, last_id: str | None) -> Generator[Event]:
-    """Yield the events of one connection."""
+    """Yield the events of one connection. Args: last_id, of the last event that was read."""
     kind, id = "", None
     headers = {} if last_id is None else {"Last-Event-ID": last_id}
     with closing(api.lines("/events", headers)) as lines:
@@ -55,11 +48,10 @@ def _events(api: Api, last_id: str | None) -> Generator[Event]:
                 id = value
             elif name == "event":
                 kind = value
-            elif name == "data" and kind in events.KINDS:
+            elif name == "data" and kind in KINDS:
                 try:
-                    facts = json.loads(value)
+                    yield Event(kind, id, json.loads(value))
                 except ValueError:
                     raise api.strange("its events are no JSON") from None
-                yield Event(kind, id, shown_paths(facts, "path", "run"))
             elif not line:
                 kind, id = "", None

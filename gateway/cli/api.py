@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
-from typing import Any, Self
-from urllib.parse import urlsplit
+from typing import Any, Generic, Self, TypeVar
+from urllib.parse import quote, urlsplit
 from uuid import uuid4
 
 import httpx
@@ -19,6 +20,7 @@ from gateway import tls
 from gateway.cli.reach import MAKE, Reach
 from gateway.errors import NotPossible, NotThere, UserError
 from gateway.loopback import is_loopback
+from gateway.serialize import Model, from_json
 from gateway.text import shown
 
 PREFIX = "/api/v1"
@@ -31,6 +33,23 @@ PAGE = 1000
 NO_ROUTE = "Not Found"
 """The detail of a 404 for an address that the API does not have."""
 OTHER_VERSION = "use the same version of Spillway on both machines"
+
+
+M = TypeVar("M", bound=Model)
+
+
+@dataclass(frozen=True)
+class Call(Generic[M]):
+    """A call of the admin API. A test compares each with the OpenAPI document.
+
+    Args:
+        path: below ``PREFIX``, with names of parameters in braces.
+        model: of the answer, or of the items of a list. None: what it answers is not read.
+    """
+
+    method: str
+    path: str
+    model: type[M] | None = None
 
 
 class Unreachable(UserError):
@@ -80,6 +99,59 @@ class Api:
             cursor = page["next"]
             if cursor is None:
                 return
+
+    def ask(
+        self,
+        call: Call[M],
+        *parts: object,
+        body: Any = None,
+        if_version: int | str | None = None,
+        **query: Any,
+    ) -> M:
+        """Return what a call answers.
+
+        Args:
+            parts: the parameters of the path, in their order.
+            body: JSON.
+            if_version: that what is changed must have. None: a call that asks for none.
+            query: parameters; one that is None is left out.
+        """
+        assert call.model is not None
+        path, headers = _filled(call.path, parts), _if_match(if_version)
+        answer = self.call(call.method, path, body, query=query, headers=headers)
+        return self._read(call.model, answer.json())
+
+    def tell(
+        self,
+        call: Call[Any],
+        *parts: object,
+        body: Any = None,
+        if_version: int | str | None = None,
+        **query: Any,
+    ) -> None:
+        """Make a call whose answer is not read. Args: as of ``ask``."""
+        path, headers = _filled(call.path, parts), _if_match(if_version)
+        self.call(call.method, path, body, query=query, headers=headers)
+
+    def list(self, call: Call[M], *parts: object, **query: Any) -> list[M]:
+        """Return the items of a list that comes as a whole. Args: as of ``ask``."""
+        assert call.model is not None
+        answer = self.call(call.method, _filled(call.path, parts), query=query)
+        return [self._read(call.model, one) for one in answer.json()]
+
+    def rows(
+        self, call: Call[M], *parts: object, most: int | None = None, **query: Any
+    ) -> Iterator[M]:
+        """Yield the items of a list that comes page by page. Args: as of ``ask``; most, items."""
+        assert call.model is not None
+        for one in self.every(_filled(call.path, parts), most, **query):
+            yield self._read(call.model, one)
+
+    def _read(self, model: type[M], found: Any) -> M:
+        try:
+            return from_json(model, found)
+        except KeyError as exc:
+            raise self.strange(f"its answer has no {exc}") from None
 
     def call(
         self,
@@ -191,6 +263,17 @@ class Api:
         except (httpx.HTTPError, ValueError, KeyError, TypeError):
             return ""
         return "" if there == here else f" (it is Spillway {there}, this is {here})"
+
+
+def _if_match(version: int | str | None) -> dict[str, str]:
+    return {} if version is None else {"If-Match": f'"{version}"'}
+
+
+def _filled(path: str, parts: tuple[object, ...]) -> str:
+    """Return the path of a call with its parameters."""
+    names = iter(parts)
+    words = (quote(str(next(names)), safe="") if "{" in word else word for word in path.split("/"))
+    return "/".join(words)
 
 
 def _trust(reach: Reach) -> ssl.SSLContext | bool:

@@ -1,0 +1,158 @@
+"""The gateway of this machine, for commands: what the service knows of it (gateway.cli.local)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from functools import cached_property
+from types import TracebackType
+from typing import Self
+
+from gateway.control import clients, configuration, nameslog, status
+from gateway.control.bucket import LocalBucket
+from gateway.control.checkpoints import LocalCheckpoints
+from gateway.control.clients import Clients, Opens
+from gateway.control.configuration import Configuration
+from gateway.control.events import Event
+from gateway.control.exports import LocalExports
+from gateway.control.files import LocalFiles
+from gateway.control.nameslog import NameChange
+from gateway.control.pins import LocalPins
+from gateway.control.policies import LocalPolicies
+from gateway.control.promotions import LocalPromotions
+from gateway.control.queue import LocalQueue
+from gateway.control.status import Status
+from gateway.control.trash import LocalTrashBin
+from gateway.db import opening
+from gateway.db.engine import Database
+from gateway.door import statistics
+from gateway.door.door import Door
+from gateway.door.door import opened as opened_door
+from gateway.door.statistics import Statistics
+from gateway.drain.context import Context
+from gateway.errors import DoorClosed, UserError
+from gateway.namespace.browse import Browser
+from gateway.settings import Settings
+
+
+class LocalGateway:
+    """The gateway of this machine (gateway.control.gateway). A context manager: what a noun needs
+    is opened when a command first uses it, and closed at the end.
+
+    Args:
+        author: the person who gives the command, for records.
+    """
+
+    def __init__(self, settings: Settings, author: str) -> None:
+        self._settings = settings
+        self._author = author
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # An error of the database becomes one that says what to do (gateway.db.opening).
+        self._stack.__exit__(kind, error, traceback)
+
+    def status(self) -> Status:
+        return status.gather(self._settings)
+
+    def statistics(self) -> Statistics:
+        with _answered():
+            return statistics.read(self._settings)
+
+    def clients(self) -> Clients:
+        with _answered():
+            return clients.gather(self._settings)
+
+    def opens(self, path: str) -> Opens:
+        with _answered():
+            return clients.opens(self._settings, path)
+
+    def configuration(self) -> Configuration:
+        return configuration.model(self._settings)
+
+    def names_log(
+        self,
+        most: int,
+        path: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> list[NameChange]:
+        return nameslog.listed(self._settings, most, path, since, until)
+
+    def events(self) -> Generator[Event]:
+        raise UserError(
+            "events are told by the admin API: "
+            "spillway --gateway http://127.0.0.1:8780 events --follow"
+        )
+
+    @cached_property
+    def bucket(self) -> LocalBucket:
+        return LocalBucket(self._settings)
+
+    @cached_property
+    def queue(self) -> LocalQueue:
+        # The import is here because boto3 takes half a second to import.
+        from gateway.objectstore.s3 import S3Store
+
+        return LocalQueue(Context(self._settings, self._database, S3Store(self._settings)))
+
+    @cached_property
+    def pins(self) -> LocalPins:
+        return LocalPins(self._settings, self._database, self._browser, self._author)
+
+    @cached_property
+    def files(self) -> LocalFiles:
+        return LocalFiles(
+            self._settings, self._database, self._browser, self._author, lambda: self._door
+        )
+
+    @cached_property
+    def checkpoints(self) -> LocalCheckpoints:
+        return LocalCheckpoints(self._settings, self._database, self._browser, self._author)
+
+    @cached_property
+    def trash(self) -> LocalTrashBin:
+        return LocalTrashBin(self._settings, self._database, self._author)
+
+    @cached_property
+    def promotions(self) -> LocalPromotions:
+        return LocalPromotions(self._settings, self._database, self._browser, self._author)
+
+    @cached_property
+    def exports(self) -> LocalExports:
+        return LocalExports(self._settings, self._database, self._author)
+
+    @cached_property
+    def policies(self) -> LocalPolicies:
+        return LocalPolicies(self._settings, self._database, self._author)
+
+    @cached_property
+    def _database(self) -> Database:
+        return self._stack.enter_context(opening.opened(self._settings.database_url))
+
+    @cached_property
+    def _browser(self) -> Browser:
+        _ = self._database  # a schema that is not current is refused
+        return self._stack.enter_context(Browser(self._settings))
+
+    @cached_property
+    def _door(self) -> Door:
+        return self._stack.enter_context(opened_door(self._settings))
+
+
+@contextmanager
+def _answered() -> Iterator[None]:
+    """Say what to do when no NFS server answers in the body. Raises UserError."""
+    try:
+        yield
+    except DoorClosed as exc:
+        raise UserError(f"{exc}: look at spillway status") from None

@@ -1,0 +1,48 @@
+"""The calls that commands make of another gateway are operations that its admin API describes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gateway.cli import client, jobfollower
+from gateway.cli.api import PREFIX, Call
+from tests.support.adminsite import admin_site
+
+CALLS = [
+    one
+    for module in (client, jobfollower)
+    for one in vars(module).values()
+    if isinstance(one, Call)
+]
+
+
+@pytest.fixture(scope="module")
+def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    with admin_site(tmp_path_factory.mktemp("admin")) as site:
+        found: dict[str, Any] = site.app.openapi()
+        yield found
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: f"{call.method} {call.path}")
+def test_a_call_is_an_operation(described: dict[str, Any], call: Call[Any]) -> None:
+    operation = described["paths"][f"{PREFIX}{call.path}"][call.method.lower()]
+    [answer] = [one for status, one in operation["responses"].items() if status.startswith("2")]
+    if call.model is None:
+        return
+    schema = answer["content"]["application/json"]["schema"]
+    assert answered(described, schema).keys() >= call.model.__dataclass_fields__.keys()
+
+
+def answered(described: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the properties of what a call answers: of an item, if that is a list."""
+    if "$ref" in schema:
+        schema = described["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    if schema.get("type") == "array":
+        return answered(described, schema["items"])
+    found: dict[str, Any] = schema["properties"]
+    if found.keys() == {"items", "next"}:
+        return answered(described, found["items"])
+    return found

@@ -1,0 +1,142 @@
+"""What is only read of a gateway, and its bucket: on its machine, and by its admin API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from admin_api import sampling
+from admin_api.sampling import Sample
+from gateway import clock
+from gateway.control.gateway import Gateway
+from gateway.errors import StoreError, UserError
+from gateway.serialize import to_json
+from tests.t10_admin.afar import Afar, afar
+from tests.t10_admin.either import WAYS, either
+
+ODD = "odd\x1b%41"
+ENCODED = "/checkpoints/odd%1B%2541"
+PASSES = ("age_seconds", "free_bytes", "other_bytes", "used", "used_bytes")
+"""What changes from moment to moment."""
+LAST = datetime(2026, 1, 2, 3, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Afar]:
+    with afar(tmp_path_factory.mktemp("figures")) as made:
+        with made.world() as world:
+            world.write(ODD, b"1")
+        with made.world() as world:
+            world.write("d/w", b"12345678")
+        last_ns = int(LAST.timestamp()) * clock.NS
+        with made.site.gateway.store.writing() as session:
+            for minutes in range(1, 30):
+                at_ns = last_ns - minutes * 60 * clock.NS
+                sampling.put(session, Sample(at_ns, minutes << 20, 3.5, None, rpo_seconds=90.0))
+        for note in ("first", "second"):
+            made.ask("POST", "pins", 201, json={"path": "d", "note": note})
+        yield made
+
+
+@pytest.fixture(params=WAYS)
+def gateway(site: Afar, request: pytest.FixtureRequest) -> Iterator[Gateway]:
+    with either(site, request.param) as gateway:
+        yield gateway
+
+
+def test_the_state_is_whole(gateway: Gateway) -> None:
+    found = gateway.status()
+    assert not found.healthy and found.bucket.reachable is False
+    assert found.bucket.error is not None and "no credentials" in found.bucket.error
+    assert (found.bucket.checksum.kind, found.bucket.checksum.source) == (None, None)
+    assert found.cache.resident is not None and found.cache.resident.files == 2
+    assert found.disk.other_bytes is not None
+    assert found.dirty.oldest is not None and found.dirty.oldest.path == ENCODED
+    assert found.processes["up"].phase == "stopped" and found.processes["up"].restarts == 0
+
+
+def test_the_state_is_the_same(site: Afar) -> None:
+    def of(way: str) -> Any:
+        with either(site, way) as gateway:
+            return _lasting(to_json(gateway.status()))
+
+    assert of("here") == of("afar")
+
+
+def _lasting(found: Any) -> Any:
+    if isinstance(found, list):
+        return [_lasting(one) for one in found]
+    if not isinstance(found, dict):
+        return found
+    return {name: _lasting(one) for name, one in found.items() if name not in PASSES}
+
+
+def test_the_nfs_server_does_not_run(gateway: Gateway) -> None:
+    for read in (gateway.statistics, gateway.clients, lambda: gateway.opens("d")):
+        with pytest.raises(UserError, match="no NFS server answers"):
+            read()
+
+
+def test_keys_are_read(gateway: Gateway) -> None:
+    key = gateway.configuration().sections["nfs"]["export"]
+    assert (key.value, key.variable) == ("/checkpoints", "SPILLWAY_NFS_EXPORT")
+
+
+def test_the_history_has_a_row_for_a_step(gateway: Gateway) -> None:
+    found = gateway.history(LAST - timedelta(hours=1), LAST, 600)
+    assert found.step_seconds == 600 and found.columns[:3] == [
+        *("time", "dirty_bytes", "written_bytes_per_second")
+    ]
+    assert [row[1:4] for row in found.rows] == [
+        [minutes << 20, 3.5, None] for minutes in (29, 20, 10)
+    ]
+    assert [row[0] for row in found.rows] == [
+        int(LAST.timestamp()) - minutes * 60 for minutes in (30, 20, 10)
+    ]
+    assert isinstance(found.rows[0][1], int)
+
+
+def test_calls_are_listed(gateway: Gateway) -> None:
+    second, first = gateway.audit(10, "admin", "/api/v1/pins")
+    assert (first.method, first.status, first.who) == ("POST", 201, "admin")
+    assert first.asked["note"] == "first" and second.after["note"] == "second"
+    assert datetime.fromisoformat(first.at).utcoffset() == timedelta(0)
+    assert gateway.audit(1, "admin", "/api/v1/pins") == [second]
+    assert gateway.audit(10, "nobody") == []
+    soon = datetime.now(UTC) + timedelta(hours=1)
+    assert gateway.audit(10, since=soon) == []
+    assert gateway.audit(10, path="/api/v1/pins", until=soon) == [second, first]
+
+
+def test_only_the_machine_has_the_log_of_names(site: Afar) -> None:
+    with either(site, "here") as gateway:
+        assert gateway.names_log(10) == []
+    with either(site, "afar") as gateway, pytest.raises(UserError, match="run it there"):
+        gateway.names_log(10)
+
+
+def test_only_the_admin_api_tells_events(site: Afar) -> None:
+    with either(site, "here") as gateway, pytest.raises(UserError, match="by the admin API"):
+        gateway.events()
+    with either(site, "afar") as gateway, closing(gateway.events()) as events:
+        first = next(events)
+    assert (first.event, first.id) == ("status", None) and first.data["dirty_files"] == 2
+
+
+def test_the_bucket_is_asked(gateway: Gateway) -> None:
+    found = gateway.bucket.test(False)
+    assert not found.reachable and found.error is not None and "no credentials" in found.error
+    for adopts in (False, True):
+        with pytest.raises((UserError, StoreError), match="no credentials"):
+            gateway.bucket.set_up(False, adopts)
+
+
+def test_the_bucket_is_adopted_on_its_machine(site: Afar) -> None:
+    with either(site, "here") as gateway:
+        assert not gateway.bucket.test(True).reachable
+    with either(site, "afar") as gateway, pytest.raises(UserError, match="run it there"):
+        gateway.bucket.test(True)
