@@ -1,5 +1,5 @@
 """The admin API and its pages: who may govern a gateway, through HTTP, and how.
 
-``gateway.control`` has the facts and the actions. This package has what HTTP adds to them: access,
+``gateway.service`` has the facts and the actions. This package has what HTTP adds to them: access,
 problem details, pages of lists, entity tags, audit, jobs.
 """

@@ -14,17 +14,17 @@ from typing import Any
 
 import uvicorn
 
-from admin_api import priority
+from admin_api import cpu_budget
 from admin_api.app import create_app
-from admin_api.connections import CONNECTIONS_MAX, Connections, Listener
-from admin_api.gateway import Gateway
-from admin_api.listening import listen, require_safe, url_of
-from admin_api.sampling import Sampler
-from admin_api.store.pruning import prune
+from admin_api.dashboard import Sampler
+from admin_api.listener import CONNECTIONS_MAX, Connections, Listener, listen, require_safe, url_of
+from admin_api.requests import GovernedGateway
+from admin_api.store import prune
 from admin_api.tls import Certificate, certificate_of
-from gateway import clock, datadir
-from gateway.daemon import SWITCH_SECONDS, Daemon
-from gateway.errors import NamespaceError, UserError
+from gateway.common import clock
+from gateway.common.errors import NamespaceError, UserError
+from gateway.config import datadir
+from gateway.processes.daemon import SWITCH_SECONDS, Daemon
 
 log = logging.getLogger("admin")
 
@@ -33,7 +33,7 @@ STOP_SECONDS = 4.5
 REQUESTS_STOP_SECONDS = 2
 """The time that requests have to end, those that stream events among them."""
 HEAD_BYTES_MAX = 256 * 1024
-"""The longest parameter (admin_api.shapes), each byte of its UTF-8 written as %XX."""
+"""The longest parameter (admin_api.requests), each byte of its UTF-8 written as %XX."""
 BEAT_SECONDS = 1
 TEND_SECONDS = 60.0
 PRUNE_SECONDS = 3600.0
@@ -53,7 +53,7 @@ def main() -> int:
         # A second one would take the first one's calls for interrupted.
         process.alone(settings, LOCK)
         app = create_app(settings)
-        gateway: Gateway = app.state.gateway
+        gateway: GovernedGateway = app.state.gateway
         require_safe(gateway)
         certificate = certificate_of(settings)
         connections = Connections()
@@ -73,7 +73,7 @@ def main() -> int:
     def serve() -> None:
         # Without a share, a client that asks without a pause would go before NFS.
         if settings.admin.busy_share < 1:
-            priority.first()
+            cpu_budget.first()
         server.run(sockets=[listener])
 
     # Its own thread: in the main thread uvicorn would take the signals.
@@ -125,7 +125,10 @@ def _config(
 
 
 def _tend(
-    gateway: Gateway, sampler: Sampler, certificate: Certificate | None, stop: threading.Event
+    gateway: GovernedGateway,
+    sampler: Sampler,
+    certificate: Certificate | None,
+    stop: threading.Event,
 ) -> None:
     """Take samples, delete old rows and renew the certificate until stop is set."""
     prune_at = 0.0

@@ -10,80 +10,62 @@ from fastapi import Depends, FastAPI, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from admin_api import openapi, problems
-from admin_api.access import roles
-from admin_api.apart import Threads
-from admin_api.calls import Replayed
-from admin_api.envelope import Envelope
-from admin_api.events.checkpoints import Looker
-from admin_api.events.hub import Hub
-from admin_api.figures import Figures
-from admin_api.gateway import open_gateway
-from admin_api.jobs import files as file_jobs
-from admin_api.jobs import trash as trash_jobs
-from admin_api.jobs.rows import Row, model
-from admin_api.jobs.runner import Runner
+from admin_api.access import authentication
+from admin_api.audit import Replayed
+from admin_api.cpu_budget import ApartThreads, MachineLoad, Share, Yielding
+from admin_api.dashboard import Figures
+from admin_api.events import Hub, Looker
+from admin_api.jobs import work as file_jobs
+from admin_api.jobs import work as trash_jobs
+from admin_api.jobs.rows import JobRow, model
+from admin_api.jobs.runner import JobThreads
+from admin_api.listener import Strangers
+from admin_api.middleware import Envelope
 from admin_api.pages import site
+from admin_api.requests import known_query, open_gateway
 from admin_api.routes import (
-    audit,
-    bucket,
-    checkpointorders,
     checkpoints,
-    clients,
-    configuration,
-    directories,
-    events,
     exports,
     files,
-    health,
-    history,
     jobs,
-    metrics,
-    pins,
     policies,
     promotions,
-    queue,
-    retention,
-    runs,
-    session,
-    statistics,
+    records,
     status,
     tokens,
     trash,
 )
-from admin_api.shapes import known_query
-from admin_api.strangers import Strangers
-from admin_api.yielding import Machine, Share, Yielding
-from gateway.settings import Settings
+from gateway.config.settings import Settings
 
 PREFIX = "/api/v1"
 ROUTERS = (
-    health.router,
-    session.router,
+    status.health_router,
+    tokens.session_router,
     tokens.router,
-    audit.router,
+    records.router,
     openapi.router,
     checkpoints.router,
-    checkpointorders.router,
+    checkpoints.checkpointorders_router,
     promotions.router,
     trash.router,
-    runs.router,
-    pins.router,
+    checkpoints.runs_router,
+    files.pins_router,
     policies.router,
-    retention.router,
+    policies.retention_router,
     status.router,
-    statistics.router,
-    clients.router,
+    status.statistics_router,
+    status.clients_router,
     files.router,
-    directories.router,
+    files.directories_router,
     exports.router,
-    queue.router,
-    bucket.router,
+    files.queue_router,
+    status.bucket_router,
     jobs.router,
-    configuration.router,
-    history.router,
-    events.router,
+    records.configuration_router,
+    records.history_router,
+    jobs.events_router,
 )
-KINDS = (*file_jobs.KINDS, *trash_jobs.KINDS)
+KINDS = (*file_jobs.FILE_KINDS, *trash_jobs.TRASH_KINDS)
 """Every kind of job."""
 
 
@@ -103,24 +85,24 @@ def create_app(settings: Settings) -> FastAPI:
     looker = Looker(settings, gateway.database)
     hub = app.state.hub = Hub(looker.look, lambda: ("status", app.state.figures.summary()))
 
-    def publish(row: Row) -> None:
+    def publish(row: JobRow) -> None:
         hub.publish("job", model(row))
 
-    app.state.runner = Runner(settings, gateway.database, gateway.store, KINDS, publish)
-    problems.install(app, roles.require_sender)
+    app.state.runner = JobThreads(settings, gateway.database, gateway.store, KINDS, publish)
+    problems.install(app, authentication.require_sender)
     app.add_exception_handler(Replayed, _again)
-    probes = [f"{PREFIX}{health.router.prefix}/"]
-    if metrics.is_public(settings):
-        probes.append(metrics.PATH)
+    probes = [f"{PREFIX}{status.health_router.prefix}/"]
+    if status.is_public(settings):
+        probes.append(status.PATH)
     share = settings.admin.busy_share
     if share < 1:
-        yields = Share(share, Machine().is_busy)
+        yields = Share(share, MachineLoad().is_busy)
         app.add_middleware(Yielding, share=yields, exempt=probes)
     app.add_middleware(Strangers, gateway=gateway, exempt=probes)
     app.add_middleware(Envelope, gateway=gateway)
     for router in ROUTERS:
         app.include_router(router, prefix=PREFIX, dependencies=[Depends(known_query)])
-    app.include_router(metrics.router_of(settings))
+    app.include_router(status.router_of(settings))
     openapi.complete(app)
     app.state.pages = site.add(app, PREFIX)
     return app
@@ -129,9 +111,9 @@ def create_app(settings: Settings) -> FastAPI:
 @asynccontextmanager
 async def _serving(app: FastAPI) -> AsyncIterator[None]:
     """Run jobs and take events as long as requests are served."""
-    runner: Runner = app.state.runner
+    runner: JobThreads = app.state.runner
     hub: Hub = app.state.hub
-    app.state.threads = Threads()
+    app.state.threads = ApartThreads()
     hub.open()
     await run_in_threadpool(runner.start)
     try:

@@ -1,6 +1,10 @@
 """Completes the description of the API with what every route has: refusals, and headers.
 
 It is made from the routes, so a route cannot forget it.
+
+Makes the examples of bodies and answers that the description of the API shows.
+
+A field's own example comes first. Fields that mean the same everywhere have theirs here, by name.
 """
 
 from __future__ import annotations
@@ -10,9 +14,149 @@ from typing import Any
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.routing import iter_route_contexts
 
-from admin_api import calls, examples, problems
+from admin_api import audit, problems
+from admin_api.access.authentication import Viewer, role_of
 from admin_api.access.principal import Role
-from admin_api.access.roles import Viewer, role_of
+from gateway.common import clock
+
+Schema = dict[str, Any]
+
+MISSING = "..."
+"""A text of which nothing says what it may be. A test finds it."""
+_MOMENT_NS = 1_795_426_200 * clock.NS
+_MOMENT = clock.iso(_MOMENT_NS)
+_STEP = "/checkpoints/jobs/llama-7b/step-1200"
+_BY_NAME: dict[str, Any] = {
+    "address": "10.0.0.7",
+    "alive": True,
+    "arguments": {"paths": [_STEP]},
+    "asked_by": "ci",
+    "author": "ci",
+    "before": None,
+    "after": None,
+    "bucket": "checkpoints",
+    "bytes": 64 << 30,
+    "by": "ci",
+    "catalogue_is_made": True,
+    "changed": _MOMENT,
+    "changed_by": "ci",
+    "checksum": "crc64nvme",
+    "columns": ["time", "dirty_bytes"],
+    "config": "/etc/spillway/spillway.toml",
+    "created_by": "ci",
+    "data_dir": "/var/lib/spillway",
+    "default": 4,
+    "doc": "How many files are uploaded at once.",
+    "drain": None,
+    "dropped_readers": [],
+    "enabled": True,
+    "ended_ns": None,
+    "endpoint_url": "https://s3.example",
+    "error": None,
+    "etag": "9a0364b9e99bb480dd25e1f0284c8555",
+    "evict_from": 0.8,
+    "evict_to": 0.7,
+    "evidence": "5f0c61b2a9d3e874",
+    "expiring_rules": [],
+    "gid": 1000,
+    "healthy": True,
+    "ino": 4711,
+    "is_well": True,
+    "key": "jobs/llama-7b/step-1200/model.pt",
+    "last_exit": "",
+    "made": _MOMENT,
+    "modified": _MOMENT,
+    "name": "ci",
+    "names": 1,
+    "note": "the best by MMLU",
+    "object_lock": "off",
+    "path": _STEP,
+    "paths": [_STEP],
+    "pid": 4242,
+    "pinned": _MOMENT,
+    "pinned_by": "ci",
+    "plan": "6f1c0a5e9b42",
+    "prefix": "production/",
+    "problem": None,
+    "promotions": {"done": 1, "failed": 0},
+    "reachable": True,
+    "reason": "it is not among the newest 3",
+    "request_id": "0123456789abcdef0123456789abcdef",
+    "result": None,
+    "revoked": None,
+    "rows": [[_MOMENT_NS // clock.NS, 1 << 30]],
+    "run": "jobs/llama-7b",
+    "served": True,
+    "status": 200,
+    "step": 1200,
+    "token_id": "0123456789ab",
+    "transition_rules": [],
+    "uid": 1000,
+    "unfinished_uploads": "aborted after 7 days",
+    "unused_policies": [],
+    "valid": True,
+    "value": 8,
+    "versioning": "off",
+}
+
+
+def of(schema: Schema, schemas: dict[str, Schema], name: str = "") -> Any:
+    """Return an example of what fits a JSON schema.
+
+    Parameters: schemas, those that it may refer to; name of the field that has it.
+    """
+    if "$ref" in schema:
+        return of(schemas[schema["$ref"].rpartition("/")[2]], schemas, name)
+    for key in ("examples", "enum"):
+        if schema.get(key):
+            return schema[key][0]
+    if "const" in schema:
+        return schema["const"]
+    if name in _BY_NAME and _fits(_BY_NAME[name], schema):
+        return _BY_NAME[name]
+    if (default := schema.get("default")) is not None:
+        return default
+    if "anyOf" in schema:
+        first = of(schema["anyOf"][0], schemas, name)
+        # What may be null and is not known has no better example than null.
+        return None if first == MISSING else first
+    return _of_type(schema, schemas, name)
+
+
+def _of_type(schema: Schema, schemas: dict[str, Schema], name: str) -> Any:
+    kind = schema.get("type")
+    if kind == "object":
+        fields = schema.get("properties", {})
+        if isinstance(values := schema.get("additionalProperties"), dict):
+            fields = {"drain": values}
+        return {field: of(one, schemas, field) for field, one in fields.items()}
+    if kind == "array":
+        return [of(schema.get("items", {}), schemas, name)]
+    if kind in ("integer", "number"):
+        number = _MOMENT_NS if name.endswith("_ns") else 3 << 30 if name.endswith("bytes") else 3
+        return min(number, schema.get("maximum", number))
+    if kind == "boolean":
+        return False
+    if kind == "string":
+        return _MOMENT if schema.get("format") == "date-time" else MISSING
+    return None
+
+
+def _fits(value: Any, schema: Schema) -> bool:
+    """Return whether a value has the type that a schema asks for."""
+    kinds = {one.get("type") for one in schema.get("anyOf", [schema])}
+    is_of = {
+        "null": value is None,
+        "string": isinstance(value, str),
+        "integer": isinstance(value, int) and not isinstance(value, bool),
+        "number": isinstance(value, int | float) and not isinstance(value, bool),
+        "array": isinstance(value, list),
+        "object": isinstance(value, dict),
+        "boolean": isinstance(value, bool),
+        None: True,
+    }
+    return any(is_of.get(kind, False) for kind in kinds)
+
 
 router = APIRouter()
 
@@ -21,10 +165,10 @@ _REFUSALS = (401, 403, 429)
 """The refusals of a route that needs a role."""
 _UNSAFE = (409,)
 _KEY = {
-    "name": calls.KEY,
+    "name": audit.KEY,
     "in": "header",
     "required": False,
-    "schema": {"type": "string", "pattern": f"^[ -~]{{1,{calls.KEY_MAX}}}$"},
+    "schema": {"type": "string", "pattern": f"^[ -~]{{1,{audit.KEY_MAX}}}$"},
     "example": "4f1c2d7e-save-policy",
     "description": "A repetition of this request with the same key gets the same answer, for a "
     "day. It is not done twice.",
@@ -66,7 +210,7 @@ def _complete(method: str, operation: dict[str, Any], role: Role | None) -> None
         statuses += _REFUSALS
         needs = f"Needs the role {role.word}."
         operation["description"] = f"{operation.get('description', '')}\n\n{needs}".strip()
-    is_recorded = role is not None and role > Role.VIEWER and method not in calls.SAFE
+    is_recorded = role is not None and role > Role.VIEWER and method not in audit.SAFE
     if is_recorded:
         statuses += _UNSAFE
         operation.setdefault("parameters", []).append(_KEY)
@@ -84,4 +228,4 @@ def _show_examples(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
     for described in (operation.get("requestBody", {}), *done):
         for content in described.get("content", {}).values():
             if "example" not in content:
-                content["example"] = examples.of(content.get("schema", {}), schemas)
+                content["example"] = of(content.get("schema", {}), schemas)

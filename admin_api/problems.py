@@ -21,7 +21,7 @@ from fastapi.routing import iter_route_contexts
 from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 
-from gateway.errors import (
+from gateway.common.errors import (
     Changed,
     DoorClosed,
     ExportChanged,
@@ -35,7 +35,7 @@ from gateway.errors import (
     TrashRefused,
     UserError,
 )
-from gateway.text import shown
+from gateway.common.text import shown
 
 log = logging.getLogger("admin")
 

@@ -21,10 +21,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from gateway import atomic, clock
-from gateway.adminsettings import TLS_OFF, TLS_SELF_SIGNED
-from gateway.errors import UserError
-from gateway.settings import Settings
+from gateway.common import clock, files
+from gateway.common.errors import UserError
+from gateway.config.settings import TLS_OFF, TLS_SELF_SIGNED, Settings
 
 log = logging.getLogger("admin")
 
@@ -137,9 +136,9 @@ def _make(bind: str, path: Path, key_path: Path) -> None:
         .sign(authority_key, hashes.SHA256())
     )
     # A crash between the two leaves a pair that does not fit, and the next start makes another.
-    atomic.replace(key_path, _pem(key), 0o600)
+    files.replace(key_path, _pem(key), 0o600)
     chain = made.public_bytes(Encoding.PEM) + authority.public_bytes(Encoding.PEM)
-    atomic.replace(path, chain.decode(), 0o644)
+    files.replace(path, chain.decode(), 0o644)
     log.info(
         "made the certificate %s, fingerprint %s", path, made.fingerprint(hashes.SHA256()).hex(":")
     )
@@ -174,7 +173,7 @@ def _authority(path: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey
         .add_extension(usage, critical=True)
         .sign(key, hashes.SHA256())
     )
-    atomic.replace(place, made.public_bytes(Encoding.PEM).decode() + _pem(key), 0o600)
+    files.replace(place, made.public_bytes(Encoding.PEM).decode() + _pem(key), 0o600)
     return made, key
 
 

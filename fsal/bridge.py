@@ -14,9 +14,9 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from gateway.db.named import Link
-from gateway.errors import NamespaceError, errno_of
-from gateway.types import Attr, Cred, Removed, SetAttr
+from gateway.common.errors import NamespaceError, errno_of
+from gateway.common.types import Attr, Cred, RemovedName, SetAttr
+from gateway.db.latest_links import LatestLink
 
 ABI = 15
 
@@ -333,13 +333,13 @@ def put_directories(reply: Any, request: Any, changed: list[Attr]) -> None:
         put_attr(reply.parent if attr.ino == request.ino else reply.parent2, attr)
 
 
-def put_named(reply: Any, link: Link) -> None:
+def put_named(reply: Any, link: LatestLink) -> None:
     """Fill in the link that must be removed before the change."""
     reply.named = link.name
     reply.named_in = link.directory
 
 
-def put_removed(out: Any, removed: Removed | None) -> None:
+def put_removed(out: Any, removed: RemovedName | None) -> None:
     if removed is None:
         return
     out.ino = removed.ino

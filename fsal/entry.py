@@ -11,15 +11,15 @@ from pathlib import Path
 
 from fsal import bridge
 from fsal.verbs import Verbs
-from gateway import config, notify, port, services
+from gateway.common import process
+from gateway.common.errors import TryAgain, UserError
+from gateway.config import loader
 from gateway.db.models import ROOT_INO
-from gateway.errors import TryAgain, UserError
 from gateway.namespace.facade import Namespace
-from gateway.namespace.nameslog import NamesLog
-from gateway.namespace.sharednames import SharedNames
-from gateway.namespace.space import Space
-from gateway.namespace.trouble import DiskTrouble
-from gateway.namespace.used import Used
+from gateway.namespace.names_log import NamesLog
+from gateway.namespace.server_reports import DiskTrouble, SharedNames, Space, Used
+from gateway.nfs import server
+from gateway.processes import daemon
 
 NO_LIMIT = 2**64 - 1
 PARK_SECONDS = 5.0
@@ -59,7 +59,7 @@ def start(config_path: str, table_address: int) -> bool:
     table = bridge.TableStruct.from_address(table_address)
     bridge.check_sizes(table)
     try:
-        settings = config.load(Path(config_path))
+        settings = loader.load(Path(config_path))
         namespace = Namespace(settings)
         root = namespace.getattr(ROOT_INO)
     except (UserError, TryAgain) as exc:
@@ -95,8 +95,8 @@ def start(config_path: str, table_address: int) -> bool:
     # What the start made stays. Every full collection would look at all of it, while calls wait.
     gc.freeze()
     # The server listens only after this function has returned.
-    notify.keep_telling(
-        partial(port.answers, settings), partial(services.ready, settings, "ganesha")
+    process.keep_telling(
+        partial(server.answers, settings), partial(daemon.ready, settings, "ganesha")
     )
     logging.getLogger("spillway.fsal").info(
         "namespace open: start %d; after the last stop %d files were sealed, %d orphans reclaimed",

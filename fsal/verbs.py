@@ -20,18 +20,15 @@ from fsal.bridge import (
     put_removed,
     setattr_of,
 )
-from gateway.db.named import StillNamed
+from gateway.common.errors import TooBig
+from gateway.common.types import Attr, DataFileOnDisk, Residency, Sealed
+from gateway.db.latest_links import StillNamed
 from gateway.db.writer import Operation
-from gateway.errors import TooBig
-from gateway.namespace import content, create, remove, rename, residency, xattr
+from gateway.namespace import content, names, rename, residency
+from gateway.namespace.attributes import setattr_
 from gateway.namespace.facade import Namespace
-from gateway.namespace.nameslog import NamesLog, Noted
-from gateway.namespace.setattr import setattr_
-from gateway.namespace.sharednames import SharedNames
-from gateway.namespace.space import Level, Space
-from gateway.namespace.trouble import DiskTrouble
-from gateway.namespace.used import Used
-from gateway.types import Attr, Found, Residency, Sealed
+from gateway.namespace.names_log import NamesLog, Noted
+from gateway.namespace.server_reports import DiskTrouble, Level, SharedNames, Space, Used
 
 
 def put_buffer(request: Any, reply: Any, data: bytes) -> None:
@@ -116,7 +113,7 @@ class Verbs:
             "create",
             request,
             Operation(
-                create.create,
+                names.create,
                 cred_of(request),
                 request.ino,
                 name_of(request),
@@ -132,7 +129,7 @@ class Verbs:
             "mkdir",
             request,
             Operation(
-                create.mkdir,
+                names.mkdir,
                 cred_of(request),
                 request.ino,
                 name_of(request),
@@ -146,7 +143,7 @@ class Verbs:
             "symlink",
             request,
             Operation(
-                create.symlink,
+                names.symlink,
                 cred_of(request),
                 request.ino,
                 name_of(request),
@@ -161,7 +158,7 @@ class Verbs:
             "mknod",
             request,
             Operation(
-                create.mknod,
+                names.mknod,
                 cred_of(request),
                 request.ino,
                 name_of(request),
@@ -176,7 +173,7 @@ class Verbs:
         return self._name(
             "link",
             request,
-            Operation(create.link, cred_of(request), request.ino2, request.ino, name_of(request)),
+            Operation(names.link, cred_of(request), request.ino2, request.ino, name_of(request)),
         )
 
     def rename(self, request: Any) -> Change:
@@ -203,7 +200,7 @@ class Verbs:
 
     def remove(self, request: Any) -> Change:
         only = (request.ino2, request.cookie) if request.ino2 else None
-        operation = Operation(remove.remove, cred_of(request), request.ino, name_of(request), only)
+        operation = Operation(names.remove, cred_of(request), request.ino, name_of(request), only)
         noted = self._noted("remove", request, operation)
 
         def finish(request: Any, reply: Any) -> None:
@@ -223,7 +220,7 @@ class Verbs:
     def setxattr(self, request: Any) -> Change:
         return self._make(
             Operation(
-                xattr.setxattr,
+                names.setxattr,
                 cred_of(request),
                 request.ino,
                 name_of(request),
@@ -234,7 +231,7 @@ class Verbs:
 
     def removexattr(self, request: Any) -> Change:
         return self._make(
-            Operation(xattr.removexattr, cred_of(request), request.ino, name_of(request))
+            Operation(names.removexattr, cred_of(request), request.ino, name_of(request))
         )
 
     def open_write(self, request: Any) -> Change:
@@ -243,7 +240,9 @@ class Verbs:
 
     def evict(self, request: Any) -> Change:
         is_missing = bool(request.flags & bridge.NO_DATA_FILE)
-        found = None if is_missing else Found(request.ino2, ctypes.c_int64(request.ino3).value)
+        found = (
+            None if is_missing else DataFileOnDisk(request.ino2, ctypes.c_int64(request.ino3).value)
+        )
         return self._make(Operation(residency.evict, request.ino, request.cookie, found))
 
     def arrived(self, request: Any) -> Change:
@@ -291,7 +290,7 @@ class Verbs:
 
     def reclaim(self, request: Any) -> Change:
         waiting = request.orphans[: request.entries_max]
-        operations = [Operation(remove.reclaim, orphan.ino) for orphan in waiting]
+        operations = [Operation(names.reclaim, orphan.ino) for orphan in waiting]
 
         def answer(_orphan: Any, is_gone: bool) -> int:
             return 0 if is_gone else errno.ENOENT

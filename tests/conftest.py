@@ -12,7 +12,7 @@ import botocore.session
 import hypothesis
 import pytest
 
-from gateway.settings import Settings
+from gateway.config.settings import Settings
 from tests.support.direct import answering
 from tests.support.namespace import Namespace
 from tests.support.postgres import PostgresServer

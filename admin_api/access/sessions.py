@@ -1,4 +1,6 @@
-"""Sessions of the pages: a login with a token gives a cookie.
+"""Refusals of access. The audit has them, but no more of them than people can read.
+
+Sessions of the pages: a login with a token gives a cookie.
 
 The cookie is a random secret, of which the database has a hash. A session ends after
 ``admin.session_hours``, by a logout, and with its token. Calls that change something must also have
@@ -13,22 +15,57 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import secrets
+import sqlite3
 from typing import NamedTuple
 
 from fastapi import Request, Response
 
+from admin_api import audit
+from admin_api.access import tokens
 from admin_api.access.principal import Principal
-from admin_api.access.refusals import refusal, refused_token
-from admin_api.access.tokens import MustWait, Refused
-from admin_api.calls import Call, current
-from admin_api.gateway import Gateway
+from admin_api.access.tokens import InvalidToken, MustWait
+from admin_api.audit import CallOutcome, RequestRecord, current
 from admin_api.problems import Problem
-from admin_api.store import audit, tokens
-from admin_api.store.audit import Outcome
-from gateway import clock
-from gateway.adminsettings import TLS_OFF
+from admin_api.requests import GovernedGateway
+from gateway.common import clock
+from gateway.common.errors import NamespaceError
+from gateway.config.settings import TLS_OFF
 from gateway.db.compiled import Session
+
+log = logging.getLogger("admin")
+
+CHALLENGE = {"WWW-Authenticate": "Bearer"}
+
+
+def refusal(
+    gateway: GovernedGateway,
+    call: RequestRecord,
+    status: int,
+    detail: str,
+    headers: dict[str, str] | None = None,
+) -> Problem:
+    """Return the problem that refuses a call, after the audit has it."""
+    # Who sends refused calls without end must not fill the disk. The log has a line of each.
+    if gateway.noted_refusals.failed("all"):
+        try:
+            with gateway.store.writing() as session:
+                audit.add(session, call.origin, CallOutcome(status, detail))
+        except (NamespaceError, sqlite3.Error) as exc:
+            log.error("the audit log lacks a refusal (%s): %s", detail, exc)
+    return Problem(status, detail, headers)
+
+
+def refused_token(
+    gateway: GovernedGateway, call: RequestRecord, exc: InvalidToken | MustWait
+) -> Problem:
+    """Return the problem of a token that is not valid, or that is not looked at."""
+    if isinstance(exc, MustWait):
+        # The wrong tokens before it are in the audit.
+        return Problem(429, str(exc), {"Retry-After": str(exc.seconds)})
+    return refusal(gateway, call, 401, str(exc), CHALLENGE)
+
 
 COOKIE = "spillway_session"
 CSRF_HEADER = "X-CSRF-Token"
@@ -43,7 +80,7 @@ class Login(NamedTuple):
     """The value of the cookie."""
 
 
-def log_in(gateway: Gateway, call: Call, token: str) -> Login:
+def log_in(gateway: GovernedGateway, call: RequestRecord, token: str) -> Login:
     """Open a session for the owner of a token.
 
     Parameters: call, that of the request; token, the text that its owner sent. Raises Problem (401,
@@ -51,7 +88,7 @@ def log_in(gateway: Gateway, call: Call, token: str) -> Login:
     """
     try:
         principal = gateway.verifier.verify(token.strip(), call.address)
-    except (Refused, MustWait) as exc:
+    except (InvalidToken, MustWait) as exc:
         raise refused_token(gateway, call, exc) from None
     secret, now_ns = secrets.token_urlsafe(32), clock.now_ns()
     hours = gateway.settings.admin.session_hours
@@ -64,15 +101,15 @@ def log_in(gateway: Gateway, call: Call, token: str) -> Login:
     return Login(principal, secret)
 
 
-def _note(gateway: Gateway, session: Session, call: Call, what: str) -> None:
+def _note(gateway: GovernedGateway, session: Session, call: RequestRecord, what: str) -> None:
     """Note a login or a logout in the audit, unless there are too many of its token: they must not
     fill the disk. The log has a line of each."""
     assert call.principal is not None
     if gateway.noted_logins.failed(call.principal.token_id):
-        audit.add(session, call.origin, Outcome(200, what))
+        audit.add(session, call.origin, CallOutcome(200, what))
 
 
-def set_cookie(gateway: Gateway, response: Response, login: Login) -> None:
+def set_cookie(gateway: GovernedGateway, response: Response, login: Login) -> None:
     """Give the browser a session."""
     admin = gateway.settings.admin
     response.set_cookie(
@@ -86,7 +123,7 @@ def set_cookie(gateway: Gateway, response: Response, login: Login) -> None:
     )
 
 
-def log_out(gateway: Gateway, request: Request, response: Response) -> None:
+def log_out(gateway: GovernedGateway, request: Request, response: Response) -> None:
     """End the session of a request, if it has one."""
     secret = request.cookies.get(COOKIE)
     if secret:
@@ -107,7 +144,7 @@ def csrf_from(secret: str) -> str:
     return hmac.digest(secret.encode(errors="replace"), b"spillway csrf", "sha256").hex()
 
 
-def is_open(gateway: Gateway, secret: str) -> bool:
+def is_open(gateway: GovernedGateway, secret: str) -> bool:
     """Return whether a session is valid, with its token. Parameters: secret, of its cookie. Raises
     Refused if the token has ended, TryAgain."""
     with gateway.store.reading() as session:
@@ -119,7 +156,9 @@ def is_open(gateway: Gateway, secret: str) -> bool:
     return True
 
 
-def principal_of(gateway: Gateway, request: Request, call: Call, csrf: str | None) -> Principal:
+def principal_of(
+    gateway: GovernedGateway, request: Request, call: RequestRecord, csrf: str | None
+) -> Principal:
     """Return whose session a request has. Raises Problem.
 
     Parameters: csrf, the CSRF token that came with the request.
@@ -135,7 +174,7 @@ def principal_of(gateway: Gateway, request: Request, call: Call, csrf: str | Non
     return principal
 
 
-def reader_of(gateway: Gateway, request: Request) -> Principal | None:
+def reader_of(gateway: GovernedGateway, request: Request) -> Principal | None:
     """Return whose session a request has, or None if it has none that is valid. It may read: an
     order also needs the CSRF token (``principal_of``). Raises TryAgain."""
     secret = request.cookies.get(COOKIE)
@@ -147,7 +186,7 @@ def reader_of(gateway: Gateway, request: Request) -> Principal | None:
         return None
     try:
         return gateway.verifier.principal(found[0])
-    except Refused:
+    except InvalidToken:
         return None
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.control.progress import Progress
+from gateway.common.errors import SpillwayError
+from gateway.config.settings import Settings
 from gateway.db.engine import Database
-from gateway.errors import SpillwayError
-from gateway.settings import Settings
+from gateway.service.jobs import Progress
 
 
 class Cancelled(SpillwayError):
@@ -26,7 +26,7 @@ class Later(SpillwayError):
 
 
 @dataclass(frozen=True)
-class Kind:
+class JobKind:
     """A kind of job.
 
     Its function gets the work and returns the result, which JSON can hold. It calls ``Work.check``
@@ -35,7 +35,7 @@ class Kind:
     """
 
     name: str
-    run: Callable[[Work], dict[str, Any]]
+    run: Callable[[RunningJob], dict[str, Any]]
     remedy: str | None = None
     """None: after a restart it begins again, and skips what was done. Otherwise the job ends as
     interrupted, with this text, which says what to do."""
@@ -44,7 +44,7 @@ class Kind:
     its function is called again after ``Work.rest`` gave the thread to others."""
 
 
-class Work:
+class RunningJob:
     """One job while it runs, as its kind sees it.
 
     Parameters: settings; database, of the namespace; arguments, as they were given; who asked;
@@ -81,7 +81,7 @@ class Work:
         self._tell(done, total, text)
 
     def tell(self, progress: Progress) -> None:
-        """Say the same as work of ``gateway.control`` does. Raises Cancelled, Stopped."""
+        """Say the same as work of ``gateway.service`` does. Raises Cancelled, Stopped."""
         self.progress(progress.done, progress.total, progress.text)
 
     def check(self) -> None:

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import func, insert, or_, select, tuple_, update
 
-from admin_api.store import models
-from gateway.control.jobs import Job, missing
+from admin_api.store import JobTable
+from gateway.common.errors import UserError
+from gateway.common.text import shown
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
-from gateway.errors import UserError
-from gateway.text import shown
+from gateway.service.jobs import Job, missing
 
 WAITING, RUNNING, DONE = "waiting", "running", "done"
 FAILED, CANCELLED, INTERRUPTED = "failed", "cancelled", "interrupted"
@@ -21,7 +21,7 @@ STATES = (WAITING, RUNNING, DONE, FAILED, CANCELLED, INTERRUPTED)
 NEWEST = ((1 << 63) - 1, "~")
 """The place before the first page."""
 
-_job: Any = models.Job.__table__
+_job: Any = JobTable.__table__
 _UNENDED = _job.c.ended_ns.is_(None)
 _SELECT = select(*_job.c)
 _PAGE = (
@@ -61,8 +61,8 @@ END = Statement(
 CANCEL = Statement(update(_job).where(_job.c.id == b("the_id"), _UNENDED).values(cancel_asked=1))
 
 
-class Row(NamedTuple):
-    """A row, in the order of ``admin_api.store.models.Job``."""
+class JobRow(NamedTuple):
+    """A row, in the order of ``admin_api.store.Job``."""
 
     id: str
     kind: str
@@ -82,7 +82,7 @@ class Row(NamedTuple):
     problem: str | None
 
 
-def model(row: Row) -> Job:
+def model(row: JobRow) -> Job:
     """Return what people and programs are told of a job."""
     found = row._asdict()
     del found["token_id"]
@@ -91,10 +91,10 @@ def model(row: Row) -> Job:
     return Job(**{**found, "cancel_asked": bool(row.cancel_asked)})
 
 
-def get(session: Session, id: str) -> Row | None:
+def get(session: Session, id: str) -> JobRow | None:
     """Return a job, or None."""
     row = session.one(GET, id=id)
-    return None if row is None else Row(*row)
+    return None if row is None else JobRow(*row)
 
 
 def page(
@@ -103,19 +103,19 @@ def page(
     before: tuple[int, str],
     state: str | None = None,
     kind: str | None = None,
-) -> list[Row]:
+) -> list[JobRow]:
     """Return jobs, the newest first. Parameters: before, creation and id of the last one before;
     state and kind, or None for all."""
     before_ns, before_id = before
     rows = session.all(
         PAGE, most=most, before_ns=before_ns, before_id=before_id, state=state, kind=kind
     )
-    return [Row(*row) for row in rows]
+    return [JobRow(*row) for row in rows]
 
 
-def left(session: Session) -> list[Row]:
+def left(session: Session) -> list[JobRow]:
     """Return the jobs that have not ended, the oldest first."""
-    return [Row(*row) for row in session.all(LEFT)]
+    return [JobRow(*row) for row in session.all(LEFT)]
 
 
 def waiting(session: Session) -> int:
@@ -125,7 +125,7 @@ def waiting(session: Session) -> int:
 
 
 class LocalJobs:
-    """The jobs of this machine's gateway (``gateway.control.jobs.Jobs``).
+    """The jobs of this machine's gateway (``gateway.service.jobs.Jobs``).
 
     Args:
         store: the admin API's own database.

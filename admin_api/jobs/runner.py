@@ -18,17 +18,17 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
-from admin_api import priority, problems
+from admin_api import cpu_budget, problems
 from admin_api.access.principal import Principal
 from admin_api.jobs import rows
-from admin_api.jobs.kinds import Cancelled, Kind, Later, Stopped, Work
-from admin_api.jobs.rows import Row
+from admin_api.jobs.kinds import Cancelled, JobKind, Later, RunningJob, Stopped
+from admin_api.jobs.rows import JobRow
 from admin_api.problems import Problem
-from gateway import clock, logs
-from gateway.control.jobs import missing
+from gateway.common import clock, logs
+from gateway.common.errors import NamespaceError, SpillwayError
+from gateway.config.settings import Settings
 from gateway.db.engine import Database
-from gateway.errors import NamespaceError, SpillwayError
-from gateway.settings import Settings
+from gateway.service.jobs import missing
 
 log = logging.getLogger("admin.jobs")
 
@@ -37,7 +37,7 @@ WAITERS = 32
 """Threads of jobs that mostly wait: one for each trainer that waits for its save, say."""
 TURN_SECONDS = 90.0
 """A job that waits gives its thread to another one after so long, if there is one without. That is
-enough to see that a longer wait is useless (gateway.control.warming)."""
+enough to see that a longer wait is useless (gateway.service.residency)."""
 WAITING_MAX = 1000
 CANCELLED_TEXT = "cancelled; what was done stays done"
 SAVE_SECONDS = 1.0
@@ -45,10 +45,10 @@ SAVE_SECONDS = 1.0
 END_TRIES = 5
 STOP_SECONDS = 2.0
 
-Publish = Callable[[Row], None]
+Publish = Callable[[JobRow], None]
 
 
-class Runner:
+class JobThreads:
     """The jobs of one gateway. Safe to use from several threads.
 
     Parameters: settings; database, of the namespace; store, which has the rows; kinds; publish,
@@ -60,7 +60,7 @@ class Runner:
         settings: Settings,
         database: Database,
         store: Database,
-        kinds: Iterable[Kind],
+        kinds: Iterable[JobKind],
         publish: Publish = lambda _row: None,
     ) -> None:
         self._settings = settings
@@ -68,11 +68,11 @@ class Runner:
         self._store = store
         self._kinds = {kind.name: kind for kind in kinds}
         self._publish = publish
-        self._workers = ThreadPoolExecutor(THREADS, "job", priority.as_the_process)
-        self._waiters = ThreadPoolExecutor(WAITERS, "waiting-job", priority.as_the_process)
+        self._workers = ThreadPoolExecutor(THREADS, "job", cpu_budget.as_the_process)
+        self._waiters = ThreadPoolExecutor(WAITERS, "waiting-job", cpu_budget.as_the_process)
         self._changed = threading.Condition()
-        self._works: dict[str, Work] = {}
-        self._later: dict[str, Work] = {}
+        self._works: dict[str, RunningJob] = {}
+        self._later: dict[str, RunningJob] = {}
         """Those that gave their thread to others."""
         self._without_thread = 0
         """The jobs that wait for a thread of the waiters."""
@@ -108,11 +108,11 @@ class Runner:
 
     def submit(
         self, kind: str, arguments: dict[str, Any], principal: Principal, request_id: str
-    ) -> Row:
+    ) -> JobRow:
         """Have work done. Parameters: arguments, which JSON can hold. Returns the job. Raises
         Problem when too many wait."""
         now_ns = clock.now_ns()
-        row = Row(
+        row = JobRow(
             id=secrets.token_hex(8),
             kind=self._kinds[kind].name,
             arguments=json.dumps(arguments),
@@ -141,7 +141,7 @@ class Runner:
             self._queue(self._kinds[kind], row.id)
         return row
 
-    def cancel(self, id: str) -> Row:
+    def cancel(self, id: str) -> JobRow:
         """Make a job end. What it has done stays done. Raises Problem, NotThere."""
         with self._store.writing() as session:
             row = rows.get(session, id)
@@ -160,7 +160,7 @@ class Runner:
         with self._store.reading() as session:
             return rows.get(session, id) or row
 
-    def _queue(self, kind: Kind, id: str) -> None:
+    def _queue(self, kind: JobKind, id: str) -> None:
         if not kind.waits:
             self._workers.submit(self._run, id)
             return
@@ -168,7 +168,7 @@ class Runner:
             self._without_thread += 1
         self._waiters.submit(self._run_waiter, kind, id)
 
-    def _run_waiter(self, kind: Kind, id: str) -> None:
+    def _run_waiter(self, kind: JobKind, id: str) -> None:
         with self._changed:
             self._without_thread -= 1
         try:
@@ -185,7 +185,7 @@ class Runner:
             return
         until = clock.monotonic_seconds() + TURN_SECONDS
         with self._changed:
-            work = self._later.pop(id, None) or Work(
+            work = self._later.pop(id, None) or RunningJob(
                 self._settings,
                 self._database,
                 json.loads(row.arguments),
@@ -214,7 +214,7 @@ class Runner:
         """Return whether a job gives its thread to another one. Parameters: until, of its turn."""
         return self._without_thread > 0 and clock.monotonic_seconds() >= until
 
-    def _work(self, row: Row, work: Work) -> None:
+    def _work(self, row: JobRow, work: RunningJob) -> None:
         """Do the work of a job, and record its end unless the process ends."""
         logs.event(log, logging.INFO, job=row.id, kind=row.kind, state=rows.RUNNING)
         try:
@@ -227,7 +227,7 @@ class Runner:
             raise
         logs.event(log, logging.INFO, job=row.id, kind=row.kind, state=state)
 
-    def _begin(self, id: str) -> Row | None:
+    def _begin(self, id: str) -> JobRow | None:
         """Return the row of a job that is to run now, or None."""
         try:
             with self._store.writing() as session:
@@ -246,7 +246,7 @@ class Runner:
         return row
 
     def _outcome(
-        self, kind: Kind, work: Work
+        self, kind: JobKind, work: RunningJob
     ) -> tuple[str, str | None, dict[str, Any] | None, Problem | None]:
         """Return state, text, result and problem of a job after its run. Raises Stopped."""
         try:
@@ -329,10 +329,10 @@ class _Progress:
             self._publish(row)
 
 
-async def _runner(request: Request) -> Runner:
-    found: Runner = request.app.state.runner
+async def _runner(request: Request) -> JobThreads:
+    found: JobThreads = request.app.state.runner
     return found
 
 
-Working = Annotated[Runner, Depends(_runner)]
+Working = Annotated[JobThreads, Depends(_runner)]
 """The parameter of a route that needs the runner of jobs."""

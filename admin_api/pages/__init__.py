@@ -1,6 +1,6 @@
 """The pages: one module and one template for each, served by the process of the admin API.
 
-A view asks ``gateway.control`` or a route's function for facts, and has a template show them. An
+A view asks ``gateway.service`` or a route's function for facts, and has a template show them. An
 order is a form that works without scripts. Styles and scripts are files: the answer's
 Content-Security-Policy allows nothing else.
 """

@@ -1,31 +1,46 @@
-"""The checkpoints: runs with their newest ones, lists, and one with all that is known of it."""
+"""The checkpoints: runs with their newest ones, lists, and one with all that is known of it.
+
+What may be done with a checkpoint: each order has a page that says what happens.
+
+Promotions: copies of checkpoints that only a person removes.
+
+The trash: what was deleted, until when it can be taken back, and its removal for good.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from admin_api.access.principal import Role
-from admin_api.access.roles import Viewer
-from admin_api.figures import Figured
-from admin_api.gateway import Gateway, Governed
-from admin_api.pages.render import page
-from admin_api.pages.timeline import Line, line_of
-from admin_api.paging import cursor_of, key_of
+from admin_api.access.authentication import Admin, Operator, Viewer
+from admin_api.access.principal import Principal, Role
+from admin_api.audit import Recorded, RequestRecord
+from admin_api.dashboard import Figured
+from admin_api.jobs import work as jobs
+from admin_api.jobs.runner import JobThreads, Working
+from admin_api.pages.dashboard import RunLine, line_of
+from admin_api.pages.files import ORDERS
+from admin_api.pages.render import Sent, after, begun, number_in, page, path_in
 from admin_api.problems import Problem
-from admin_api.shapes import Ino
-from gateway.checkpoints.risk import measure
-from gateway.checkpoints.shown import CATALOGUED, EXPIRED
-from gateway.control import checkpoints, deletion, pins, retention, runs
-from gateway.control.checkpoints import Checkpoint, Sort, Wanted
+from admin_api.requests import Governed, GovernedGateway, Ino, cursor_of, key_of
+from gateway.catalogue.display_state import CATALOGUED, EXPIRED
+from gateway.catalogue.risk import measure
+from gateway.catalogue.store import catalogue_of
+from gateway.common.errors import NotPossible, SpillwayError
+from gateway.common.text import bytes_of, text_of
 from gateway.db.compiled import Session
-from gateway.errors import NotPossible, SpillwayError
-from gateway.escapes import bytes_of, text_of
-from gateway.namespace import pins as pinned
+from gateway.lifecycle.promotion import store
+from gateway.lifecycle.trash.trash import Trash
+from gateway.namespace import lookup
+from gateway.namespace import lookup as pinned
+from gateway.service import checkpoints, deletion, pins, policies, trash
+from gateway.service import promotions as control
+from gateway.service.checkpoints import Checkpoint, ListFilter, Sort
+from gateway.service.trash import LocalTrashBin, Trashed
 
 router = APIRouter(prefix="/checkpoints")
 
@@ -45,7 +60,7 @@ def show(
 ) -> HTMLResponse:
     """Show the runs, those at risk first, each with its newest checkpoints."""
     with gateway.database.reading() as session:
-        risks = runs.models(gateway.settings, measure(session))
+        risks = checkpoints.models(gateway.settings, measure(session))
         risks.sort(key=lambda one: (one.alarm is None, -one.at_risk_seconds, one.run))
         shown = [
             (one, *_newest(gateway, session, one.run)) for one in risks[first : first + RUNS_SHOWN]
@@ -57,13 +72,15 @@ def show(
     )
 
 
-def _newest(gateway: Gateway, session: Session, run: str) -> tuple[Line, list[Checkpoint]]:
+def _newest(
+    gateway: GovernedGateway, session: Session, run: str
+) -> tuple[RunLine, list[Checkpoint]]:
     """Return the line of a run, and its newest checkpoints."""
     rows = checkpoints.page(
         session,
         gateway.settings,
         DOTS,
-        wanted=Wanted(run=bytes_of(run)),
+        wanted=ListFilter(run=bytes_of(run)),
         sort=Sort.COMPLETE,
         is_descending=True,
     )
@@ -120,7 +137,7 @@ def listing(
             session,
             gateway.settings,
             ROWS + 1,
-            wanted=Wanted(
+            wanted=ListFilter(
                 run=_bytes(run) if run else None,
                 state=state or None,
                 text=_bytes(text) if text else None,
@@ -129,7 +146,7 @@ def listing(
             is_descending=asked.is_descending,
             after=_after(sort, cursor),
         )
-        risks = runs.models(gateway.settings, measure(session)) if run else []
+        risks = checkpoints.models(gateway.settings, measure(session)) if run else []
     facts: dict[str, Any] = {
         "found": [row.model for row in rows[:ROWS]],
         "next": _cursor(rows[ROWS - 1].key) if len(rows) > ROWS else None,
@@ -168,7 +185,7 @@ def one(request: Request, gateway: Governed, who: Viewer, ino: Ino) -> HTMLRespo
     """Show a checkpoint."""
     with gateway.database.reading() as session:
         found = found_in(gateway, session, ino)
-        is_held = pinned.Pins(session).cover(ino)
+        is_held = pinned.PinLookup(session).cover(ino)
         copies = checkpoints.promotions(session, ino)
         pin = pins.of(gateway.settings, session, ino)
     place = checkpoints.place(gateway.settings, bytes_of(found.path))
@@ -187,14 +204,14 @@ def one(request: Request, gateway: Governed, who: Viewer, ino: Ino) -> HTMLRespo
     )
 
 
-def _is_kept(gateway: Gateway, ino: int) -> bool:
+def _is_kept(gateway: GovernedGateway, ino: int) -> bool:
     try:
         return why_kept(gateway, ino) is not None
     except (SpillwayError, OSError):
         return True  # it can be shown, and the page that asks says what is wrong
 
 
-def why_kept(gateway: Gateway, ino: int) -> str | None:
+def why_kept(gateway: GovernedGateway, ino: int) -> str | None:
     """Return why a person may not delete a checkpoint without insisting, or None."""
     try:
         deletion.check(gateway.settings, gateway.database, ino, insists=False)
@@ -210,14 +227,317 @@ def fate(
     """Show what the policies make of a checkpoint now, and why."""
     with gateway.database.reading() as session:
         found = found_in(gateway, session, ino)
-    plan = retention.model(gateway.settings, figures.plan(), bytes_of(found.run))
+    plan = policies.action_model(gateway.settings, figures.plan(), bytes_of(found.run))
     mine = next((other for other in plan.checkpoints if other.path == found.path), None)
     return page(request, "checkpoint-fate.html", who, one=found, fate=mine, here="checkpoints")
 
 
-def found_in(gateway: Gateway, session: Session, ino: int) -> Checkpoint:
+def found_in(gateway: GovernedGateway, session: Session, ino: int) -> Checkpoint:
     """Return a checkpoint. Raises Problem if there is none."""
     found = checkpoints.one(session, gateway.settings, ino)
     if found is None:
         raise Problem(404, "this checkpoint is not there any more: look for it in the trash")
     return found
+
+
+checkpointorders_router = APIRouter(prefix="/checkpoints/{ino}")
+
+
+@checkpointorders_router.get("/pin")
+def ask_to_pin(request: Request, gateway: Governed, who: Operator, ino: Ino) -> HTMLResponse:
+    """Ask why a checkpoint is pinned."""
+    return page(request, "checkpoint-pin.html", who, one=_one(gateway, ino), here="checkpoints")
+
+
+@checkpointorders_router.post("/pin")
+def pin(gateway: Governed, call: Recorded, who: Operator, ino: Ino, sent: Sent) -> RedirectResponse:
+    """Keep a checkpoint on the local disk and from all policies."""
+    with gateway.database.writing() as session:
+        one = found_in(gateway, session, ino)
+        note = sent.get("note", "")[:1000]
+        call.before = pins.of(gateway.settings, session, ino)
+        row = pins.pin(session, lookup.get(session, ino), one.path, note, who.name)
+        call.after = pins.model(gateway.settings, session, row)
+    return after(f"/checkpoints/{ino}", "ok", "It is pinned: no policy deletes or evicts it.")
+
+
+@checkpointorders_router.post("/unpin")
+def unpin(
+    gateway: Governed, call: Recorded, _who: Operator, ino: Ino, _sent: Sent
+) -> RedirectResponse:
+    """End the pin of a checkpoint."""
+    with gateway.database.writing() as session:
+        call.before = pins.of(gateway.settings, session, ino)
+        pins.unpin(session, ino, found_in(gateway, session, ino).path)
+    return after(f"/checkpoints/{ino}", "ok", "It is not pinned any more. Policies hold for it.")
+
+
+@checkpointorders_router.get("/delete")
+def ask_to_delete(request: Request, gateway: Governed, who: Admin, ino: Ino) -> HTMLResponse:
+    """Show what a deletion does, and which law of retention it would break."""
+    one, kept = _one(gateway, ino), why_kept(gateway, ino)
+    is_possible = kept is None or _may_insist(gateway, ino)
+    with gateway.database.reading() as session:
+        copies = checkpoints.promotions(session, ino)
+    return page(
+        request,
+        "checkpoint-delete.html",
+        who,
+        one=one,
+        kept=kept,
+        is_possible=is_possible,
+        copies=copies,
+        grace_seconds=gateway.settings.retention.trash_seconds,
+        here="checkpoints",
+    )
+
+
+def _may_insist(gateway: GovernedGateway, ino: int) -> bool:
+    try:
+        deletion.check(gateway.settings, gateway.database, ino, insists=True)
+    except NotPossible:
+        return False
+    return True
+
+
+@checkpointorders_router.post("/delete")
+def delete(gateway: Governed, call: Recorded, who: Admin, ino: Ino, sent: Sent) -> RedirectResponse:
+    """Put a checkpoint into the trash, unless it changed since the page that asked was made."""
+    call.before = one = _one(gateway, ino)
+    call.after = deletion.delete(
+        gateway.settings,
+        gateway.database,
+        ino,
+        author=who.name,
+        reason=sent.get("reason", "")[:1000] or "a person deleted it",
+        insists=sent.get("insists") == "yes",
+        seen=(sent.get("evidence", ""),),
+    )
+    return after("/trash", "ok", f"{one.path} is in the trash, and can be taken back.")
+
+
+@checkpointorders_router.post("/warm")
+def warm(
+    gateway: Governed, call: Recorded, runner: Working, who: Operator, ino: Ino, _sent: Sent
+) -> RedirectResponse:
+    """Begin a job that brings the bytes of a checkpoint to the local disk."""
+    return _begin(gateway, call, runner, who, ino, "warm")
+
+
+@checkpointorders_router.post("/evict")
+def evict(
+    gateway: Governed, call: Recorded, runner: Working, who: Operator, ino: Ino, _sent: Sent
+) -> RedirectResponse:
+    """Begin a job that frees the local disk of a checkpoint."""
+    return _begin(gateway, call, runner, who, ino, "evict")
+
+
+def _begin(
+    gateway: GovernedGateway,
+    call: RequestRecord,
+    runner: JobThreads,
+    who: Principal,
+    ino: int,
+    order: str,
+) -> RedirectResponse:
+    path = _one(gateway, ino).path
+    kind, text = ORDERS[order]
+    row = runner.submit(kind, {"paths": [path], "ino": ino}, who, call.request_id)
+    return begun(call, row, f"{text}: {path}")
+
+
+def _one(gateway: GovernedGateway, ino: int) -> checkpoints.Checkpoint:
+    with gateway.database.reading() as session:
+        return found_in(gateway, session, ino)
+
+
+promotions_router = APIRouter()
+
+
+@promotions_router.get("/promotions")
+def show_promotions(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
+    """Show the promotions."""
+    with gateway.database.reading() as session:
+        found = control.every(gateway.settings, session)
+    return page(request, "promotions.html", who, found=found)
+
+
+@promotions_router.get("/promotions/{name}/demote")
+def ask_to_demote(request: Request, gateway: Governed, who: Admin, name: str) -> HTMLResponse:
+    """Ask before a copy is removed."""
+    with gateway.database.reading() as session:
+        one = control.as_is(gateway.settings, session, control.named(session, name))
+    return page(request, "promotion-demote.html", who, one=one, here="promotions")
+
+
+@promotions_router.post("/promotions/{name}/demote")
+def demote(
+    gateway: Governed, call: Recorded, _who: Admin, name: str, _sent: Sent
+) -> RedirectResponse:
+    """Remove a copy, also from the bucket."""
+    with gateway.database.writing() as session:
+        before = control.named(session, name)
+        call.before = control.as_is(gateway.settings, session, before)
+        call.after = control.as_is(
+            gateway.settings, session, store.demote(session, before, releases=False)
+        )
+    return after("/promotions", "ok", f"{name} is being removed.")
+
+
+@promotions_router.get("/checkpoints/{ino}/promote")
+def ask_to_promote(request: Request, gateway: Governed, who: Operator, ino: Ino) -> HTMLResponse:
+    """Ask for the name of a copy."""
+    with gateway.database.reading() as session:
+        one = found_in(gateway, session, ino)
+    why = _why_not(gateway, ino)
+    name = "-".join(part for part in one.path.split("/")[2:] if part.isprintable())
+    return page(
+        request, "checkpoint-promote.html", who, one=one, why_not=why, name=name, here="checkpoints"
+    )
+
+
+@promotions_router.post("/checkpoints/{ino}/promote")
+def promote(
+    gateway: Governed, call: Recorded, who: Operator, ino: Ino, sent: Sent
+) -> RedirectResponse:
+    """Record a promotion. The gateway copies by itself."""
+    name, note = sent.get("name", "").strip(), sent.get("note", "")[:1000]
+    made = control.promote(gateway.settings, gateway.database, ino, name, note, who.name)
+    with gateway.database.reading() as session:
+        call.after = control.as_is(gateway.settings, session, made)
+    text = f"{made.name} is being copied. Nothing is uploaded again."
+    return after("/promotions", "ok", text)
+
+
+def _why_not(gateway: GovernedGateway, ino: int) -> str | None:
+    """Return why a checkpoint cannot be promoted now, or None."""
+    try:
+        source = control.source_of(catalogue_of(gateway.settings, gateway.database), ino)
+        return control.why_not_yet(source)
+    except NotPossible as exc:
+        return str(exc)
+
+
+trash_router = APIRouter(prefix="/trash")
+
+
+@trash_router.get("")
+def show_trash(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
+    """Show what is in the trash."""
+    return _page(request, gateway, who, "trash.html", _every(gateway))
+
+
+@trash_router.get("/empty")
+def ask_to_empty(request: Request, gateway: Governed, who: Admin) -> HTMLResponse:
+    """Ask before everything in the trash is removed."""
+    found = [one for one in _every(gateway) if not one.held]
+    return _page(request, gateway, who, "trash-remove.html", found)
+
+
+@trash_router.post("/empty")
+def empty(
+    gateway: Governed, call: Recorded, runner: Working, who: Admin, sent: Sent
+) -> RedirectResponse:
+    """Begin to remove what was in the trash when the page that asked was made."""
+    return _remove(gateway, call, runner, who, sent, None)
+
+
+@trash_router.get("/{trash_id}/remove")
+def ask_to_remove(request: Request, gateway: Governed, who: Admin, trash_id: str) -> HTMLResponse:
+    """Ask before a checkpoint is removed for good."""
+    return _page(request, gateway, who, "trash-remove.html", [_one_trashed(gateway, trash_id)])
+
+
+@trash_router.post("/{trash_id}/remove")
+def remove(
+    gateway: Governed, call: Recorded, runner: Working, who: Admin, trash_id: str, sent: Sent
+) -> RedirectResponse:
+    """Begin to remove a checkpoint for good."""
+    call.before = _one_trashed(gateway, trash_id)
+    return _remove(gateway, call, runner, who, sent, [trash_id])
+
+
+@trash_router.get("/{trash_id}/release")
+def ask_to_release(request: Request, gateway: Governed, who: Admin, trash_id: str) -> HTMLResponse:
+    """Ask before a checkpoint leaves the bucket without a newer one."""
+    return page(
+        request, "trash-release.html", who, one=_one_trashed(gateway, trash_id), here="trash"
+    )
+
+
+@trash_router.post("/{trash_id}/release")
+def release(gateway: Governed, call: Recorded, who: Admin, trash_id: str) -> RedirectResponse:
+    """Let a checkpoint leave the bucket without a newer one."""
+    call.before = one = _one_trashed(gateway, trash_id)
+    call.after = LocalTrashBin(gateway.settings, gateway.database, who.name).release(trash_id)
+    return after("/trash", "ok", f"{one.path} leaves the bucket within some minutes.")
+
+
+@trash_router.get("/{trash_id}/undelete")
+def ask_to_undelete(
+    request: Request, gateway: Governed, who: Operator, trash_id: str
+) -> HTMLResponse:
+    """Ask for the path to which a checkpoint is taken back."""
+    one = _one_trashed(gateway, trash_id)
+    return page(request, "trash-undelete.html", who, one=one, here="trash")
+
+
+@trash_router.post("/{trash_id}/undelete")
+def undelete(
+    gateway: Governed, call: Recorded, who: Operator, trash_id: str, sent: Sent
+) -> RedirectResponse:
+    """Take a checkpoint back."""
+    call.before = _one_trashed(gateway, trash_id)
+    to = path_in(sent.get("to", "").strip()) or None
+    made = trash.undelete(gateway.settings, _trash(gateway), trash_id, to, by=who.name)
+    call.after = made
+    return after(
+        "/trash", "ok", f"{made.path} is back. Policies hold for it again: a pin keeps it."
+    )
+
+
+def _page(
+    request: Request,
+    gateway: GovernedGateway,
+    who: Principal,
+    template: str,
+    found: Sequence[Trashed],
+) -> HTMLResponse:
+    return page(
+        request,
+        template,
+        who,
+        found=found,
+        local_bytes=sum(one.local_bytes for one in found),
+        bucket_bytes=sum(one.bucket_bytes for one in found),
+        until_ns=_trash(gateway).now_ns(),
+        grace_seconds=gateway.settings.retention.trash_seconds,
+        here="trash",
+    )
+
+
+def _remove(
+    gateway: GovernedGateway,
+    call: RequestRecord,
+    runner: JobThreads,
+    who: Principal,
+    sent: Mapping[str, str],
+    ids: Sequence[str] | None,
+) -> RedirectResponse:
+    until_ns = number_in(sent, "until_ns") or _trash(gateway).now_ns()
+    row = jobs.empty(runner, who, call, ids, until_ns)
+    return begun(call, row, "What was chosen is being removed for good")
+
+
+def _one_trashed(gateway: GovernedGateway, trash_id: str) -> Trashed:
+    kept = _trash(gateway)
+    [found] = trash.model(gateway.settings, kept, [trash.found(kept, trash_id)])
+    return found
+
+
+def _every(gateway: GovernedGateway) -> list[Trashed]:
+    return trash.model(gateway.settings, _trash(gateway))
+
+
+def _trash(gateway: GovernedGateway) -> Trash:
+    return Trash(gateway.settings, gateway.database)

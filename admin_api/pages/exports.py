@@ -7,20 +7,18 @@ from collections.abc import Mapping
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from admin_api.access.authentication import Admin, Viewer
 from admin_api.access.principal import Principal
-from admin_api.access.roles import Admin, Viewer
-from admin_api.calls import Recorded
-from admin_api.gateway import Gateway, Governed
-from admin_api.pages.flash import after
-from admin_api.pages.render import page
-from admin_api.pages.visitor import Sent, number_in, path_in
+from admin_api.audit import Recorded
+from admin_api.pages.render import Sent, after, number_in, page, path_in
 from admin_api.problems import Problem
-from gateway.clients import Squash
-from gateway.control import exports as control
-from gateway.control.exports import Export
-from gateway.control.paths import names_of
-from gateway.errors import ExportChanged, ExportRefused
-from gateway.exports.keeper import Exports, Wanted
+from admin_api.requests import Governed, GovernedGateway
+from gateway.common.errors import ExportChanged, ExportRefused
+from gateway.common.network import Squash
+from gateway.nfs.export_service import ExportService, WantedExport
+from gateway.service import exports as control
+from gateway.service.exports import Export
+from gateway.service.paths import names_of
 
 router = APIRouter(prefix="/exports")
 FIELDS = ("name", "path", "clients", "squash")
@@ -110,7 +108,7 @@ def reload(gateway: Governed, _who: Admin, _call: Recorded, _sent: Sent) -> Redi
 
 def _editor(
     request: Request,
-    gateway: Gateway,
+    gateway: GovernedGateway,
     who: Principal,
     values: Mapping[str, str],
     version: int,
@@ -149,7 +147,7 @@ def _editor(
     )
 
 
-def _wanted(gateway: Gateway, values: Mapping[str, str]) -> Wanted:
+def _wanted(gateway: GovernedGateway, values: Mapping[str, str]) -> WantedExport:
     """Return what was typed. Raises ExportRefused."""
     clients = [line.strip() for line in values["clients"].splitlines() if line.strip()]
     names = names_of(gateway.settings.nfs.export, path_in(values["path"].strip()))
@@ -157,7 +155,7 @@ def _wanted(gateway: Gateway, values: Mapping[str, str]) -> Wanted:
         raise ExportRefused(
             f"its directory is missing: name one below {gateway.settings.nfs.export}"
         )
-    return Wanted(values["name"].strip(), b"/".join(names), clients, values["squash"])
+    return WantedExport(values["name"].strip(), b"/".join(names), clients, values["squash"])
 
 
 def _values(sent: Mapping[str, str]) -> dict[str, str]:
@@ -169,11 +167,11 @@ def _values_of(one: Export) -> dict[str, str]:
     return {"name": one.name, "path": one.path or "", "clients": clients, "squash": one.squash}
 
 
-def _model(gateway: Gateway, name: str) -> Export:
+def _model(gateway: GovernedGateway, name: str) -> Export:
     """Return an export. Raises NotThere."""
     found = control.found(_exports(gateway), name)
     return control.model(gateway.settings, found)
 
 
-def _exports(gateway: Gateway) -> Exports:
-    return Exports(gateway.settings, gateway.database)
+def _exports(gateway: GovernedGateway) -> ExportService:
+    return ExportService(gateway.settings, gateway.database)

@@ -1,32 +1,45 @@
-"""The file browser: directories and files as clients see them, and where their bytes are."""
+"""The file browser: directories and files as clients see them, and where their bytes are.
+
+The queue: the files that the bucket lacks, why, and the orders of people about them.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
-from admin_api.access.roles import Operator, Viewer
-from admin_api.calls import Recorded
-from admin_api.gateway import Governed
-from admin_api.jobs import files as jobs
+from admin_api.access.authentication import Operator, Viewer
+from admin_api.audit import Recorded
+from admin_api.jobs import work as jobs
 from admin_api.jobs.runner import Working
-from admin_api.pages.flash import begun
-from admin_api.pages.render import page
-from admin_api.pages.visitor import Sent, path_in
-from admin_api.paging import cursor_of_name, name_of
-from admin_api.paths import encoded, path_of
+from admin_api.pages.render import Sent, after, begun, number_in, page, path_in
 from admin_api.problems import Problem
-from gateway.control import files, paths
+from admin_api.requests import (
+    Governed,
+    GovernedGateway,
+    cursor_of,
+    cursor_of_name,
+    encoded,
+    key_of,
+    name_of,
+    path_of,
+)
+from gateway.common import clock
+from gateway.common.text import text_of
+from gateway.common.types import InodeKind
+from gateway.config.settings import Settings
 from gateway.db.compiled import Session
-from gateway.escapes import text_of
-from gateway.namespace.browse import Browser, Entry
-from gateway.settings import Settings
-from gateway.types import Kind
+from gateway.db.models import ROOT_INO
+from gateway.drain import queue
+from gateway.drain.context import Context
+from gateway.namespace.lookup import Browser, NamedInode
+from gateway.service import files, paths, status
+from gateway.service import queue as control
 
 router = APIRouter(prefix="/files")
 ROWS = 250
@@ -38,7 +51,7 @@ ORDERS = {
 """The kind of job that each order begins, and what people are told."""
 
 
-class Row(NamedTuple):
+class DirectoryLine(NamedTuple):
     """A name in a directory."""
 
     child: paths.Child
@@ -60,10 +73,10 @@ def show(
     with paths.browsing(settings) as browser:
         place = paths.resolve(browser, settings, wanted)
         entry = place.found()
-        found: list[Entry] = []
+        found: list[NamedInode] = []
         one: paths.PathInfo
         if place.is_directory:
-            one = paths.model(browser, here, entry)
+            one = paths.path_info(browser, here, entry)
             found = browser.page(entry.attr.ino, name_of(cursor), ROWS + 1)
         else:
             with gateway.database.reading() as session:
@@ -99,13 +112,13 @@ def order(
     return begun(call, row, f"{text}: {path}")
 
 
-def _row(browser: Browser, session: Session, above: str, entry: Entry) -> Row:
-    is_sent = entry.attr.kind == Kind.REGULAR and not entry.attr.reserved
+def _row(browser: Browser, session: Session, above: str, entry: NamedInode) -> DirectoryLine:
+    is_sent = entry.attr.kind == InodeKind.REGULAR and not entry.attr.reserved
     in_bucket = files.in_bucket(session, entry.attr.ino) if is_sent else None
-    return Row(paths.child(above, entry, browser), is_sent, in_bucket)
+    return DirectoryLine(paths.child(above, entry, browser), is_sent, in_bucket)
 
 
-def _order(row: Row) -> tuple[bool, list[tuple[int, str]]]:
+def _order(row: DirectoryLine) -> tuple[bool, list[tuple[int, str]]]:
     """Directories first; shard-2 before shard-10."""
     parts = re.split("([0-9]{1,18})", row.child.name)
     return row.child.kind != "directory", [
@@ -120,3 +133,89 @@ def _crumbs(settings: Settings, names: Sequence[bytes]) -> list[tuple[str, str]]
         above = path_of(settings, b"/".join(names[:count]))
         crumbs.append((text_of(names[count - 1]), f"/files?path={quote(above)}"))
     return crumbs
+
+
+queue_router = APIRouter(prefix="/queue")
+QUEUE_ROWS = 100
+QUEUE_ORDERS = {
+    "bump": (False, "It goes before everything else."),
+    "hold": (True, "It is not drained until a person releases it."),
+    "cancel": (True, "Its upload ends, and it is held until a person releases it."),
+    "release": (None, "It waits for its turn again."),
+}
+"""What each order does: hold (True), put first (False), or neither; and what people are told."""
+
+
+@queue_router.get("")
+def show_queue(
+    request: Request, gateway: Governed, who: Viewer, cursor: str | None = None
+) -> HTMLResponse:
+    """Show the files that wait, the newest first, and the orders about them."""
+    key = key_of(cursor, int, int)
+    found, more, orders = _page(gateway, None if key is None else (key[0], key[1]))
+    with gateway.database.reading() as session:
+        waiting = status.measure(gateway.settings, session)
+    return page(
+        request,
+        "queue.html",
+        who,
+        found=found,
+        next=None if more is None else cursor_of(list(more)),
+        is_first=cursor is None,
+        orders=orders,
+        waiting=waiting,
+    )
+
+
+def _page(
+    gateway: GovernedGateway, place: tuple[int, int] | None
+) -> tuple[list[tuple[int, control.WaitingFile]], tuple[int, int] | None, list[control.QueueOrder]]:
+    """Return the files of a page with their inodes, the place of the next one, and the orders of
+    people."""
+    now_ns = clock.now_ns()
+    with control.opened(gateway.settings) as context:
+        with context.reading() as view:
+            entries, more = queue.page(
+                view, place or queue.NEWEST, ROOT_INO, gateway.settings.drain_ahead_ns, QUEUE_ROWS
+            )
+        orders = control.LocalQueue(context).orders()
+    settings = gateway.settings
+    found = [(one.ino, control.model(settings, one, now_ns)) for one in entries]
+    return found, more, orders
+
+
+@queue_router.post("/order")
+def order_in_queue(
+    gateway: Governed, call: Recorded, _who: Operator, sent: Sent
+) -> RedirectResponse:
+    """Take an order about a file, or about everything below a directory."""
+    if sent.get("order") not in QUEUE_ORDERS:
+        raise Problem(422, f"there is no such order: choose one of {', '.join(QUEUE_ORDERS)}")
+    hold, text = QUEUE_ORDERS[sent["order"]]
+    with control.opened(gateway.settings) as context:
+        ino = _chosen(context, sent)
+        call.before = control.order_of(context, ino)
+        had_order = queue.say(context, ino, hold)
+        call.after = control.order_of(context, ino)
+    if hold is None and not had_order:
+        return after("/queue", "info", "There was no order for it.")
+    return after("/queue", "ok", f"{sent.get('path', '')}: {text}")
+
+
+@queue_router.post("/retry")
+def retry(gateway: Governed, call: Recorded, _who: Operator, sent: Sent) -> RedirectResponse:
+    """Have what failed about a file tried again now."""
+    path = sent.get("path", "")
+    with control.opened(gateway.settings) as context:
+        had_failed = queue.retry(context, _chosen(context, sent))
+    call.after = {"path": path, "had_failed": had_failed}
+    if not had_failed:
+        return after("/queue", "info", f"{path}: Nothing of it has failed, so nothing changes.")
+    return after("/queue", "ok", f"{path}: It is tried again now.")
+
+
+def _chosen(context: Context, sent: Mapping[str, str]) -> int:
+    """Return the inode of a form, which has it or a path. Raises UserError, Problem."""
+    if ino := number_in(sent, "ino"):
+        return ino
+    return control.find(context, path_in(sent.get("path", "")))

@@ -8,12 +8,11 @@ from fastapi import APIRouter, Form, Request, Response
 from fastapi.responses import RedirectResponse
 
 from admin_api.access import sessions
-from admin_api.access.roles import Viewer
-from admin_api.calls import Recorded
-from admin_api.gateway import Governed
-from admin_api.pages.render import page
-from admin_api.pages.visitor import Sent, local
+from admin_api.access.authentication import Viewer
+from admin_api.audit import Recorded
+from admin_api.pages.render import Sent, local, page
 from admin_api.problems import Problem
+from admin_api.requests import Governed
 
 router = APIRouter()
 

@@ -1,22 +1,36 @@
-"""The policies in force, with what they do now and what they did; also one with its history."""
+"""The policies in force, with what they do now and what they did; also one with its history.
+
+The editor of a policy: it checks what is typed, and shows what it would delete, and why.
+
+A policy as a form: its keys are fields, and a field that is empty says nothing. Pure.
+
+What policies would do now, and why: the plan, its approval, and what a change would add.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse, RedirectResponse
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from admin_api.access.roles import Admin, Viewer
-from admin_api.calls import Recorded
-from admin_api.gateway import Gateway, Governed
-from admin_api.pages.flash import after
-from admin_api.pages.render import page
-from admin_api.pages.visitor import Sent
+from admin_api.access.authentication import Admin, Viewer
+from admin_api.access.principal import Principal
+from admin_api.audit import Recorded
+from admin_api.dashboard import Figured, Figures
+from admin_api.pages.render import Sent, after, number_in, page
 from admin_api.problems import Problem
-from gateway.control import policies, retention
+from admin_api.requests import Governed, GovernedGateway
+from gateway.common.errors import PolicyError
 from gateway.db.compiled import Session
-from gateway.retention import store
+from gateway.lifecycle.retention import policy, store
+from gateway.lifecycle.retention.facts import Current, Decision, Fate
+from gateway.lifecycle.retention.planning import Planned
+from gateway.lifecycle.retention.policy import Policy
+from gateway.service import policies
+from gateway.service.policies import PlannedCheckpoint, PolicyVersion, RetentionPlan
 
 router = APIRouter()
 ACTIONS = 12
@@ -30,7 +44,7 @@ def show(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
     with gateway.database.reading() as session:
         found = [policies.model(one) for one in store.versions(session)]
         done = [_action(gateway, one) for one in store.actions(session, ACTIONS)]
-        waits = retention.gather(session)
+        waits = policies.gather(session)
     there = [one for one in found if one.document is not None]
     return page(request, "policies.html", who, policies=there, actions=done, waits=waits)
 
@@ -43,8 +57,8 @@ def log(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
     return page(request, "policy-log.html", who, actions=done, here="policies")
 
 
-def _action(gateway: Gateway, one: store.Action) -> retention.Action:
-    return retention.action(gateway.settings, one)
+def _action(gateway: GovernedGateway, one: store.ActionRow) -> policies.Action:
+    return policies.action(gateway.settings, one)
 
 
 @router.get("/policy/{name}/history")
@@ -92,7 +106,7 @@ def switch(
     return after("/policies", "ok", f"The policy {name} {does}.")
 
 
-def existing(session: Session, name: str) -> policies.Version:
+def existing(session: Session, name: str) -> policies.PolicyVersion:
     """Return a policy that is in force or disabled. Raises Problem."""
     for one in store.versions(session):
         if one.name == name and one.document is not None:
@@ -100,7 +114,7 @@ def existing(session: Session, name: str) -> policies.Version:
     raise Problem(404, policies.missing(name))
 
 
-def _seen(session: Session, name: str, sent: Mapping[str, str]) -> policies.Version:
+def _seen(session: Session, name: str, sent: Mapping[str, str]) -> policies.PolicyVersion:
     """Return a policy. Raises Problem if it was changed after the page of a form was made."""
     one = existing(session, name)
     if str(one.version) != sent.get("version"):
@@ -110,3 +124,283 @@ def _seen(session: Session, name: str, sent: Mapping[str, str]) -> policies.Vers
             "look at it, and say it again",
         )
     return one
+
+
+TIERS = 3
+"""The rows of ``thin`` that a form has."""
+_CHOICES = ("keep_best.best", "keep_best.unmeasured")
+"""They have a value also if no checkpoint is kept as one of the best."""
+_TEXTS = (
+    "name",
+    "run",
+    "path",
+    "keep_best.file",
+    "keep_best.key",
+    "storage_class",
+    "approve",
+    *_CHOICES,
+)
+_NUMBERS = (
+    *("keep_newest", "keep_every_steps", "keep_best.number"),
+    *("delete_after_days", "wait_hours", "evict_after_hours", "transition_after_days"),
+)
+_TIER = ("older_than_days", "one_per_hours")
+FIELDS = (*_TEXTS, *_NUMBERS, *(f"thin.{row}.{key}" for row in range(TIERS) for key in _TIER))
+_KEY = re.compile(r"policy [^:]*: ([a-z_.]+)")
+
+
+def document_of(values: Mapping[str, str]) -> dict[str, Any]:
+    """Return the document that a form says, for ``gateway.lifecycle.retention.policy.of``.
+
+    A number that is none stays a text: the policy then says what is wrong with that key.
+    """
+    said = {name: values.get(name, "").strip() for name in FIELDS}
+    if not any(
+        said[name] for name in FIELDS if name.startswith("keep_best.") if name not in _CHOICES
+    ):
+        said |= dict.fromkeys(_CHOICES, "")
+    document: dict[str, Any] = {}
+    for name in (*_TEXTS, *_NUMBERS):
+        if not said[name]:
+            continue
+        table, key = document, name
+        if "." in name:
+            above, key = name.split(".")
+            table = document.setdefault(above, {})
+        table[key] = said[name] if name in _TEXTS else _number(said[name])
+    rows = [{key: _number(said[f"thin.{row}.{key}"]) for key in _TIER} for row in range(TIERS)]
+    rows = [{key: value for key, value in row.items() if value != ""} for row in rows]
+    if rows := [row for row in rows if row]:
+        document["thin"] = rows
+    return document
+
+
+def values_of(document: Mapping[str, Any]) -> dict[str, str]:
+    """Return the fields of a form for a document. Inverse of ``document_of``."""
+    values = dict.fromkeys(FIELDS, "")
+    for key, value in document.items():
+        if key == "thin":
+            for row, tier in enumerate(value[:TIERS]):
+                values |= {
+                    f"thin.{row}.{name}": _text(tier[name]) for name in _TIER if name in tier
+                }
+        elif isinstance(value, Mapping):
+            values |= {f"{key}.{name}": _text(inner) for name, inner in value.items()}
+        else:
+            values[key] = _text(value)
+    return values
+
+
+def fits(document: Mapping[str, Any]) -> bool:
+    """Return whether a form can show a document, so that saving it loses nothing."""
+    return document_of(values_of(document)) == dict(document)
+
+
+def field_of(error: str) -> str | None:
+    """Return the field that the error of a policy is about, if there is one."""
+    found = _KEY.match(error)
+    if found is None:
+        return "name" if error.startswith("a policy has name") else None
+    name = found[1].rstrip(".")
+    return {"thin": "thin.0.older_than_days", "keep_best": "keep_best.number"}.get(name, name)
+
+
+def _number(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) and value.is_integer() else str(value)
+
+
+policyplan_router = APIRouter(prefix="/policies/plan")
+SHOWN = 200
+"""The checkpoints of each kind that a page lists."""
+CHANGES_SHOWN = 40
+"""Those of each kind that the editor lists."""
+
+
+@policyplan_router.get("")
+def show_plan(request: Request, gateway: Governed, figures: Figured, who: Viewer) -> HTMLResponse:
+    """Show what becomes of each checkpoint."""
+    planned = figures.plan()
+    lists = {
+        fate: _plan(gateway, planned, fate, SHOWN).checkpoints for fate in (Fate.DELETE, Fate.KEEP)
+    }
+    plan = _plan(gateway, planned, most=0)
+    return page(request, "plan.html", who, plan=plan, lists=lists, here="policies")
+
+
+@policyplan_router.get("/summary")
+def summary(request: Request, gateway: Governed, figures: Figured, who: Viewer) -> HTMLResponse:
+    """Show the plan in one paragraph."""
+    plan = _plan(gateway, figures.plan(), most=0)
+    return page(request, "plan-summary.html", who, plan=plan, here="policies")
+
+
+@policyplan_router.post("/approve")
+def approve(figures: Figured, call: Recorded, who: Admin, sent: Sent) -> RedirectResponse:
+    """Approve the deletions of a plan."""
+    made = figures.approve(sent.get("plan", ""), who.name)
+    call.after = {"plan": made.plan, "checkpoints": made.checkpoints, "bytes": made.size}
+    return after("/policies", "ok", "Approved. The gateway puts them into the trash in minutes.")
+
+
+class Change(NamedTuple):
+    """What a policy that is not stored would do. Of each list the first are shown."""
+
+    plan: RetentionPlan
+    """The plan with the policy."""
+    more: Sequence[PlannedCheckpoint]
+    """Checkpoints that would be deleted, and are not without it."""
+    more_count: int
+    more_bytes: int
+    fewer: Sequence[PlannedCheckpoint]
+    """Checkpoints that would stay, and are deleted without it."""
+    fewer_count: int
+
+
+def change(gateway: GovernedGateway, figures: Figures, policy: Policy) -> Change:
+    """Return what a policy would do in place of the stored one of its name.
+
+    The plan without it is that of ``Figures.plan``. The plan with it is a revision of that plan: a
+    plan of 10,000 checkpoints takes some tenths of a second, and each key that is typed asks for a
+    change. Raises UserError, NamespaceError.
+    """
+    now = figures.plan()
+    gone_now = {one.checkpoint.ino for one in now.plan.deletions}
+    then = policies.revised(gateway.settings, gateway.database, now, Current(policy, 0))
+    more = [one for one in then.plan.deletions if one.checkpoint.ino not in gone_now]
+    fewer = [
+        one
+        for one in then.plan.decisions
+        if one.fate != Fate.DELETE and one.checkpoint.ino in gone_now
+    ]
+
+    def shown(decisions: Sequence[Decision]) -> list[PlannedCheckpoint]:
+        return [
+            policies.decision(gateway.settings, one, then.superseded)
+            for one in decisions[:CHANGES_SHOWN]
+        ]
+
+    return Change(
+        _plan(gateway, then, most=0),
+        shown(more),
+        len(more),
+        sum(one.checkpoint.size for one in more),
+        shown(fewer),
+        len(fewer),
+    )
+
+
+def _plan(
+    gateway: GovernedGateway, planned: Planned, fate: Fate | None = None, most: int | None = None
+) -> RetentionPlan:
+    return policies.action_model(gateway.settings, planned, fate=fate, most=most)
+
+
+policyeditor_router = APIRouter()
+_NEW = {"keep_newest": "3", "keep_best.best": "min", "keep_best.unmeasured": "keep"}
+
+
+@policyeditor_router.get("/policies/new")
+def new(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
+    """Show the editor for a policy that there is not yet."""
+    values = {**dict.fromkeys(FIELDS, ""), **_NEW}
+    return _editor(request, gateway, who, values, 0)
+
+
+@policyeditor_router.get("/policy/{name}")
+def edit(request: Request, gateway: Governed, who: Viewer, name: str) -> HTMLResponse:
+    """Show the editor for a policy."""
+    with gateway.database.reading() as session:
+        one = existing(session, name)
+    values = {**_NEW, "keep_newest": "", **values_of(one.document or {})}
+    for choice in ("keep_best.best", "keep_best.unmeasured"):
+        values[choice] = values[choice] or _NEW[choice]
+    return _editor(request, gateway, who, values, one.version, stored=one)
+
+
+@policyeditor_router.get("/policies/preview")
+def preview(request: Request, gateway: Governed, figures: Figured, who: Viewer) -> HTMLResponse:
+    """Show the editor with what was typed, and with what that would do."""
+    typed = request.query_params
+    values, version = _values(typed), number_in(typed, "version")
+    return _editor(request, gateway, who, values, version, figures=figures)
+
+
+@policyeditor_router.post("/policies")
+def save(request: Request, gateway: Governed, call: Recorded, who: Admin, sent: Sent) -> Response:
+    """Store a policy, unless it is wrong or was changed meanwhile."""
+    values = _values(sent)
+    try:
+        read = policy.of(document_of(values))
+    except PolicyError:
+        return _editor(request, gateway, who, values, number_in(sent, "version"), status=422)
+    with gateway.database.writing() as session:
+        there = _there(session, read.name)
+        found = 0 if there is None else there.version
+        if found == number_in(sent, "version"):
+            made = store.put(session, read, who.name)
+            call.before, call.after = there, there if made is None else policies.model(made)
+            text = "Nothing is new in it." if made is None else f"Version {made.version} is stored."
+            return after("/policies", "ok", f"Policy {read.name}: {text}")
+    return _editor(request, gateway, who, values, found, status=412, stored=there, is_conflict=True)
+
+
+def _there(session: Session, name: str) -> PolicyVersion | None:
+    for one in store.versions(session):
+        if one.name == name and one.document is not None:
+            return policies.model(one)
+    return None
+
+
+def _editor(
+    request: Request,
+    gateway: GovernedGateway,
+    who: Principal,
+    values: Mapping[str, str],
+    version: int,
+    *,
+    status: int = 200,
+    stored: PolicyVersion | None = None,
+    is_conflict: bool = False,
+    figures: Figures | None = None,
+) -> HTMLResponse:
+    """Return the page of the editor.
+
+    Parameters: values of the fields; version that the form is made for, 0 for a new policy; stored,
+    the policy as it is; is_conflict, whether it was changed meanwhile; figures, if the page is to
+    say what the policy would do. A plan of 10,000 checkpoints takes long, so the browser asks for
+    it.
+    """
+    wrong, seen = None, None
+    if figures is not None or status != 200:
+        try:
+            read = policy.of(document_of(values))
+            seen = None if figures is None else change(gateway, figures, read)
+        except PolicyError as exc:
+            wrong = str(exc)
+    facts: dict[str, Any] = {
+        "values": values,
+        "version": version,
+        "wrong": wrong,
+        "wrong_field": None if wrong is None else field_of(wrong),
+        "change": seen,
+        "tiers": range(TIERS),
+        "fits": stored is None or fits(stored.document or {}),
+        "theirs": values_of(stored.document or {}) if stored and is_conflict else None,
+        "their_author": stored.author if stored else None,
+        "fields": FIELDS,
+        "here": "policies",
+    }
+    return page(request, "policy-editor.html", who, status, **facts)
+
+
+def _values(sent: Mapping[str, str]) -> dict[str, str]:
+    return {name: sent.get(name, "") for name in FIELDS}

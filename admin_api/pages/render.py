@@ -1,27 +1,80 @@
-"""Makes a page of a template and the facts that it shows."""
+"""Makes a page of a template and the facts that it shows.
+
+Carries one sentence from an order to the page that follows it, in a cookie that is read once.
+
+The colours of the pages: a cookie of the browser.
+
+Who looks at the pages: their login, and the forms that they send.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
+from urllib.parse import quote, unquote
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from fastapi import Request
-from fastapi.responses import HTMLResponse
+from fastapi import APIRouter, Depends, Form, Request, Response
+from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from admin_api.access import sessions
 from admin_api.access.principal import Principal, Role
-from admin_api.pages import flash
-from gateway import clock, units
-from gateway.checkpoints.shown import MEANING
-from gateway.escapes import display
-from gateway.text import shown
+from admin_api.audit import RequestRecord
+from admin_api.jobs.rows import JobRow
+from admin_api.problems import Problem
+from gateway.catalogue.display_state import MEANING
+from gateway.common import clock, units
+from gateway.common.text import bytes_of, display, shown
+
+_COOKIE = "spillway_said"
+_KINDS = ("ok", "info", "warn", "bad")
+_MOST = 1000
+"""Browsers refuse cookies of more than 4 KiB, and a quoted letter may take nine."""
+
+
+class Message(NamedTuple):
+    """What is shown above the next page."""
+
+    kind: str
+    text: str
+
+
+def after(path: str, kind: str, text: str) -> RedirectResponse:
+    """Return the answer to an order: the browser goes to a page, which says what happened.
+
+    Parameters: path of the page; kind, ok, info, warn or bad; text, one sentence.
+    """
+    response = RedirectResponse(path, 303)
+    value = quote(f"{kind}:{text[:_MOST]}"[: 3 * _MOST])[:3500]
+    response.set_cookie(_COOKIE, value, max_age=60, httponly=True, samesite="strict", path="/")
+    return response
+
+
+def begun(call: RequestRecord, row: JobRow, text: str) -> RedirectResponse:
+    """Return the answer to an order that began a job: the browser goes to the jobs. Parameters:
+    text, what it does."""
+    call.after = {"job": row.id, "kind": row.kind, "arguments": json.loads(row.arguments)}
+    return after("/jobs", "info", f"{text}. This page shows how far it is.")
+
+
+def read(request: Request) -> Message | None:
+    """Return what the order before this page said."""
+    kind, _, text = unquote(request.cookies.get(_COOKIE, "")).partition(":")
+    return Message(kind, text) if kind in _KINDS and text else None
+
+
+def clear(response: Response) -> None:
+    """Have the browser forget it."""
+    response.delete_cookie(_COOKIE, path="/")
+
 
 STATIC = Path(__file__).parent / "static"
 THEME = "theme"
@@ -69,7 +122,7 @@ def page(
     Parameters: template, its file; who is logged in; status of HTTP; facts that the template shows.
     """
     theme = request.cookies.get(THEME)
-    message = flash.read(request)
+    message = read(request)
     text = (
         _environment()
         .get_template(template)
@@ -88,7 +141,7 @@ def page(
     )
     response = HTMLResponse(text, status, {"Cache-Control": "no-store"})
     if message is not None:
-        flash.clear(response)
+        clear(response)
     return response
 
 
@@ -204,3 +257,58 @@ def _when(value: int | str) -> str:
 
 def _iso(value: int | str) -> str:
     return _moment(value).isoformat(timespec="seconds")
+
+
+async def _sent(request: Request) -> Mapping[str, str]:
+    form = await request.form()
+    sent = {name: value for name, value in form.items() if isinstance(value, str)}
+    for name, value in sent.items():
+        if "\0" in value:
+            raise Problem(422, f"{name}: it has a NUL character, which no database keeps")
+    return sent
+
+
+Sent = Annotated[Mapping[str, str], Depends(_sent)]
+"""The parameter of a view that takes a form: its values by name."""
+
+
+def number_in(sent: Mapping[str, str], name: str) -> int:
+    """Return a whole number of a form, or 0 if there is none."""
+    text = sent.get(name, "")
+    return int(text) if text.isdecimal() and text.isascii() and len(text) <= 18 else 0
+
+
+def path_in(text: str) -> str:
+    """Return a path as ``gateway.service`` takes it. Parameters: text, with %XX
+    (gateway.common.text).
+
+    Raises Problem.
+    """
+    try:
+        raw = bytes_of(text)
+    except UnicodeEncodeError:
+        raise Problem(422, "half a surrogate pair is no character: write bytes as %XX") from None
+    if b"\0" in raw:
+        raise Problem(422, "a path has no NUL byte")
+    return os.fsdecode(raw)
+
+
+def local(address: str) -> str:
+    """Return an address if it is one of this site, and the dashboard's otherwise."""
+    is_local = address.startswith("/") and not address.startswith(("//", "/\\"))
+    return address if is_local and address.isprintable() else "/"
+
+
+router = APIRouter()
+_YEAR_SECONDS = 365 * 86_400
+
+
+@router.post("/theme")
+def choose(theme: Annotated[str, Form()], back: Annotated[str, Form()] = "/") -> RedirectResponse:
+    """Keep the colours that a person chose. Anything but light and dark: what the system says."""
+    response = RedirectResponse(local(back), 303)
+    if theme in THEMES:
+        response.set_cookie(THEME, theme, _YEAR_SECONDS, samesite="lax", httponly=True)
+    else:
+        response.delete_cookie(THEME)
+    return response

@@ -8,19 +8,17 @@ from typing import Any, NamedTuple
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
+from admin_api.access.authentication import Admin, Viewer
 from admin_api.access.principal import Role
-from admin_api.access.roles import Admin, Viewer
 from admin_api.access.tokens import LocalTokens
-from admin_api.calls import Recorded
-from admin_api.gateway import Governed
-from admin_api.pages.flash import after
-from admin_api.pages.render import page
-from admin_api.pages.visitor import Sent
+from admin_api.audit import Recorded
+from admin_api.pages.render import Sent, after, page
 from admin_api.problems import Problem
-from gateway.control import configuration
-from gateway.control.configuration import Key
-from gateway.text import shown
-from gateway.units import size
+from admin_api.requests import Governed
+from gateway.common.text import shown
+from gateway.common.units import size
+from gateway.service import configuration
+from gateway.service.configuration import Key
 
 router = APIRouter(prefix="/settings")
 DAYS_MAX = 36_500
@@ -37,7 +35,7 @@ def show(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
     return page(request, "settings.html", who, sections=sections, source=found.source)
 
 
-class Row(NamedTuple):
+class SettingLine(NamedTuple):
     """A key of the configuration, for the page."""
 
     name: str
@@ -47,9 +45,9 @@ class Row(NamedTuple):
     is_default: bool
 
 
-def _row(name: str, key: Key) -> Row:
+def _row(name: str, key: Key) -> SettingLine:
     in_units = size(key.value) if name.endswith("_bytes") and key.value else None
-    return Row(name, key, _text(key.value), in_units, key.value == key.default)
+    return SettingLine(name, key, _text(key.value), in_units, key.value == key.default)
 
 
 def _text(value: Any) -> str:

@@ -21,48 +21,39 @@ from admin_api import problems
 from admin_api.access import sessions
 from admin_api.access.principal import Principal
 from admin_api.pages import (
-    audit,
-    checkpointorders,
+    activity,
     checkpoints,
-    clients,
     dashboard,
     exports,
     files,
-    jobs,
-    live,
     login,
     policies,
-    policyeditor,
-    policyplan,
-    preferences,
-    promotions,
-    queue,
+    render,
     settings,
-    trash,
 )
 from admin_api.pages.render import STATIC, page
 from admin_api.problems import Problem
-from gateway.errors import SpillwayError
+from gateway.common.errors import SpillwayError
 
 PAGES = (
     dashboard.router,
     checkpoints.router,
-    checkpointorders.router,
+    checkpoints.checkpointorders_router,
     login.router,
-    live.router,
+    dashboard.live_router,
     files.router,
-    queue.router,
-    policyplan.router,
-    policyeditor.router,
+    files.queue_router,
+    policies.policyplan_router,
+    policies.policyeditor_router,
     policies.router,
-    promotions.router,
+    checkpoints.promotions_router,
     exports.router,
-    clients.router,
-    trash.router,
-    jobs.router,
-    audit.router,
+    activity.clients_router,
+    checkpoints.trash_router,
+    activity.router,
+    activity.audit_router,
     settings.router,
-    preferences.router,
+    render.router,
 )
 
 

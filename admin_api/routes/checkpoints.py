@@ -1,22 +1,56 @@
-"""The checkpoints of the catalogue. ``checkpointorders`` has what people may do with one."""
+"""The checkpoints of the catalogue. ``checkpointorders`` has what people may do with one.
+
+Orders about a checkpoint: pin it, delete it, bring its bytes, and wait until it is durable.
+
+Runs, and what each would lose if this gateway were lost now.
+"""
 
 from __future__ import annotations
 
-from contextlib import suppress
+import asyncio
+from contextlib import ExitStack, suppress
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
 
-from admin_api.access.roles import Viewer
-from admin_api.etags import etag_of
-from admin_api.gateway import Gateway, Governed
-from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
+from admin_api.access.authentication import Admin, Operator, Viewer
+from admin_api.audit import Recorded, RequestRecord
+from admin_api.jobs import work as jobs
+from admin_api.jobs.runner import Working
 from admin_api.problems import Problem, describe
-from admin_api.shapes import INTEGER_MAX, Ino, RunQuery, Storable
-from gateway.control import checkpoints
-from gateway.control.checkpoints import Checkpoint, Key, OneCheckpoint, Sort, Wanted
+from admin_api.requests import (
+    INTEGER_MAX,
+    LIMIT,
+    Body,
+    Cursor,
+    Governed,
+    GovernedGateway,
+    IfMatch,
+    Ino,
+    Limit,
+    Note,
+    Page,
+    RunQuery,
+    Storable,
+    changed,
+    cursor_of,
+    etag_of,
+    key_of,
+    versions_of,
+)
+from admin_api.routes.jobs import accepted
+from gateway.catalogue.risk import measure
+from gateway.common import clock
+from gateway.common.errors import Changed
+from gateway.common.text import bytes_of, text_of
 from gateway.db.compiled import Session
-from gateway.escapes import bytes_of
+from gateway.namespace import lookup
+from gateway.service import checkpoints, deletion, durability, pins, queue
+from gateway.service.checkpoints import Checkpoint, Key, ListFilter, OneCheckpoint, Run, Sort
+from gateway.service.deletion import Deleted
+from gateway.service.jobs import Job
 
 router = APIRouter(prefix="/checkpoints", tags=["checkpoints"])
 
@@ -50,7 +84,7 @@ def list_checkpoints(
     cursor: Cursor = None,
 ) -> Page[Checkpoint]:
     """List checkpoints. A page costs the same wherever it is in the list."""
-    wanted = Wanted(
+    wanted = ListFilter(
         run=None if run is None else bytes_of(run),
         state=state,
         rule=rule,
@@ -83,7 +117,7 @@ def read_checkpoint(
     return found
 
 
-def read_one(gateway: Gateway, session: Session, ino: int) -> OneCheckpoint:
+def read_one(gateway: GovernedGateway, session: Session, ino: int) -> OneCheckpoint:
     """Return a checkpoint. Raises Problem."""
     found = checkpoints.one(session, gateway.settings, ino)
     if found is None:
@@ -113,3 +147,189 @@ def _value(kind: type, value: Any) -> Any:
         if abs(value) <= INTEGER_MAX:
             return value
     raise Problem(400, "cursor: it is not one of this list: begin without a cursor")
+
+
+checkpointorders_router = APIRouter(prefix="/checkpoints/{ino}", tags=["checkpoints"])
+
+WAIT_SECONDS_MAX = 60.0
+
+
+class Pinning(Body):
+    """A pin to be made."""
+
+    note: Note = ""
+
+
+class Durability(BaseModel):
+    """Whether the bucket alone could restore a checkpoint."""
+
+    durable: bool
+    missing: str | None = Field(
+        description="What the bucket does not have, and why.",
+        examples=["3 files, 1.2 GiB; /checkpoints/jobs/a/step-1/model.pt: uploading"],
+    )
+
+
+@checkpointorders_router.put("/pin", responses=describe(403, 404, 409, 503))
+def pin_checkpoint(
+    gateway: Governed, call: Recorded, operator: Operator, ino: Ino, body: Pinning
+) -> OneCheckpoint:
+    """Keep a checkpoint on the local disk and from all policies. A pin that it has is replaced."""
+    with gateway.database.writing() as session:
+        found = read_one(gateway, session, ino)
+        call.before = pins.of(gateway.settings, session, ino)
+        row = pins.pin(session, lookup.get(session, ino), found.path, body.note, operator.name)
+        call.after = pins.model(gateway.settings, session, row)
+        return read_one(gateway, session, ino)
+
+
+@checkpointorders_router.delete("/pin", responses=describe(403, 404, 503))
+def unpin_checkpoint(
+    gateway: Governed, call: Recorded, _operator: Operator, ino: Ino
+) -> OneCheckpoint:
+    """End the pin of a checkpoint. A pin of a directory above it stays."""
+    with gateway.database.writing() as session:
+        found = read_one(gateway, session, ino)
+        call.before = pins.of(gateway.settings, session, ino)
+        pins.unpin(session, ino, found.path)
+        return read_one(gateway, session, ino)
+
+
+@checkpointorders_router.delete("", responses=describe(403, 404, 409, 412, 503))
+def delete_checkpoint(
+    gateway: Governed,
+    call: Recorded,
+    admin: Admin,
+    ino: Ino,
+    force: Annotated[
+        bool, Query(description="Although a law of retention keeps it: see the detail of the 409.")
+    ] = False,
+    reason: Annotated[
+        str, Query(max_length=1000, description="Why, for other people."), Storable
+    ] = deletion.BY_HAND,
+    if_match: IfMatch = None,
+) -> Deleted:
+    """Put a whole checkpoint into the trash, from where it can be taken back for a while.
+
+    The laws of retention hold: it must be complete, not promoted, and a newer one of its run must
+    be durable. `force` overrides these. What is pinned or being promoted stays in any case, and so
+    does a checkpoint with a file that is open for writing.
+    """
+    found = _found(gateway, ino)
+    call.before = found
+    try:
+        trash_id = deletion.delete(
+            gateway.settings,
+            gateway.database,
+            ino,
+            author=admin.name,
+            reason=reason,
+            insists=force,
+            seen=versions_of(if_match),
+        )
+    except Changed:
+        now = _found(gateway, ino)
+        raise changed(now.evidence, now) from None
+    call.after = made = Deleted(trash_id, found.path)
+    return made
+
+
+@checkpointorders_router.post("/evict", status_code=202, responses=describe(404, 503))
+def evict_checkpoint(
+    gateway: Governed,
+    call: Recorded,
+    operator: Operator,
+    runner: Working,
+    ino: Ino,
+    response: Response,
+) -> Job:
+    """Begin a job that frees the local disk of its files that the bucket has. A rename meanwhile
+    changes nothing."""
+    arguments = _arguments(gateway, call, ino)
+    return accepted(response, call, runner.submit(jobs.EVICT, arguments, operator, call.request_id))
+
+
+@checkpointorders_router.post("/warm", status_code=202, responses=describe(404, 503))
+def warm_checkpoint(
+    gateway: Governed,
+    call: Recorded,
+    operator: Operator,
+    runner: Working,
+    ino: Ino,
+    response: Response,
+) -> Job:
+    """Begin a job that brings its evicted files back to the local disk. A rename meanwhile changes
+    nothing."""
+    arguments = _arguments(gateway, call, ino)
+    return accepted(response, call, runner.submit(jobs.WARM, arguments, operator, call.request_id))
+
+
+@checkpointorders_router.get("/wait", responses=describe(404, 409, 503))
+async def wait_for_checkpoint(
+    gateway: Governed,
+    _viewer: Viewer,
+    ino: Ino,
+    timeout: Annotated[
+        float,
+        Query(
+            ge=0,
+            le=WAIT_SECONDS_MAX,
+            allow_inf_nan=False,
+            description="Seconds after which the answer comes in any case: ask again then.",
+        ),
+    ] = 30.0,
+) -> Durability:
+    """Wait until the bucket alone could restore a checkpoint. Its files that are open, held or
+    renamed are waited for too."""
+    until = clock.monotonic_seconds() + timeout
+    found = await run_in_threadpool(_found, gateway, ino)
+    with ExitStack() as stack:
+        # Threads are few, and many trainers may wait: each look has a thread only while it looks.
+        opened = queue.opened(gateway.settings)
+        context = await run_in_threadpool(stack.enter_context, opened)
+        waiting = durability.DurabilityWait(context, ino, found.path)
+        while (seconds := await run_in_threadpool(waiting.look)) is not None:
+            left_seconds = until - clock.monotonic_seconds()
+            if left_seconds <= 0:
+                missing = await run_in_threadpool(durability.why, context, ino)
+                return Durability(durable=False, missing=missing)
+            await asyncio.sleep(min(seconds, left_seconds))
+    return Durability(durable=True, missing=None)
+
+
+def _found(gateway: GovernedGateway, ino: int) -> OneCheckpoint:
+    with gateway.database.reading() as session:
+        return read_one(gateway, session, ino)
+
+
+def _arguments(gateway: GovernedGateway, call: RequestRecord, ino: int) -> dict[str, Any]:
+    """Return the arguments of a job about a checkpoint. Raises Problem if there is none."""
+    found = _found(gateway, ino)
+    call.before = found
+    return {"paths": [found.path], "ino": ino}
+
+
+runs_router = APIRouter(prefix="/runs", tags=["checkpoints"])
+
+
+@runs_router.get("", responses=describe(400, 503))
+def list_runs(
+    gateway: Governed,
+    _viewer: Viewer,
+    run: RunQuery = None,
+    limit: Limit = LIMIT,
+    cursor: Cursor = None,
+) -> Page[Run]:
+    """List the runs by name, each with its recovery point."""
+    key = key_of(cursor, str)
+    after = None if key is None else bytes_of(key[0])
+    with gateway.database.reading() as session:
+        found = measure(session)
+    if run is not None:
+        found = [one for one in found if one.run == bytes_of(run)]
+    rest = [one for one in found if after is None or one.run > after]
+    shown = rest[:limit]
+    return Page(
+        items=checkpoints.models(gateway.settings, shown),
+        next=cursor_of([text_of(shown[-1].run)]) if len(rest) > limit else None,
+    )

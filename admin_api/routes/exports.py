@@ -1,7 +1,7 @@
 """Exports: directories that hosts may mount beside the whole namespace, changed while clients work.
 
 A change is checked, then taken by the NFS server, then stored. If any of this fails, the former
-exports are in force (gateway.exports).
+exports are in force (gateway.nfs).
 """
 
 from __future__ import annotations
@@ -11,20 +11,31 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Response
 from pydantic import AfterValidator, Field
 
+from admin_api.access.authentication import Admin, Viewer
 from admin_api.access.principal import Principal
-from admin_api.access.roles import Admin, Viewer
-from admin_api.calls import Call, Recorded
-from admin_api.etags import IfMatch, changed, etag_of, require_match
-from admin_api.gateway import Gateway, Governed
-from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
-from admin_api.paths import PathText
+from admin_api.audit import Recorded, RequestRecord
 from admin_api.problems import Problem, describe
-from admin_api.shapes import Body
-from gateway.clients import parse
-from gateway.control import exports as control
-from gateway.control.exports import Export, ExportValidity, LocalExports, ReloadedExports
-from gateway.errors import ExportChanged, NotThere
-from gateway.exports.export import CLIENTS_MAX
+from admin_api.requests import (
+    LIMIT,
+    Body,
+    Cursor,
+    Governed,
+    GovernedGateway,
+    IfMatch,
+    Limit,
+    Page,
+    PathText,
+    changed,
+    cursor_of,
+    etag_of,
+    key_of,
+    require_match,
+)
+from gateway.common.errors import ExportChanged, NotThere
+from gateway.common.network import parse
+from gateway.nfs.export import CLIENTS_MAX
+from gateway.service import exports as control
+from gateway.service.exports import Export, ExportValidity, LocalExports, ReloadedExports
 
 router = APIRouter(prefix="/exports", tags=["exports"])
 
@@ -46,7 +57,7 @@ def _entry(text: str) -> str:
     return text
 
 
-class Rights(Body):
+class ExportBody(Body):
     """Which directory an export has, and who may do what with it."""
 
     path: PathText
@@ -62,11 +73,11 @@ class Rights(Body):
     )
 
     def rights(self) -> control.Rights:
-        """Return what ``gateway.control`` takes."""
+        """Return what ``gateway.service`` takes."""
         return control.Rights(self.path, self.clients, self.squash)
 
 
-class NewExport(Rights):
+class NewExport(ExportBody):
     """An export to be made."""
 
     name: str = Field(
@@ -135,7 +146,7 @@ def replace_export(
     call: Recorded,
     admin: Admin,
     name: Name,
-    body: Rights,
+    body: ExportBody,
     response: Response,
     if_match: IfMatch = None,
 ) -> Export:
@@ -166,11 +177,11 @@ def remove_export(
     return Response(status_code=204)
 
 
-def _exports(gateway: Gateway, who: Principal) -> LocalExports:
+def _exports(gateway: GovernedGateway, who: Principal) -> LocalExports:
     return LocalExports(gateway.settings, gateway.database, who.name)
 
 
-def _matched(call: Call, exports: LocalExports, name: str, if_match: str | None) -> Export:
+def _matched(call: RequestRecord, exports: LocalExports, name: str, if_match: str | None) -> Export:
     """Return the export as it was read before its change. Raises Problem, NotThere."""
     call.before = found = exports.get(name)
     require_match(if_match, found.version, found)
@@ -183,7 +194,7 @@ def _changed(exports: LocalExports, name: str) -> Problem:
     return changed(None if now is None else now.version, now)
 
 
-def _answer(call: Call, made: Export, response: Response) -> Export:
+def _answer(call: RequestRecord, made: Export, response: Response) -> Export:
     call.after = made
     response.headers["ETag"] = etag_of(made.version)
     return made

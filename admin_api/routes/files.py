@@ -1,4 +1,11 @@
-"""Files: what is known of one, and orders about names and bytes."""
+"""Files: what is known of one, and orders about names and bytes.
+
+Directories: what is in one, new ones, and the removal of whole trees.
+
+Pins: what people keep on the local disk and from all policies.
+
+The queue: the files that the bucket lacks, why, and the orders of people about them.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +16,51 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
-from admin_api.access.roles import Admin, Operator, Viewer
-from admin_api.calls import Recorded
-from admin_api.gateway import Gateway, Governed
-from admin_api.jobs import files as jobs
+from admin_api.access.authentication import Admin, Operator, Viewer
+from admin_api.audit import Recorded, RequestRecord
+from admin_api.jobs import work as jobs
 from admin_api.jobs.runner import Working
-from admin_api.paths import PathQuery, PathText, encoded
 from admin_api.problems import Problem, describe
+from admin_api.requests import (
+    INTEGER_MAX,
+    LIMIT,
+    Body,
+    Cursor,
+    Governed,
+    GovernedGateway,
+    Id,
+    Ino,
+    Limit,
+    Note,
+    Octal,
+    Page,
+    PathOrAll,
+    PathQuery,
+    PathText,
+    cursor_of,
+    cursor_of_name,
+    encoded,
+    key_of,
+    name_of,
+    path_of,
+)
 from admin_api.routes.jobs import accepted
-from admin_api.shapes import INTEGER_MAX, Body, Id, Octal
-from gateway.control import files
-from gateway.control.files import FileInfo
-from gateway.control.guarding import require_not_hidden
-from gateway.control.jobs import Job
-from gateway.control.names import Asker, Names
-from gateway.control.paths import Place, browsing
-from gateway.door.door import BACKGROUND_SECONDS, opened
-from gateway.namespace.browse import Browser
-from gateway.types import Attr, SetAttr
+from gateway.common import clock
+from gateway.common.errors import NotPossible
+from gateway.common.types import Attr, SetAttr
+from gateway.db.models import ROOT_INO
+from gateway.drain import queue
+from gateway.namespace.lookup import Browser
+from gateway.rpc.control import BACKGROUND_SECONDS, opened
+from gateway.service import files, pins
+from gateway.service import queue as control
+from gateway.service.deletion import check_tree
+from gateway.service.files import FileInfo
+from gateway.service.jobs import Job
+from gateway.service.names import Names, RpcCaller, require_not_hidden
+from gateway.service.paths import Child, ResolvedPath, browsing, child, names_of, resolve
+from gateway.service.pins import Pin
+from gateway.service.queue import LocalQueue, QueueOrder, Retried, WaitingFile, Wanted
 
 router = APIRouter(prefix="/files", tags=["files"])
 
@@ -79,7 +113,7 @@ def remove_file(
 ) -> Response:
     """Remove a file, or an empty directory. The object in the bucket is deleted soon afterwards."""
 
-    def act(names: Names, _browser: Browser) -> Place:
+    def act(names: Names, _browser: Browser) -> ResolvedPath:
         place = names.find(path)
         require_inode(place, ino)
         names.remove(place)
@@ -146,22 +180,257 @@ def _permissions(attr: Attr) -> dict[str, Any]:
     return {"mode": f"{attr.mode:04o}", "uid": attr.uid, "gid": attr.gid}
 
 
-def require_inode(place: Place, ino: int | None) -> None:
+def require_inode(place: ResolvedPath, ino: int | None) -> None:
     """Raise Problem if a name is not that of the inode that was asked for."""
     if ino is not None and place.found().attr.ino != ino:
         raise Problem(409, f"{place.path}: it is another file now: look again")
 
 
 @contextmanager
-def changing(gateway: Gateway) -> Iterator[tuple[Names, Browser]]:
+def changing(gateway: GovernedGateway) -> Iterator[tuple[Names, Browser]]:
     """Open what changes names, for a request: it does not wait long. Raises UserError."""
     with (
         browsing(gateway.settings) as browser,
         opened(gateway.settings, BACKGROUND_SECONDS) as door,
     ):
-        yield Names(gateway.settings, browser, Asker(door, BACKGROUND_SECONDS)), browser
+        yield Names(gateway.settings, browser, RpcCaller(door, BACKGROUND_SECONDS)), browser
 
 
-def _changed(gateway: Gateway, act: Callable[[Names, Browser], Any]) -> Any:
+def _changed(gateway: GovernedGateway, act: Callable[[Names, Browser], Any]) -> Any:
     with changing(gateway) as (names, browser):
         return act(names, browser)
+
+
+directories_router = APIRouter(prefix="/directories", tags=["directories"])
+
+
+class Making(Body):
+    """A directory to be made."""
+
+    path: PathText
+    mode: Octal = "0755"
+    uid: Id | None = Field(None, description="The user that it belongs to. Default: root.")
+    gid: Id | None = Field(None, description="Its group. Default: root's, or a setgid parent's.")
+    parents: bool = Field(False, description="Also make those that lead to it; it may be there.")
+
+
+@directories_router.get("", responses=describe(400, 404, 409, 503))
+def list_directory(
+    gateway: Governed,
+    _viewer: Viewer,
+    path: PathQuery,
+    details: Annotated[bool, Query(description="Also what takes a query for each name.")] = False,
+    limit: Limit = LIMIT,
+    cursor: Cursor = None,
+) -> Page[Child]:
+    """List a directory by name. A page costs the same wherever it is in the list."""
+    with browsing(gateway.settings) as browser:
+        place = resolve(browser, gateway.settings, path)
+        place.found()
+        if not place.is_directory:
+            raise NotPossible(f"{place.path}: it is no directory: read it with /files")
+        found = browser.page(place.found().attr.ino, name_of(cursor), limit + 1)
+        above = path_of(gateway.settings, b"/".join(names_of(gateway.settings.nfs.export, path)))
+        children = [child(above, entry, browser if details else None) for entry in found[:limit]]
+    return Page(
+        items=children,
+        next=cursor_of_name(found[limit - 1].name) if len(found) > limit else None,
+    )
+
+
+@directories_router.post("", status_code=201, responses=describe(403, 404, 409, 503))
+def make_directory(
+    gateway: Governed, call: Recorded, operator: Operator, body: Making, response: Response
+) -> FileInfo:
+    """Make a directory. Clients see it at once."""
+    with changing(gateway) as (names, _browser):
+        wanted = SetAttr(int(body.mode, 8), body.uid, body.gid)
+        (names.make_all if body.parents else names.make)(body.path, wanted)
+    made = read_file(gateway, operator, body.path)
+    call.after = {"path": made.path, "ino": made.ino, "uid": made.uid, "gid": made.gid}
+    return made
+
+
+@directories_router.delete("", status_code=202, responses=describe(404, 409, 503))
+def remove_directory(
+    gateway: Governed,
+    call: Recorded,
+    admin: Admin,
+    runner: Working,
+    response: Response,
+    path: PathQuery,
+    ino: Annotated[
+        int | None, Query(ge=1, le=INTEGER_MAX, description="Only if it is still this inode.")
+    ] = None,
+    force: Annotated[bool, Query(description="Also the newest checkpoint of a run.")] = False,
+) -> Job:
+    """Begin a job that removes a directory with everything in it, from the bottom up.
+
+    Complete checkpoints go into the trash, as if each was deleted as a checkpoint. The objects of
+    everything else are deleted too.
+    """
+    with changing(gateway) as (names, _browser):
+        place = names.find(path)
+        require_inode(place, ino)
+        if not place.is_directory:
+            raise NotPossible(f"{place.path}: it is no directory: remove it with /files")
+        found = place.found().attr.ino
+    below = b"/".join(names_of(gateway.settings.nfs.export, path))
+    doomed = check_tree(gateway.settings, gateway.database, below, insists=force)
+    checkpoints = [path_of(gateway.settings, one.path) for one in doomed]
+    call.before = {"path": encoded(path), "ino": found, "checkpoints": checkpoints}
+    arguments = {"paths": [encoded(path)], "ino": found, "force": force}
+    return accepted(response, call, runner.submit(jobs.REMOVE, arguments, admin, call.request_id))
+
+
+pins_router = APIRouter(prefix="/pins", tags=["checkpoints"])
+
+
+class NewPin(Body):
+    """A path to be pinned."""
+
+    path: PathText
+    note: Note = ""
+
+
+@pins_router.get("", responses=describe(400, 503))
+def list_pins(
+    gateway: Governed, _viewer: Viewer, limit: Limit = LIMIT, cursor: Cursor = None
+) -> Page[Pin]:
+    """List the pins, the oldest first."""
+    key = key_of(cursor, int, int)
+    with gateway.database.reading() as session:
+        rest = [
+            one
+            for one in pins.in_order(session)
+            if key is None or (one.pinned_ns, one.ino) > tuple(key)
+        ]
+        shown = rest[:limit]
+        items = [pins.model(gateway.settings, session, one) for one in shown]
+    last = cursor_of([shown[-1].pinned_ns, shown[-1].ino]) if len(rest) > limit else None
+    return Page(items=items, next=last)
+
+
+@pins_router.post("", status_code=201, responses=describe(403, 404, 409, 503))
+def pin(gateway: Governed, call: Recorded, operator: Operator, body: NewPin) -> Pin:
+    """Pin a file or directory. A pin that it has is replaced."""
+    with browsing(gateway.settings) as browser:
+        place = resolve(browser, gateway.settings, body.path)
+        attr = place.found().attr
+    with gateway.database.writing() as session:
+        call.before = pins.of(gateway.settings, session, attr.ino)
+        row = pins.pin(session, attr, place.path, body.note, operator.name)
+        call.after = made = pins.model(gateway.settings, session, row)
+    return made
+
+
+@pins_router.delete("/{ino}", status_code=204, responses=describe(403, 404, 503))
+def unpin(gateway: Governed, call: Recorded, _operator: Operator, ino: Ino) -> None:
+    """End a pin, also of what has no path any more."""
+    with gateway.database.writing() as session:
+        call.before = pins.of(gateway.settings, session, ino)
+        pins.unpin(session, ino, str(ino))
+
+
+queue_router = APIRouter(prefix="/queue", tags=["queue"])
+
+
+class Ordering(Body):
+    """An order. hold: it is not drained. bump: it is drained before everything else."""
+
+    path: PathText
+    order: Wanted
+
+
+class PathBody(Body):
+    """A file, or a directory with what is in it."""
+
+    path: PathText
+
+
+@queue_router.get("", responses=describe(400, 404, 409, 503))
+def list_queue(
+    gateway: Governed,
+    _viewer: Viewer,
+    path: PathOrAll = None,
+    limit: Limit = LIMIT,
+    cursor: Cursor = None,
+) -> Page[WaitingFile]:
+    """List the files that wait for the bucket, the newest first.
+
+    With a path, only what is at or below it. A page may then have fewer files than the limit, even
+    none, although others follow: as long as there is a `next`, there may be more.
+    """
+    key = key_of(cursor, int, int)
+    after = queue.NEWEST if key is None else (_bounded(key[0]), _bounded(key[1]))
+    settings, now_ns = gateway.settings, clock.now_ns()
+    # With a path most files may be elsewhere: more of them are looked at for one page.
+    most = limit if path is None else queue.PAGE
+    with control.opened(settings) as context:
+        top = ROOT_INO if path is None else control.find(context, path)
+        with context.reading() as view:
+            found, more = queue.page(view, after, top, settings.drain_ahead_ns, most, limit)
+    return Page(
+        items=[control.model(settings, one, now_ns) for one in found],
+        next=None if more is None else cursor_of(list(more)),
+    )
+
+
+@queue_router.get("/orders", responses=describe(409, 503))
+def list_orders(gateway: Governed, _viewer: Viewer) -> list[QueueOrder]:
+    """List the orders that people gave and did not withdraw."""
+    with control.opened(gateway.settings) as context:
+        return LocalQueue(context).orders()
+
+
+@queue_router.put("/orders", responses=describe(404, 409, 503))
+def give_order(
+    gateway: Governed, call: Recorded, _operator: Operator, body: Ordering
+) -> QueueOrder:
+    """Hold a file or directory, or put it first. An earlier order for it is replaced."""
+    return _ordered(gateway, call, body.path, body.order)
+
+
+@queue_router.post("/cancel", responses=describe(404, 409, 503))
+def cancel_upload(
+    gateway: Governed, call: Recorded, _operator: Operator, body: PathBody
+) -> QueueOrder:
+    """End the upload of a file, or the uploads below a directory: what is named is held until it is
+    released (`DELETE /queue/orders`), as by the order hold.
+
+    The drain looks for that after each part of a multipart upload. It then aborts the upload, and
+    nothing of it stays in the bucket; the parts that are on their way are sent to their end. A file
+    of at most 16 MiB, or `drain.part_bytes` if that is less, is sent by one request, which is not
+    interrupted: it may be in the bucket although it is held.
+    """
+    return _ordered(gateway, call, body.path, "hold")
+
+
+@queue_router.delete("/orders", status_code=204, responses=describe(404, 409, 503))
+def withdraw_order(
+    gateway: Governed, call: Recorded, _operator: Operator, path: PathQuery
+) -> Response:
+    """Release a file or directory: it waits for its turn again."""
+    with control.opened(gateway.settings) as context:
+        call.before = control.order_of(context, control.find(context, path))
+        LocalQueue(context).release(path)
+    return Response(status_code=204)
+
+
+@queue_router.post("/retry", responses=describe(404, 409, 503))
+def try_again(gateway: Governed, call: Recorded, _operator: Operator, body: PathBody) -> Retried:
+    """Have what failed about a file tried again now, although its pause is not over."""
+    with control.opened(gateway.settings) as context:
+        call.after = made = LocalQueue(context).retry(body.path)
+    return made
+
+
+def _ordered(gateway: GovernedGateway, call: RequestRecord, path: str, order: Wanted) -> QueueOrder:
+    with control.opened(gateway.settings) as context:
+        call.before = control.order_of(context, control.find(context, path))
+        call.after = made = LocalQueue(context).order(path, order)
+    return made
+
+
+def _bounded(number: int) -> int:
+    return max(0, min(number, INTEGER_MAX))

@@ -8,27 +8,40 @@ from urllib.parse import quote
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import Field
 
-from admin_api.access.roles import Admin, Operator, Viewer
-from admin_api.calls import Call, Recorded
-from admin_api.etags import IfMatch, etag_of, require_match
-from admin_api.gateway import Gateway, Governed
-from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
-from admin_api.paths import PathText
+from admin_api.access.authentication import Admin, Operator, Viewer
+from admin_api.audit import Recorded, RequestRecord
 from admin_api.problems import describe
+from admin_api.requests import (
+    LIMIT,
+    Body,
+    Cursor,
+    Governed,
+    GovernedGateway,
+    IfMatch,
+    Ino,
+    Limit,
+    Note,
+    Page,
+    PathText,
+    Storable,
+    cursor_of,
+    etag_of,
+    key_of,
+    require_match,
+)
 from admin_api.routes.checkpoints import read_one
-from admin_api.shapes import Body, Ino, Note, Storable
-from gateway.control import promotions as control
-from gateway.control.paths import browsing, follow
-from gateway.control.promotions import Promotion
 from gateway.db.compiled import Session
-from gateway.promotion import store
-from gateway.promotion.store import Promotion as Row
-from gateway.promotion.wishes import wishes_of
+from gateway.lifecycle.promotion import store
+from gateway.lifecycle.promotion.store import PromotionRow as Row
+from gateway.lifecycle.promotion.store import wishes_of
+from gateway.service import promotions as control
+from gateway.service.paths import browsing, follow
+from gateway.service.promotions import Promotion
 
 router = APIRouter(tags=["promotions"])
 
 _NAME_MAX = 250
-"""Bytes, and so no more characters: ``gateway.promotion.places`` has the last word."""
+"""Bytes, and so no more characters: ``gateway.lifecycle.promotion.store`` has the last word."""
 Name = Annotated[
     str, Path(min_length=1, max_length=_NAME_MAX, examples=["release-candidate"]), Storable
 ]
@@ -140,7 +153,12 @@ def demote(
 
 
 def _promoted(
-    gateway: Gateway, call: Call, by: str, ino: int, body: Promoting, response: Response
+    gateway: GovernedGateway,
+    call: RequestRecord,
+    by: str,
+    ino: int,
+    body: Promoting,
+    response: Response,
 ) -> Promotion:
     wishes = wishes_of(gateway.settings.bucket.prefix, body.legal_hold, body.tags, body.to)
     made = control.promote(
@@ -152,7 +170,7 @@ def _promoted(
     return answer
 
 
-def _answer(gateway: Gateway, session: Session, one: Row, response: Response) -> Promotion:
+def _answer(gateway: GovernedGateway, session: Session, one: Row, response: Response) -> Promotion:
     found = control.as_is(gateway.settings, session, one)
     response.headers["ETag"] = etag_of(found.version)
     return found

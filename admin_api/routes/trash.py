@@ -7,22 +7,32 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Response
 from pydantic import Field
 
-from admin_api.access.roles import Admin, Operator, Viewer
-from admin_api.calls import Recorded
-from admin_api.etags import IfMatch, etag_of, require_match
-from admin_api.gateway import Gateway, Governed
-from admin_api.jobs import trash as jobs
+from admin_api.access.authentication import Admin, Operator, Viewer
+from admin_api.audit import Recorded
+from admin_api.jobs import work as jobs
 from admin_api.jobs.runner import Working
-from admin_api.paging import LIMIT, Cursor, Limit, Page, cursor_of, key_of
-from admin_api.paths import PathText
 from admin_api.problems import describe
+from admin_api.requests import (
+    LIMIT,
+    Body,
+    Cursor,
+    Governed,
+    GovernedGateway,
+    IfMatch,
+    Limit,
+    Page,
+    PathText,
+    cursor_of,
+    etag_of,
+    key_of,
+    require_match,
+)
 from admin_api.routes.jobs import accepted
-from admin_api.shapes import Body
-from gateway.control import trash as control
-from gateway.control.jobs import Job
-from gateway.control.trash import LocalTrashBin, Trashed, Undeleted
-from gateway.trash.rows import Entry
-from gateway.trash.trash import Trash
+from gateway.lifecycle.trash.rows import TrashRow
+from gateway.lifecycle.trash.trash import Trash
+from gateway.service import trash as control
+from gateway.service.jobs import Job
+from gateway.service.trash import LocalTrashBin, Trashed, Undeleted
 
 router = APIRouter(prefix="/trash", tags=["trash"])
 
@@ -125,11 +135,11 @@ def empty_trash(
     return accepted(response, call, jobs.empty(runner, admin, call, body.ids, until_ns))
 
 
-def _trash(gateway: Gateway) -> Trash:
+def _trash(gateway: GovernedGateway) -> Trash:
     return Trash(gateway.settings, gateway.database)
 
 
-def _one(gateway: Gateway, id: str) -> tuple[Entry, Trashed]:
+def _one(gateway: GovernedGateway, id: str) -> tuple[TrashRow, Trashed]:
     """Return what has an id in the trash: its row, and what people see. Raises NotThere."""
     trash = _trash(gateway)
     entry = control.found(trash, id)
@@ -137,5 +147,5 @@ def _one(gateway: Gateway, id: str) -> tuple[Entry, Trashed]:
     return entry, found
 
 
-def _place(entry: Entry) -> list[Any]:
+def _place(entry: TrashRow) -> list[Any]:
     return [entry.since_ns, entry.id]

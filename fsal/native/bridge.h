@@ -21,7 +21,7 @@ enum spw_kind { SPW_REGULAR = 1, SPW_SYMLINK = 4, SPW_DIRECTORY = 7 };
 /* The directory that only the gateway finds (gateway/db/models.py). */
 #define SPW_TRASH_INO 4u
 
-/* The place of a file's bytes (gateway/types.py). */
+/* The place of a file's bytes (gateway/common/types.py). */
 enum spw_residency { SPW_ABSENT = 0, SPW_RESIDENT = 2 };
 
 enum spw_op {
@@ -69,7 +69,7 @@ enum spw_op {
 };
 
 /* What a CLOSE promises: that the bytes are here, or in the bucket too, where they may be, not be
- * yet, or never be (gateway/namespace/acknowledged.py). */
+ * yet, or never be (gateway/namespace/content.py). */
 enum spw_ack { SPW_ACK_LOCAL = 0, SPW_ACK_STORED = 1, SPW_ACK_WAITS = 2, SPW_ACK_FAILED = 3 };
 
 /* spw_space.level */
@@ -240,7 +240,7 @@ struct spw_item {
 };
 
 /* Transactions that were committed, by their number of changes and by the time that COMMIT took. Only
- * the thread that commits writes it, and others read it word by word (gateway/db/tally.py). */
+ * the thread that commits writes it, and others read it word by word (gateway/db/writer.py). */
 struct spw_commits {
 	uint64_t sizes[SPW_COMMIT_SIZES]; /* at most 1, 2, 4, … changes; the last: more */
 	uint64_t changes;                 /* the sum */

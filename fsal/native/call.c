@@ -24,7 +24,7 @@
 
 #define TOGETHER 64u
 /* Calls that wait for a lane, beside those that are in Python: nfs.threads
- * (gateway/nfssettings.py) leaves threads for all that needs no name, while both lanes stand still. */
+ * (gateway/config/settings.py) leaves threads for all that needs no name, while both lanes stand still. */
 #ifndef SPW_WAITING_MAX
 #define SPW_WAITING_MAX 128u
 #endif

@@ -13,7 +13,7 @@ struct fsal_export;
 /* ---- door_frame.c ---- */
 
 /* Frames of the door: what other processes of the gateway ask the NFS server, and its answers. No
- * Ganesha, no Python, no sockets. gateway/door/frames.py is the other side.
+ * Ganesha, no Python, no sockets. gateway/rpc/frames.py is the other side.
  *
  * A frame is a head and a body, in the byte order of the machine, because both ends are on it. The
  * head never changes, so that a frame of another version can be skipped and refused. No length in a

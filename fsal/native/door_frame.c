@@ -5,7 +5,7 @@
 #include <string.h>
 
 _Static_assert(sizeof(struct spw_door_head) == 24 && sizeof(struct spw_door_body) == 96 &&
-	       sizeof(struct spw_door_answer) == 168, "gateway/door/frames.py has these sizes");
+	       sizeof(struct spw_door_answer) == 168, "gateway/rpc/frames.py has these sizes");
 _Static_assert(sizeof(struct spw_door_head) + sizeof(struct spw_door_body) +
 	       SPW_DOOR_GROUPS * sizeof(uint32_t) <= SPW_DOOR_FRAME_BYTES, "a frame holds its groups");
 

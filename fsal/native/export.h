@@ -17,7 +17,7 @@ struct spw_export {
 };
 
 /* An export, for another process. Ganesha drops an export whose block it refuses when it reads the
- * configuration again, so a refusal shows in a list of them (gateway/exports/server.py). */
+ * configuration again, so a refusal shows in a list of them (gateway/nfs/server.py). */
 struct spw_exported {
 	uint32_t export_id;
 	uint32_t is_mounted; /* 1: clients find it by its path */

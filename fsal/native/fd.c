@@ -12,11 +12,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define ASIDE "set-aside" /* gateway/data/layout.py has the same place */
+#define ASIDE "set-aside" /* gateway/namespace/data_files.py has the same place */
 #define ASIDE_MAX 1000u
 #define KEPT_DESCRIPTORS 64u
-#define STAMP "stamp.json" /* gateway/data/stamp.py has the same name */
-#define SHARDS 256u /* gateway/data/layout.py has the same rule */
+#define STAMP "stamp.json" /* gateway/namespace/data_files.py has the same name */
+#define SHARDS 256u /* gateway/namespace/data_files.py has the same rule */
 
 static int shard_fd[SHARDS];
 static int dir_fd = -1;

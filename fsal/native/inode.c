@@ -12,7 +12,7 @@
 #include "space.h"
 #include "util.h"
 
-/* Ganesha keeps 100,000 handles (Entries_HWMark in gateway/cli/ganesha_conf.py): with 4,096 buckets
+/* Ganesha keeps 100,000 handles (Entries_HWMark in gateway/nfs/ganesha_conf.py): with 4,096 buckets
  * a search among so many inodes took 5 µs, with these it takes 1 µs. They take 3.5 MiB. */
 #define BUCKETS 65536u
 

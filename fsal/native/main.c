@@ -19,7 +19,7 @@
 #include "statistics.h"
 #include "util.h"
 
-#define SPW_LINK_MAX 32000 /* gateway/types.py LINK_MAX */
+#define SPW_LINK_MAX 32000 /* gateway/common/types.py LINK_MAX */
 #define USED_ROUNDS 10u /* reports of space, one a second, to a look at what is used */
 
 static struct spw_module {
@@ -208,7 +208,7 @@ static int disk(uint64_t *total_bytes, uint64_t *free_bytes)
 	return 0;
 }
 
-/* Gives the memory of buffers back that the C library keeps (gateway/cli/nfsserver.py), once no READ
+/* Gives the memory of buffers back that the C library keeps (gateway/nfs/ganesha_conf.py), once no READ
  * or WRITE was answered since the last call. */
 static void give_memory_back(void)
 {

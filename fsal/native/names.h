@@ -84,7 +84,7 @@ bool spw_fresh_lacks(uint64_t dir, const char *name, uint32_t length);
 /* Sets who is told of the links that changes remove. NULL: there is none. */
 void spw_change_tell(const struct fsal_up_vector *up);
 
-/* Removes the link that names a checkpoint, if a change was refused for it (gateway/db/named.py).
+/* Removes the link that names a checkpoint, if a change was refused for it (gateway/db/latest_links.py).
  * rc: the result of the change. Returns whether the caller must try again. */
 bool spw_unname(int rc, const struct spw_reply *told);
 

@@ -19,7 +19,7 @@
  * no request, but it would be on the data disk, and a page that the disk cannot give back would end
  * the server. */
 
-/* Kinds of operations, in the order of gateway/door/statistics.py. */
+/* Kinds of operations, in the order of gateway/rpc/statistics.py. */
 enum spw_counted {
 	SPW_COUNTED_LOOKUP,
 	SPW_COUNTED_HANDLE, /* a file handle that Ganesha's cache does not have */
@@ -47,7 +47,7 @@ enum spw_counted {
 	SPW_COUNTED_KINDS
 };
 
-/* What was answered. The kinds of errors are in the order of gateway/door/statistics.py. */
+/* What was answered. The kinds of errors are in the order of gateway/rpc/statistics.py. */
 enum spw_outcome {
 	SPW_OUTCOME_NOT_FOUND,
 	SPW_OUTCOME_EXISTS,
@@ -101,7 +101,7 @@ void spw_counts(enum spw_counted kind, struct spw_counts *counts);
 
 struct spw_client;
 
-/* What the clients of an address did since the start of the server. gateway/door/clients.py has the
+/* What the clients of an address did since the start of the server. gateway/rpc/clients.py has the
  * same layout. */
 struct spw_client_row {
 	char address[SPW_ADDRESS_BYTES]; /* empty: all addresses beyond the bound */
@@ -151,7 +151,7 @@ struct spw_opened {
 	uint32_t access; /* 0: closed */
 };
 
-/* gateway/door/clients.py has the same layout. */
+/* gateway/rpc/clients.py has the same layout. */
 struct spw_opened_row {
 	uint64_t ino;
 	uint32_t access;
@@ -181,7 +181,7 @@ uint32_t spw_opened_list(uint64_t ino, struct spw_opened_place *place, struct sp
 
 #define SPW_LEASE_NAME_BYTES 152u /* the rest of a longer name is left out */
 
-/* gateway/door/clients.py has the same layout. */
+/* gateway/rpc/clients.py has the same layout. */
 struct spw_lease {
 	uint64_t clientid;
 	int64_t renewed_seconds; /* since 1970 */

@@ -6,7 +6,7 @@
 
 #include "names.h"
 
-#define XATTR_MAX_BYTES 65536u /* gateway/namespace/xattr.py VALUE_MAX_BYTES, NAMES_MAX_BYTES */
+#define XATTR_MAX_BYTES 65536u /* gateway/namespace/names.py VALUE_MAX_BYTES, NAMES_MAX_BYTES */
 
 static struct spw_request request_for_key(struct fsal_obj_handle *obj, const xattrkey4 *key)
 {

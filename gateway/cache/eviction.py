@@ -1,32 +1,364 @@
-"""Makes files absent: looks at each object, asks at the door, and tidies up afterwards.
+"""The room on the local disk, and the marks at which files are evicted and writers are slowed.
+
+Makes files absent: looks at each object, asks at the door, and tidies up afterwards.
 
 Missing evidence evicts nothing. The object must be there with the recorded size and ETag right
 before the request, and the server decides by the rows as they are then (``namespace.residency``).
 Two processes may evict the same files at once: the second one gets EBUSY.
+
+Finds the files whose bytes may leave the local disk, in the order in which they should.
+
+Such a file is clean, named and not open, and its object is at the key of one of its paths, with
+block digests to verify it by. First come files in the trash, and then the blocks of absent files
+that were not used for a while. Then come whole directories, the one whose newest use is the longest
+ago first.
+
+Nothing here is kept up to date. ``survey`` reads all rows of clean files, so it is used only above
+a watermark: a million files in 1,000 directories take 1.5 s of one processor (SQLite), up to 12 s
+if the files of a directory were not made together. 1,000 candidates then take 0.07 s.
 """
 
 from __future__ import annotations
 
 import errno
+import fnmatch
 import logging
+import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from gateway.cache.candidates import Candidate
-from gateway.data.layout import DataFiles
-from gateway.db.compiled import Session
+from sqlalchemy import case, exists, func, or_, select, tuple_
+
+from gateway.common import clock
+from gateway.common.errors import ObjectRefused
+from gateway.config.settings import Settings
+from gateway.db import statements as sql
+from gateway.db.compiled import Session, Statement, b, given
 from gateway.db.engine import Database
-from gateway.door.frames import Answer, Op, Request
-from gateway.errors import ObjectRefused
+from gateway.db.statements import (
+    IS_ABSENT,
+    IS_REGULAR,
+    IS_RESIDENT,
+    TRASH_TREE,
+    dirent,
+    inode,
+    last_read,
+    object_,
+    presence,
+    warming,
+)
 from gateway.namespace import residency
-from gateway.settings import Settings
+from gateway.namespace.data_files import DataFiles
+from gateway.namespace.lookup import PinLookup
+from gateway.namespace.residency import HAS_VERSION, IS_CERTAIN, IS_CLEAN
+from gateway.objectstore import key_mapper
+from gateway.objectstore.key_mapper import KeyMapper
+from gateway.rpc.frames import Op, RpcReply, RpcRequest
 
 if TYPE_CHECKING:
     # The import is for types only: boto3 takes half a second to import.
     from gateway.objectstore.s3 import S3Store
+
+BEFORE_SLOW = 0.95
+"""The watermark is at most this share of the mark at which writers are slowed."""
+MARGIN = 0.02
+"""The share of the disk that is evicted at least, so that not every second evicts a little."""
+NEVER = 1.0
+"""The value of cache.evict_from with which a full disk evicts nothing."""
+
+
+class Room(NamedTuple):
+    """The disk of the data files. All values are bytes."""
+
+    total: int
+    used: int
+    """All that writers cannot have, as the NFS server counts it."""
+    high: int
+    """The use from which on files are evicted."""
+    slow: int
+    """The use from which on writers are slowed."""
+
+    @property
+    def is_short(self) -> bool:
+        """Whether bytes that no client waits for should stay in the bucket."""
+        return self.used > min(self.high, int(BEFORE_SLOW * self.slow))
+
+    @property
+    def is_nearly_slow(self) -> bool:
+        """Whether also bytes that clients wait for should wait for an eviction. They would take the
+        room from writers, who must not wait for evictions."""
+        return self.high < self.slow and self.used > (self.high + self.slow) // 2
+
+
+class Marks(NamedTuple):
+    """The uses of the disk between which files are evicted, in bytes."""
+
+    target: int
+    """The use down to which files are evicted."""
+    start: int
+    """The use above which files are evicted."""
+
+
+def marks(settings: Settings, room: Room, saved_bytes: int) -> Marks:
+    """Return the marks that are in force. Parameters: saved_bytes, the largest save of the last
+    day: the next one is as large.
+
+    Room for a save never takes more than half of what the watermark leaves to files. A save as
+    large as the disk would otherwise have everything evicted for a day, and still not fit.
+    """
+    if room.high >= room.total:
+        return Marks(room.total, room.total)
+    margin = int(MARGIN * room.total)
+    low = min(int(settings.cache.evict_to * room.total), room.high - margin)
+    saved = max(room.slow - saved_bytes, room.high // 2)
+    start = min(room.high, saved)
+    is_early = start < room.high and room.used <= room.high
+    target = saved - margin if is_early else min(low, saved - margin)
+    return Marks(max(0, target), max(0, start))
+
+
+def look(settings: Settings) -> Room:
+    """Return the room that there is. Raises OSError."""
+    found = os.statvfs(settings.files_dir)
+    total, used = found.f_blocks, found.f_blocks - found.f_bavail
+    total, used = total * found.f_frsize, used * found.f_frsize
+    slow = max(0, int(settings.space.slow_from * total) - settings.space.reserve_bytes)
+    high = int(min(settings.cache.evict_from * total, BEFORE_SLOW * slow))
+    if settings.cache.evict_from >= NEVER:
+        high = total
+    return Room(total, used, high, slow)
+
+
+PAGE = 4096
+UNUSED_SECONDS = 600.0
+"""The blocks of an absent file that was not read, and not fetched, for so long are given up."""
+
+_read_ns = func.coalesce(last_read.c.read_ns, 0)
+_used_ns = case((_read_ns > object_.c.stored_ns, _read_ns), else_=object_.c.stored_ns)
+_FILES = inode.join(object_, object_.c.ino == inode.c.ino).outerjoin(
+    last_read, last_read.c.ino == inode.c.ino
+)
+_MAY_LEAVE = (*IS_CLEAN, *HAS_VERSION, *IS_CERTAIN)
+"""The conditions of ``EVICT`` (gateway.namespace.residency), which decides."""
+_COLUMNS = (
+    inode.c.ino,
+    inode.c.content_version,
+    inode.c.epoch,
+    inode.c.used,
+    object_.c.key,
+    object_.c.size,
+    object_.c.etag,
+    _used_ns,
+)
+SURVEY = Statement(
+    select(dirent.c.parent, func.max(_used_ns), func.sum(inode.c.used))
+    .select_from(_FILES.join(dirent, dirent.c.ino == inode.c.ino))
+    .where(
+        IS_REGULAR,
+        IS_RESIDENT,
+        inode.c.used > 0,
+        inode.c.drained_version == inode.c.content_version,
+    )
+    .group_by(dirent.c.parent)
+)
+"""Selects the directories with clean files: newest use, and bytes on the disk. The other conditions
+would double its time, and hold for nearly all of these files."""
+INSIDE = Statement(
+    select(*_COLUMNS)
+    .select_from(_FILES.join(dirent, dirent.c.ino == inode.c.ino))
+    .where(
+        dirent.c.parent == b("parent"),
+        IS_RESIDENT,
+        inode.c.used > 0,
+        *_MAY_LEAVE,
+        tuple_(_used_ns, inode.c.ino) > tuple_(b("after_ns"), b("after_ino")),
+    )
+    .order_by(_used_ns, inode.c.ino)
+    .limit(b("most"))
+)
+PARTIAL = Statement(
+    select(*_COLUMNS)
+    .select_from(_FILES.join(presence, presence.c.ino == inode.c.ino))
+    .where(
+        IS_ABSENT,
+        *_MAY_LEAVE,
+        presence.c.epoch == inode.c.epoch,
+        ~exists().where(warming.c.ino == inode.c.ino),
+        _used_ns < b("before_ns"),
+        tuple_(_used_ns, inode.c.ino) > tuple_(b("after_ns"), b("after_ino")),
+    )
+    .order_by(_used_ns, inode.c.ino)
+    .limit(b("most"))
+)
+"""Selects absent files that have some of their blocks on the disk."""
+TRASHED = Statement(
+    select(*_COLUMNS)
+    .select_from(_FILES)
+    .where(
+        # A join with what is below would let newer releases of SQLite scan the inodes.
+        inode.c.ino.in_(select(TRASH_TREE.c.ino)),
+        IS_RESIDENT,
+        inode.c.used > 0,
+        *_MAY_LEAVE,
+        tuple_(_used_ns, inode.c.ino) > tuple_(b("after_ns"), b("after_ino")),
+    )
+    .order_by(_used_ns, inode.c.ino)
+    .limit(b("most"))
+)
+"""Selects the clean files in the trash."""
+_INOS = given("inos", ino=int)
+GIVEN = Statement(
+    select(*_COLUMNS)
+    .select_from(
+        _INOS.join(_FILES, inode.c.ino == _INOS.c.ino).outerjoin(
+            presence, presence.c.ino == inode.c.ino
+        )
+    )
+    .where(or_(IS_RESIDENT, presence.c.ino.is_not(None)), *_MAY_LEAVE)
+)
+"""Selects those of some files that may be evicted now."""
+
+
+class Candidate(NamedTuple):
+    """A file that may be evicted, as it was when it was looked at."""
+
+    ino: int
+    content_version: int
+    epoch: int
+    used: int
+    """Bytes on the local disk."""
+    key: str
+    """Key of its object."""
+    size: int
+    """Bytes of its object."""
+    etag: str
+    used_ns: int
+    """The time of its last use: the last read, the arrival or the upload."""
+
+
+class Directory(NamedTuple):
+    """A directory with clean files."""
+
+    ino: int
+    newest_ns: int
+    """The time of the newest use of one of them."""
+    used: int
+    """Bytes of them on the local disk."""
+
+
+def survey(session: Session) -> list[Directory]:
+    """Return the directories with clean files, the longest unused first."""
+    found = [Directory(ino, newest_ns, int(used)) for ino, newest_ns, used in session.all(SURVEY)]
+    return sorted(found, key=lambda one: (one.newest_ns, one.ino))
+
+
+class Keep:
+    """The patterns of ``cache.keep``. Parameters: patterns, of whole paths below the export."""
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        alternatives = [fnmatch.translate(pattern.strip("/")) for pattern in patterns]
+        self._match = re.compile("|".join(alternatives)).match if alternatives else None
+
+    def keeps(self, parts: Sequence[bytes]) -> bool:
+        """Return whether a path is one that stays on the disk."""
+        path = b"/".join(parts).decode("utf-8", "surrogateescape")
+        return self._match is not None and self._match(path) is not None
+
+
+class Candidates:
+    """The files that may be evicted. It remembers the paths of directories, so it serves one look
+    at the tables.
+
+    Parameters: session, without a transaction; settings.
+    """
+
+    def __init__(self, session: Session, settings: Settings) -> None:
+        self._session = session
+        self._keep = Keep(settings.cache.keep)
+        self._keep_ns = int(settings.cache.keep_seconds * clock.NS)
+        self._files = DataFiles(settings.files_dir)
+        self._keys = KeyMapper(session, settings.bucket.prefix)
+        self._pins = PinLookup(session)
+        self._seen: set[int] = set()
+
+    def partial(self) -> Iterator[Candidate]:
+        """Yield absent files with blocks on the disk that were not used for UNUSED_SECONDS."""
+        before_ns = clock.now_ns() - int(UNUSED_SECONDS * clock.NS)
+        for one in self._pages(PARTIAL, before_ns=before_ns):
+            try:
+                found = self._files.path(one.ino, one.epoch).stat()
+            except FileNotFoundError:
+                continue
+            if found.st_mtime_ns < before_ns and self.why_not(one) is None:
+                yield one._replace(used=found.st_blocks * 512)
+
+    def trashed(self) -> Iterator[Candidate]:
+        """Yield the candidates in the trash."""
+        for one in self._pages(TRASHED):
+            if self.why_not(one, by_time=False) is None:
+                self._seen.add(one.ino)
+                yield one
+
+    def inside(self, directories: Iterable[Directory]) -> Iterator[Candidate]:
+        """Yield the candidates in directories, one directory after the other."""
+        for directory in directories:
+            for one in self._pages(INSIDE, parent=directory.ino):
+                # A file with several names is found in several directories.
+                if one.ino not in self._seen and self.why_not(one) is None:
+                    self._seen.add(one.ino)
+                    yield one
+
+    def given(self, inos: str) -> dict[int, Candidate]:
+        """Return those of some files that are clean and on the disk, by inode, kept or not.
+
+        Parameters: inos, of ``rows_of``.
+        """
+        return {row[0]: Candidate(*row) for row in self._session.all(GIVEN, inos=inos)}
+
+    def top_of(self, directory: int) -> bytes | None:
+        """Return the name of the top directory that a directory is or is below, or None."""
+        parts = self._keys.settled_path(directory)
+        return parts[0] if parts else None
+
+    def why_not(self, one: Candidate, by_time: bool = True) -> str | None:
+        """Return why a candidate stays, or None.
+
+        Parameters: by_time, whether files stay that were used within ``cache.keep_seconds``.
+        """
+        if self._pins.cover(one.ino):
+            return "pinned (spillway pins shows it, spillway unpin ends it)"
+        if by_time and self._keep_ns and one.used_ns > clock.now_ns() - self._keep_ns:
+            return "used a short time ago (cache.keep_seconds)"
+        # No move of an object waits for a file that is in the trash alone.
+        is_at_home, is_trashed = False, True
+        for parent, name in self._session.all(sql.NAMES, ino=one.ino):
+            above = self._keys.settled_path(parent)
+            if above is None:
+                is_trashed = False
+                continue
+            if above[: len(key_mapper.TRASH)] == key_mapper.TRASH:
+                continue
+            is_trashed = False
+            if self._keep.keeps((*above, name)):
+                return "kept (cache.keep)"
+            is_at_home |= self._keys.key_of((*above, name)) == one.key
+        return None if is_at_home or is_trashed else "renamed, and its object is not moved yet"
+
+    def _pages(self, statement: Statement, **given: Any) -> Iterator[Candidate]:
+        after_ns, after_ino = -1, 0
+        while True:
+            rows = self._session.all(
+                statement, after_ns=after_ns, after_ino=after_ino, most=PAGE, **given
+            )
+            yield from (Candidate(*row) for row in rows)
+            if len(rows) < PAGE:
+                return
+            after_ino, after_ns = rows[-1][0], rows[-1][-1]
+
 
 log = logging.getLogger("cache")
 
@@ -36,11 +368,11 @@ HEADS = 8
 """The objects that are looked at at a time."""
 LEFT_MAX = 1024
 
-Ask = Callable[[Sequence[Request]], list[Answer]]
+Ask = Callable[[Sequence[RpcRequest]], list[RpcReply]]
 """Has requests answered at the door, as ``Door.run`` does."""
 
 
-class Verdict(StrEnum):
+class EvictionVerdict(StrEnum):
     """What became of a candidate, as people see it."""
 
     EVICTED = "evicted"
@@ -53,10 +385,10 @@ class Verdict(StrEnum):
 
 
 _VERDICTS = {
-    0: Verdict.EVICTED,
-    errno.EBUSY: Verdict.BUSY,
-    errno.EPERM: Verdict.PINNED,
-    errno.ESTALE: Verdict.GONE,
+    0: EvictionVerdict.EVICTED,
+    errno.EBUSY: EvictionVerdict.BUSY,
+    errno.EPERM: EvictionVerdict.PINNED,
+    errno.ESTALE: EvictionVerdict.GONE,
 }
 
 
@@ -64,8 +396,8 @@ _VERDICTS = {
 def eviction_of(settings: Settings, database: Database) -> Iterator[Eviction]:
     """Open the bucket and what evicts files. Raises StoreError."""
     # The import is here because boto3 takes half a second to import.
+    from gateway.objectstore.ownership import guarded
     from gateway.objectstore.s3 import S3Store
-    from gateway.ownership.keeper import guarded
 
     store = guarded(S3Store(settings), settings, database)
     with Eviction(settings, database, store) as eviction:
@@ -90,7 +422,7 @@ class Eviction:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown()
 
-    def run(self, ask: Ask, candidates: Sequence[Candidate]) -> list[Verdict]:
+    def run(self, ask: Ask, candidates: Sequence[Candidate]) -> list[EvictionVerdict]:
         """Evict up to TOGETHER files. Returns what became of each, in order.
 
         Raises DoorClosed; StoreUnavailable, StoreRefused before anything was requested; OSError,
@@ -103,7 +435,7 @@ class Eviction:
             # Answers to HEAD have no reason. With a wrong key, or without the bucket, all objects
             # seem to be at fault.
             self._store.check()
-        verdicts: dict[int, Verdict] = {}
+        verdicts: dict[int, EvictionVerdict] = {}
         wanted = []
         refused = []
         for one, (verdict, what) in zip(candidates, seen, strict=True):
@@ -111,19 +443,19 @@ class Eviction:
                 wanted.append(one)
                 continue
             verdicts[one.ino] = verdict
-            if verdict is Verdict.REFUSED:
+            if verdict is EvictionVerdict.REFUSED:
                 refused.append(what)
             else:
                 log.warning("inode %d stays on the disk: %s", one.ino, what)
         if refused:
             log.warning("%d files stay on the disk: %s", len(refused), refused[0])
-        answers = ask([Request(Op.EVICT, one.ino, change=one.content_version) for one in wanted])
+        answers = ask([RpcRequest(Op.EVICT, one.ino, change=one.content_version) for one in wanted])
         evicted = []
         for one, answer in zip(wanted, answers, strict=True):
-            verdicts[one.ino] = _VERDICTS.get(answer.errno, Verdict.LATER)
+            verdicts[one.ino] = _VERDICTS.get(answer.errno, EvictionVerdict.LATER)
             if answer.errno == 0 and answer.attr is not None:
                 evicted.append((one.ino, answer.attr.epoch - 1))
-            elif verdicts[one.ino] is Verdict.LATER:
+            elif verdicts[one.ino] is EvictionVerdict.LATER:
                 log.info("inode %d: not evicted now: errno %d", one.ino, answer.errno)
         self._forget(evicted)
         return [verdicts[one.ino] for one in candidates]
@@ -134,17 +466,17 @@ class Eviction:
             rows = residency.evictions(Session(connection, self._database.dialect), LEFT_MAX)
         self._forget((ino, epoch) for ino, epoch in rows)
 
-    def _look(self, one: Candidate) -> tuple[Verdict | None, str]:
+    def _look(self, one: Candidate) -> tuple[EvictionVerdict | None, str]:
         """Return why a candidate stays, and the same for people. None: the bucket has the object as
         it was recorded."""
         try:
             head = self._store.head(one.key)
         except ObjectRefused as exc:
-            return Verdict.REFUSED, str(exc)
+            return EvictionVerdict.REFUSED, str(exc)
         if head is None:
-            return Verdict.DIFFERS, f"the object {one.key} is missing"
+            return EvictionVerdict.DIFFERS, f"the object {one.key} is missing"
         if (head.size, head.etag) != (one.size, one.etag):
-            return Verdict.DIFFERS, f"the object {one.key} is not what was recorded"
+            return EvictionVerdict.DIFFERS, f"the object {one.key} is not what was recorded"
         return None, ""
 
     def _forget(self, evicted: Iterable[tuple[int, int]]) -> None:

@@ -2,36 +2,161 @@
 
 Below the watermark the evictor looks at the disk only, at no table. Directories with a limit of
 their own (``cache.limits``) are the exception: their bytes are counted from time to time.
+
+Remembers how much the largest save of the last day wrote within ten minutes.
+
+A save must not wait for evictions, so the evictor keeps that much room. The peaks of each hour are
+in a small file. If it is missing, nothing is known, and the watermarks alone count.
+
+Finds blocks on the disk that no durable map names, so that the evictor sees them.
+
+A hydrator that is killed before it has written the first map of a file leaves such blocks. They are
+verified when a client reads the file. If none does, only the map makes the file a candidate.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from itertools import chain, islice
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway import checks, clock
-from gateway.cache import leftover
-from gateway.cache.candidates import Candidate, Candidates, Directory, survey
-from gateway.cache.eviction import TOGETHER, Eviction, Verdict
-from gateway.cache.growth import REPORT, Growth
-from gateway.cache.room import Room, look, marks
-from gateway.data.layout import DataFiles
-from gateway.db.compiled import Session
+from sqlalchemy import exists, insert, select
+
+from gateway.cache.eviction import (
+    TOGETHER,
+    Candidate,
+    Candidates,
+    Directory,
+    Eviction,
+    EvictionVerdict,
+    Room,
+    look,
+    marks,
+    survey,
+)
+from gateway.common import clock, files
+from gateway.common.errors import DoorClosed, NamespaceError, StoreError, StoreRefused, UserError
+from gateway.config import checks
+from gateway.config.settings import Settings
+from gateway.db.compiled import Session, Statement, given, rows_of
 from gateway.db.engine import Database
-from gateway.door.door import Door
-from gateway.errors import DoorClosed, NamespaceError, StoreError, StoreRefused, UserError
+from gateway.db.statements import IS_ABSENT, block_digest, inode, presence
 from gateway.namespace import identity
-from gateway.settings import Settings
+from gateway.namespace.data_files import DataFiles
+from gateway.rpc.control import Door
 
 if TYPE_CHECKING:
     from gateway.objectstore.s3 import S3Store
 
 log = logging.getLogger("cache")
+
+REPORT = "cache-evictor.json"
+"""The file, in ``run`` of the data directory."""
+WINDOW_SECONDS = 600.0
+HOUR_NS = 3600 * clock.NS
+KEPT_NS = 24 * HOUR_NS
+
+
+class Growth:
+    """The growth of what was written to the disk. Parameters: path of the file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._samples: deque[tuple[float, int]] = deque()
+        self._peaks = _read(path)
+        """The largest growth of each hour (since 1970), in bytes."""
+
+    @property
+    def largest_bytes(self) -> int:
+        """The largest growth within ten minutes in the last day. 0: not known."""
+        return max(self._peaks.values(), default=0)
+
+    def saw(self, written_bytes: int) -> None:
+        """Note how much was written to the disk since any moment, without what was evicted."""
+        now = clock.monotonic_seconds()
+        self._samples.append((now, written_bytes))
+        while self._samples[0][0] < now - WINDOW_SECONDS:
+            self._samples.popleft()
+        hour = clock.now_ns() // HOUR_NS
+        grown_bytes = written_bytes - min(written for _at, written in self._samples)
+        # An hour that is further away than a day is over, or the clock went back.
+        peaks = {
+            at: peak for at, peak in self._peaks.items() if abs(hour - at) * HOUR_NS <= KEPT_NS
+        }
+        if grown_bytes > 0:
+            peaks[hour] = max(peaks.get(hour, 0), grown_bytes)
+        if peaks == self._peaks:
+            return
+        self._peaks = peaks
+        text = json.dumps({"largest_growth_bytes": peaks})
+        try:
+            files.replace(self._path, text + "\n", 0o644, durable=False)
+        except OSError as exc:
+            log.warning("cannot write %s: %s", self._path, exc)
+
+
+def _read(path: Path) -> dict[int, int]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))["largest_growth_bytes"]
+        return {int(hour): int(peak) for hour, peak in found.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+PAGE = 1024
+NO_BLOCKS = b"\0"
+
+_FILES = given("files", ino=int, epoch=int)
+_UNNAMED = Statement(
+    select(inode.c.ino, inode.c.epoch, block_digest.c.block_bytes)
+    .select_from(
+        _FILES.join(inode, inode.c.ino == _FILES.c.ino).join(
+            block_digest, block_digest.c.ino == inode.c.ino
+        )
+    )
+    .where(
+        IS_ABSENT,
+        inode.c.epoch == _FILES.c.epoch,
+        ~exists().where(presence.c.ino == inode.c.ino),
+    )
+)
+_INSERT = Statement(insert(presence))
+
+
+def record(database: Database, files: DataFiles) -> int:
+    """Give absent files with bytes on the disk and without a durable map a map without blocks.
+
+    No byte is touched: the hydrator may be writing into such a file, and it replaces the map by its
+    own. Returns the number of these files. Raises NamespaceError, OSError.
+    """
+    found = 0
+    with database.reader() as connection:
+        session = Session(connection, database.dialect)
+        for page in _pages(files):
+            if not session.all(_UNNAMED, files=page):
+                continue
+            with database.transaction(connection):
+                # A map that was written since is not replaced.
+                rows = [
+                    {"ino": ino, "epoch": epoch, "block_bytes": length, "blocks": NO_BLOCKS}
+                    for ino, epoch, length in session.all(_UNNAMED, files=page)
+                ]
+                session.run_each(_INSERT, rows)
+            found += len(rows)
+    return found
+
+
+def _pages(files: DataFiles) -> Iterator[str]:
+    walked = files.walk()
+    while page := list(islice(walked, PAGE)):
+        yield rows_of(page)
+
 
 LOOK_SECONDS = 1.0
 """The disk is looked at so often, however much room there is: what clients read back from the
@@ -44,11 +169,11 @@ REST = 1
 """The rest after a look at the tables takes this many times as long as the look. The requests to
 the bucket and to the server do not count: while they are slow, a rest would let the disk fill."""
 AGAIN_SECONDS = {
-    Verdict.BUSY: 60.0,
-    Verdict.DIFFERS: 600.0,
-    Verdict.REFUSED: 60.0,
-    Verdict.PINNED: 60.0,
-    Verdict.LATER: 10.0,
+    EvictionVerdict.BUSY: 60.0,
+    EvictionVerdict.DIFFERS: 600.0,
+    EvictionVerdict.REFUSED: 60.0,
+    EvictionVerdict.PINNED: 60.0,
+    EvictionVerdict.LATER: 10.0,
 }
 """The longest time for which a file that could not be evicted is left alone."""
 BUSY_FIRST_SECONDS = 1.0
@@ -57,7 +182,7 @@ disk the files that many clients read by turns would otherwise all be left alone
 """
 
 
-class Pause(NamedTuple):
+class EvictionPause(NamedTuple):
     """The time in which a file is left alone."""
 
     until: float
@@ -97,7 +222,7 @@ class Evictor:
         """The time that the last look at the tables took."""
         self._has_recorded = False
         """Whether the blocks were looked for that an earlier process left."""
-        self._pauses: dict[int, Pause] = {}
+        self._pauses: dict[int, EvictionPause] = {}
         """The pauses of files that could not be evicted, by inode."""
         self._said = ""
         self.counts: Counter[str] = Counter()
@@ -178,7 +303,7 @@ class Evictor:
                 self._free(eviction, door, wanted_bytes, found)
         if not self._has_recorded:
             # A million data files take 5 s, for which nothing that has to be freed now should wait.
-            left = leftover.record(self._database, DataFiles(self._settings.files_dir))
+            left = record(self._database, DataFiles(self._settings.files_dir))
             self._has_recorded = True
             log.info("%d absent files had blocks that no durable map named", left)
 
@@ -195,16 +320,16 @@ class Evictor:
             verdicts = eviction.run(door.run, batch)
             for one, verdict in zip(batch, verdicts, strict=True):
                 self.counts[verdict.name.lower()] += 1
-                if verdict is Verdict.EVICTED:
+                if verdict is EvictionVerdict.EVICTED:
                     freed_bytes += one.used
                     self.counts["evicted_bytes"] += one.used
                 elif verdict in AGAIN_SECONDS:
                     self._pause(one.ino, verdict)
-            if all(verdict is Verdict.REFUSED for verdict in verdicts):
+            if all(verdict is EvictionVerdict.REFUSED for verdict in verdicts):
                 # A key may show the bucket and not its objects.
                 self._store.reload()
                 break
-            if all(verdict is Verdict.LATER for verdict in verdicts):
+            if all(verdict is EvictionVerdict.LATER for verdict in verdicts):
                 break
         if freed_bytes:
             log.info("evicted %d bytes of %d that were to be freed", freed_bytes, wanted_bytes)
@@ -214,13 +339,13 @@ class Evictor:
         pause = self._pauses.get(ino)
         return pause is not None and pause.until > clock.monotonic_seconds()
 
-    def _pause(self, ino: int, verdict: Verdict) -> None:
+    def _pause(self, ino: int, verdict: EvictionVerdict) -> None:
         seconds = AGAIN_SECONDS[verdict]
-        if verdict is Verdict.BUSY:
+        if verdict is EvictionVerdict.BUSY:
             last = self._pauses.get(ino)
             doubled = BUSY_FIRST_SECONDS if last is None else 2 * last.seconds
             seconds = min(seconds, doubled)
-        self._pauses[ino] = Pause(clock.monotonic_seconds() + seconds, seconds)
+        self._pauses[ino] = EvictionPause(clock.monotonic_seconds() + seconds, seconds)
 
     def _say(self, what: str) -> None:
         if what != self._said:

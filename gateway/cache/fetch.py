@@ -1,27 +1,133 @@
-"""Fetches blocks of one file from the bucket, and verifies each before it is reported."""
+"""Puts fetched blocks on stable storage, and only then writes them into the durable map.
+
+Fetches blocks of one file from the bucket, and verifies each before it is reported.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 from awscrt.checksums import crc64nvme
 
-from gateway.cache.datafile import DataFile
-from gateway.cache.rows import Source
-from gateway.errors import WrongBytes
-from gateway.objectstore.crc64 import CRC_BYTES
-from gateway.objectstore.incoming import Incoming
+from gateway.cache.fetch_scheduler import FetchScheduler
+from gateway.cache.hydration import SAVE_SECONDS, BlockState, DataFile, Hydration, now
+from gateway.cache.rows import AbsentSource, Rows, Saved
+from gateway.cache.waiting_clients import WaitingClients
+from gateway.common.errors import NamespaceError, WrongBytes
+from gateway.namespace.data_files import DataFiles
+from gateway.objectstore.bodies import Incoming
+from gateway.objectstore.checksums import CRC_BYTES
 from gateway.objectstore.objects import MIB
 from gateway.objectstore.pace import Goes
-from gateway.objectstore.ranges import Place, Ranges
+from gateway.objectstore.ranges import ObjectLocation, Ranges
+
+log = logging.getLogger("cache")
+
+SYNCS = 4
+"""Files that are synced at the same time."""
+TOGETHER = 64
+"""Files in one transaction: the NFS server waits for it."""
+
+
+class Saver:
+    """Saves the hydrations of a board. Parameters: board, rows, files, clients."""
+
+    def __init__(
+        self, board: FetchScheduler, rows: Rows, files: DataFiles, clients: WaitingClients
+    ) -> None:
+        self._board = board
+        self._rows = rows
+        self._files = files
+        self._clients = clients
+        self._pool = ThreadPoolExecutor(SYNCS, thread_name_prefix="sync")
+
+    def save_due(self, is_last: bool = False) -> None:
+        """Save what is due, or (is_last) everything that can be saved."""
+        at = now() + SAVE_SECONDS if is_last else now()
+        with self._board.lock:
+            due = [one for one in self._board if one.is_save_due(at)][:TOGETHER]
+            taken = [
+                (one, one.data, one.source, list(one.map.all(BlockState.PRESENT))) for one in due
+            ]
+            for one in due:
+                one.users += 1
+                one.unsaved_bytes, one.unsaved_since = 0, 0.0
+        synced = list(self._pool.map(self._sync, [data for _, data, _, _ in taken]))
+        saved = []
+        with self._board.lock:
+            for (one, _, source, blocks), error in zip(taken, synced, strict=True):
+                if error is not None:
+                    self._condemn(one, source, error)
+                    continue
+                for block in blocks:
+                    one.map[block] = BlockState.DURABLE
+                saved.append((one, source))
+        try:
+            self._record(saved)
+        finally:
+            with self._board.lock:
+                for one in due:
+                    one.users -= 1
+                self._board.changed(*due)
+
+    def _sync(self, data: DataFile | None) -> OSError | None:
+        assert data is not None
+        try:
+            data.sync(self._files)
+        except OSError as exc:
+            return exc
+        return None
+
+    def _condemn(self, one: Hydration, source: AbsentSource | None, error: OSError) -> None:
+        """The kernel reports a failed sync once: no block of the file is believed any more."""
+        assert source is not None
+        one.error = f"its data file could not be synced: {error.strerror}"
+        log.error("%s: %s: it is fetched again", one.path, one.error)
+        one.is_condemned = one.needs_look = one.is_untold = True
+        self._board.later(one, SAVE_SECONDS)
+        self._board.changed(one)
+        self._clients.failed(one.ino, source.epoch, is_all=True)
+
+    def _record(self, synced: list[tuple[Hydration, AbsentSource | None]]) -> None:
+        rows = []
+        for one, source in synced:
+            assert source is not None
+            with self._board.lock:
+                # A file that arrives needs no map, unless the server cannot be told. Blocks that
+                # came during the sync are present and not durable: another save follows.
+                needs_map = not one.is_durable or not self._clients.is_up
+                bits = one.map.durable() if needs_map else None
+            if bits is not None:
+                rows.append(Saved(source.ino, source.epoch, source.block_bytes, bits))
+        outdated: set[int] = set()
+        try:
+            if rows:
+                outdated = self._rows.save(rows)
+        except NamespaceError as exc:
+            log.warning("cannot record which blocks are on the disk: %s", exc)
+            with self._board.lock:
+                for one, _ in synced:
+                    one.unsaved_since, one.arrive_at = now(), now() + SAVE_SECONDS
+            return
+        with self._board.lock:
+            for one, source in synced:
+                if one.ino in outdated:
+                    one.needs_look = True
+                    self._board.changed(one)
+                elif one.is_durable and source is not None and not one.needs_look:
+                    one.is_arriving = True
+                    self._clients.arrived(one.ino, source.epoch, source.content_version)
+
 
 BUFFER_BYTES = MIB
 
 
 def fetch(
     store: Ranges,
-    source: Source,
-    place: Place,
+    source: AbsentSource,
+    place: ObjectLocation,
     data: DataFile,
     blocks: range,
     report: Callable[[int], bool],
@@ -56,7 +162,7 @@ def fetch(
 
 
 def _receive(
-    body: Incoming, source: Source, data: DataFile, block: int, buffer: bytearray
+    body: Incoming, source: AbsentSource, data: DataFile, block: int, buffer: bytearray
 ) -> bytes:
     """Write the next block of a body. Returns its digest."""
     at, left, crc = block * source.block_bytes, source.bytes_of(block), 0

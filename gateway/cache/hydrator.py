@@ -15,33 +15,31 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from gateway import state
-from gateway.backoff import jittered_seconds
-from gateway.cache.blockmap import State
-from gateway.cache.board import Board, Step
-from gateway.cache.clients import Clients
-from gateway.cache.fetch import BUFFER_BYTES, fetch
-from gateway.cache.finder import Finder
-from gateway.cache.hydration import Hydration, now
-from gateway.cache.judge import Judge, trouble_of
-from gateway.cache.room import Room, look
+from gateway.cache.eviction import Room, look
+from gateway.cache.fetch import BUFFER_BYTES, Saver, fetch
+from gateway.cache.fetch_recovery import FetchRecovery, trouble_of
+from gateway.cache.fetch_scheduler import FetchScheduler, Step
+from gateway.cache.hydration import BlockState, Hydration, now
+from gateway.cache.prefetch import Finder
 from gateway.cache.rows import Rows
-from gateway.cache.saver import Saver
-from gateway.data.layout import DataFiles
-from gateway.db.engine import Database
-from gateway.door.frames import ALL_BYTES, Op, Request
-from gateway.errors import (
+from gateway.cache.waiting_clients import WaitingClients
+from gateway.common.errors import (
     NamespaceError,
     ObjectRefused,
     StoreError,
     StoreRefused,
     StoreUnavailable,
 )
+from gateway.common.process import ReportFile
+from gateway.common.retry import jittered_seconds
+from gateway.common.types import Attr
+from gateway.config import datadir
+from gateway.config.settings import Settings
+from gateway.db.engine import Database
+from gateway.namespace.data_files import DataFiles
 from gateway.objectstore.pace import Pace, Rates
 from gateway.objectstore.ranges import Ranges, is_archived
-from gateway.report import StatusFile
-from gateway.settings import Settings
-from gateway.types import Attr
+from gateway.rpc.frames import ALL_BYTES, Op, RpcRequest
 
 log = logging.getLogger("cache")
 
@@ -70,15 +68,15 @@ class Hydrator:
         self._settings = settings
         files = DataFiles(settings.files_dir)
         rows = Rows(Database(settings.database_url))
-        self._board = Board(cache.workers)
+        self._board = FetchScheduler(cache.workers)
         self._crowded_at: float | None = None
         """The time since which the disk has been nearly too full for writers."""
         rates = Rates(cache.bytes_per_second, cache.requests_per_second)
         self._pace = Pace(rates, cache.workers, stop)
         self._store = Ranges(settings, pace=self._pace)
-        self._clients = Clients(settings, self._on_wanted, self._on_answer, stop)
+        self._clients = WaitingClients(settings, self._on_wanted, self._on_answer, stop)
         self._finder = Finder(self._board, rows, FILES_PER_WORKER * cache.workers, cache.read_ahead)
-        self._judge = Judge(
+        self._judge = FetchRecovery(
             self._board, rows, self._store, files, self._clients, cache, self._finder.asked
         )
         self._saver = Saver(self._board, rows, files, self._clients)
@@ -86,7 +84,7 @@ class Hydrator:
         self._shown: dict[str, Mapping[str, Any]] = {}
         self.rounds = 0
         """The looks for what is to be fetched, for a watchdog."""
-        self._status = StatusFile(settings.run_dir / state.CACHE, self._report)
+        self._status = ReportFile(settings.run_dir / datadir.CACHE, self._report)
 
     @property
     def fetched_bytes(self) -> int:
@@ -184,7 +182,7 @@ class Hydrator:
         except ObjectRefused as exc:
             with self._board.lock:
                 self._board.bucket.worked()
-                left = [block for block in blocks if hydration.map[block] is State.TAKEN]
+                left = [block for block in blocks if hydration.map[block] is BlockState.TAKEN]
                 hydration.failed(trouble_of(exc, left[0]), exc)
                 self._board.counters["retries"] += not is_archived(exc)
 
@@ -304,7 +302,7 @@ class Hydrator:
                 if is_new or (start < offset + length and offset < end):
                     self._judge.tell(hydration, run)
 
-    def _on_answer(self, request: Request, status: int | None) -> None:
+    def _on_answer(self, request: RpcRequest, status: int | None) -> None:
         with self._board.lock:
             hydration = self._board.get(request.ino)
             source = None if hydration is None else hydration.source

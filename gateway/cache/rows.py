@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 from sqlalchemy import and_, delete, exists, insert, select
 
-from gateway import clock
 from gateway.cache import warming
+from gateway.common import clock
+from gateway.common.text import shown
 from gateway.db import journal
 from gateway.db.compiled import Session, Statement, b
-from gateway.db.drainmodels import HYDRATE
+from gateway.db.drain_models import HYDRATE
 from gateway.db.engine import Database
 from gateway.db.statements import (
     IS_ABSENT,
@@ -27,9 +28,8 @@ from gateway.db.statements import (
 from gateway.db.statements import warming as warming_
 from gateway.namespace.lookup import way_up
 from gateway.namespace.residency import PRESENCE_DELETE
-from gateway.objectstore.crc64 import CRC_BYTES
-from gateway.objectstore.ranges import Place
-from gateway.text import shown
+from gateway.objectstore.checksums import CRC_BYTES
+from gateway.objectstore.ranges import ObjectLocation
 
 _SOURCE = Statement(
     select(
@@ -98,7 +98,7 @@ _SIBLINGS = Statement(
 )
 
 
-class Source(NamedTuple):
+class AbsentSource(NamedTuple):
     """An absent file, and where its bytes are."""
 
     ino: int
@@ -106,7 +106,7 @@ class Source(NamedTuple):
     content_version: int
     size: int
     """Bytes."""
-    place: Place
+    place: ObjectLocation
     block_bytes: int
     crcs: bytes
     """The digest of each block: see ``block_digest``."""
@@ -125,11 +125,11 @@ class Source(NamedTuple):
         return self.crcs[block * CRC_BYTES : (block + 1) * CRC_BYTES]
 
 
-class Found(NamedTuple):
+class AbsentFileRow(NamedTuple):
     """What the database says of an absent file now."""
 
     epoch: int
-    source: Source | None
+    source: AbsentSource | None
     """None: the bucket has no object of this version with digests."""
     durable: bytes | None
     """The durable map of this epoch."""
@@ -142,7 +142,7 @@ class Found(NamedTuple):
     """Whether it has no name left. Its object is deleted, or will be soon."""
 
 
-class Failure(NamedTuple):
+class HydrationFailure(NamedTuple):
     """A hydration that failed."""
 
     tries: int
@@ -172,7 +172,7 @@ class Rows:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def find(self, ino: int) -> Found | None:
+    def find(self, ino: int) -> AbsentFileRow | None:
         """Return what is known of a file, or None if it is not absent any more."""
         with self._database.reader() as connection:
             session = Session(connection, self._database.dialect)
@@ -183,14 +183,14 @@ class Rows:
         epoch, version, size, nlink, key, etag, block_bytes, crcs, blocks = row
         source = None
         if crcs is not None and len(crcs) == -(-size // block_bytes) * CRC_BYTES:
-            place = Place(key, etag)
-            source = Source(ino, epoch, version, size, place, block_bytes, bytes(crcs))
+            place = ObjectLocation(key, etag)
+            source = AbsentSource(ino, epoch, version, size, place, block_bytes, bytes(crcs))
         path = os.fsdecode(b"/".join(name for _, _, name in reversed(way)))
         _, parent, name = way[0] if way else (ino, 0, b"")
         # A name may have line breaks, which would forge lines of the log.
         text = shown(path.encode(errors="replace").decode()) or f"inode {ino}"
         durable = None if blocks is None else bytes(blocks)
-        return Found(epoch, source, durable, text, parent, name, nlink == 0)
+        return AbsentFileRow(epoch, source, durable, text, parent, name, nlink == 0)
 
     def is_still(self, ino: int, epoch: int) -> bool:
         """Return whether a file is absent with this epoch."""
@@ -227,7 +227,7 @@ class Rows:
                     )
         return outdated
 
-    def save_failures(self, failures: Sequence[tuple[int, str, Failure | None]]) -> None:
+    def save_failures(self, failures: Sequence[tuple[int, str, HydrationFailure | None]]) -> None:
         """Write or (None) delete the ``retry`` rows of some files, given by inode and key."""
         with self._database.writing() as session:
             for ino, key, failure in failures:
@@ -244,11 +244,11 @@ class Rows:
         with self._database.writing() as session:
             return warming.thawing(session, ino, is_new)
 
-    def failures(self) -> dict[int, Failure]:
+    def failures(self) -> dict[int, HydrationFailure]:
         """Return the failures that earlier runs recorded, by inode."""
         with self._database.reader() as connection:
             session = Session(connection, self._database.dialect)
-            return {ino: Failure(*rest) for ino, *rest in session.all(_RETRIES)}
+            return {ino: HydrationFailure(*rest) for ino, *rest in session.all(_RETRIES)}
 
     def warming(self, most: int) -> list[tuple[int, bool]]:
         """Return the absent files that a person wants whole, those of the oldest wish first, and
@@ -265,6 +265,8 @@ class Rows:
             return [(bytes(name), ino) for name, ino in rows]
 
 
-def failure_now(tries: int, error: str, pause_seconds: float) -> Failure:
+def failure_now(tries: int, error: str, pause_seconds: float) -> HydrationFailure:
     """Return a failure whose next try is due after a pause."""
-    return Failure(tries, " ".join(error.split()), clock.now_ns() + int(pause_seconds * clock.NS))
+    return HydrationFailure(
+        tries, " ".join(error.split()), clock.now_ns() + int(pause_seconds * clock.NS)
+    )

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from sqlalchemy import BigInteger, and_, bindparam, delete, exists, insert, literal_column, select
 
-from gateway import clock
+from gateway.common import clock
 from gateway.db.compiled import Session, Statement, b, given_numbers, numbers_of
-from gateway.db.drainmodels import HYDRATE
+from gateway.db.drain_models import HYDRATE
 from gateway.db.statements import IS_ABSENT, inode, presence, retry, warming
 from gateway.namespace.residency import WARMING_DELETE
 
@@ -49,7 +49,7 @@ LEFT = Statement(
 """Selects those of some files that are wanted whole and are not yet."""
 
 
-class Left(NamedTuple):
+class AbsentLeft(NamedTuple):
     """An absent file that is wanted whole."""
 
     ino: int
@@ -83,10 +83,10 @@ def thawing(session: Session, ino: int, is_new: bool) -> int:
     return now_ns if row is None else int(row[0])
 
 
-def left(session: Session, inos: Iterable[int]) -> list[Left]:
+def left(session: Session, inos: Iterable[int]) -> list[AbsentLeft]:
     """Return those of some files that are still wanted and have not arrived."""
     found = {}
     for ino, size, block_bytes, blocks, error in session.all(LEFT, inos=numbers_of(inos)):
         here = 0 if blocks is None else int.from_bytes(bytes(blocks)).bit_count() * block_bytes
-        found[ino] = Left(ino, max(0, size - here), error)
+        found[ino] = AbsentLeft(ino, max(0, size - here), error)
     return list(found.values())

@@ -1,12 +1,21 @@
 """Asks the admin API of a gateway, and says in one line why it cannot be asked.
 
 No error has the token: neither the text of a request nor its headers are ever shown.
+
+Long work of a gateway on another machine: a job, which continues there whatever becomes of the
+command that began it.
+
+Reads the events of a gateway on another machine: a stream, which is taken up again after a
+break.
 """
 
 from __future__ import annotations
 
+import json
 import ssl
+import time
 from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -16,12 +25,14 @@ from uuid import uuid4
 
 import httpx
 
-from gateway import tls
-from gateway.cli.reach import MAKE, Reach
-from gateway.errors import NotPossible, NotThere, UserError
-from gateway.loopback import is_loopback
-from gateway.serialize import Model, from_json
-from gateway.text import shown
+from gateway.cli.target import MAKE, Reach
+from gateway.common import clock, network
+from gateway.common.errors import NotPossible, NotThere, UserError
+from gateway.common.models import Model, from_json
+from gateway.common.network import is_loopback
+from gateway.common.text import shown
+from gateway.service.jobs import Job, Progress, Tell
+from gateway.service.records import KINDS, Event
 
 PREFIX = "/api/v1"
 CONNECT_SECONDS = 10.0
@@ -39,7 +50,7 @@ M = TypeVar("M", bound=Model)
 
 
 @dataclass(frozen=True)
-class Call(Generic[M]):
+class ApiCall(Generic[M]):
     """A call of the admin API. A test compares each with the OpenAPI document.
 
     Args:
@@ -102,7 +113,7 @@ class Api:
 
     def ask(
         self,
-        call: Call[M],
+        call: ApiCall[M],
         *parts: object,
         body: Any = None,
         if_version: int | str | None = None,
@@ -123,7 +134,7 @@ class Api:
 
     def tell(
         self,
-        call: Call[Any],
+        call: ApiCall[Any],
         *parts: object,
         body: Any = None,
         if_version: int | str | None = None,
@@ -133,14 +144,14 @@ class Api:
         path, headers = _filled(call.path, parts), _if_match(if_version)
         self.call(call.method, path, body, query=query, headers=headers)
 
-    def list(self, call: Call[M], *parts: object, **query: Any) -> list[M]:
+    def list(self, call: ApiCall[M], *parts: object, **query: Any) -> list[M]:
         """Return the items of a list that comes as a whole. Args: as of ``ask``."""
         assert call.model is not None
         answer = self.call(call.method, _filled(call.path, parts), query=query)
         return [self._read(call.model, one) for one in answer.json()]
 
     def rows(
-        self, call: Call[M], *parts: object, most: int | None = None, **query: Any
+        self, call: ApiCall[M], *parts: object, most: int | None = None, **query: Any
     ) -> Iterator[M]:
         """Yield the items of a list that comes page by page. Args: as of ``ask``; most, items."""
         assert call.model is not None
@@ -204,9 +215,9 @@ class Api:
         return UserError(f"{self.url}: {what}{self._versions()}: {OTHER_VERSION}")
 
     def _unreachable(self, exc: httpx.TransportError) -> UserError:
-        cause = tls.error_behind(exc)
+        cause = network.error_behind(exc)
         if isinstance(cause, ssl.SSLCertVerificationError):
-            why = tls.why_untrusted(cause)
+            why = network.why_untrusted(cause)
             remedy = "use the name or address that it is for"
             if "ostname" not in why and "IP address" not in why:
                 remedy = "copy admin.certificate of the gateway here, and name it: --ca FILE"
@@ -285,3 +296,137 @@ def _trust(reach: Reach) -> ssl.SSLContext | bool:
         return ssl.create_default_context(cafile=str(reach.ca))
     except ssl.SSLError:
         raise UserError(f"{reach.ca} has no certificate in PEM form: copy it again") from None
+
+
+POLL_SECONDS = 0.2
+POLL_SECONDS_MAX = 2.0
+QUIET_SECONDS = 1.0
+"""Nothing is told of a job that ends within this time."""
+ABSENT_SECONDS = 60.0
+"""The time that the admin API may be away: the gateway restarts it, and its jobs begin again."""
+
+IN_BYTES = ("warm", "wait")
+"""The kinds of jobs whose progress is counted in bytes."""
+
+JOB = ApiCall("GET", "/jobs/{id}", Job)
+CANCEL_JOB = ApiCall("POST", "/jobs/{id}/cancel", Job)
+
+
+class Late(NotPossible):
+    """The time is over, and the job was cancelled. The message says how far it was."""
+
+
+def follow_job(
+    api: Api, job: Job, progress: Tell, *, timeout_seconds: float | None = None
+) -> dict[str, Any]:
+    """Wait for the end of a job.
+
+    Args:
+        job: as the call that began it answered.
+        progress: told now and then how far it is.
+        timeout_seconds: after which the job is cancelled.
+
+    Returns:
+        Its result.
+
+    Raises:
+        Late: the time is over.
+        NotPossible: it failed, or another person cancelled it.
+        UserError: it failed, or the gateway stays away.
+        KeyboardInterrupt: with a message that says how to end the job.
+    """
+    pause = POLL_SECONDS
+    seen = began = clock.monotonic_seconds()
+    try:
+        while job.ended_ns is None:
+            now = clock.monotonic_seconds()
+            if timeout_seconds is not None and now - began >= timeout_seconds:
+                _cancel(api, job)
+            if (job.text or job.total) and now - began >= QUIET_SECONDS:
+                progress(Progress(job.done, job.total, job.text, job.kind in IN_BYTES))
+            time.sleep(pause)
+            pause = min(POLL_SECONDS_MAX, 1.5 * pause)
+            try:
+                job = api.ask(JOB, job.id)
+                seen = clock.monotonic_seconds()
+            except Unreachable:
+                if clock.monotonic_seconds() - seen > ABSENT_SECONDS:
+                    raise
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"the gateway continues with it; to end it: spillway jobs cancel {job.id}"
+        ) from None
+    return _result(job)
+
+
+def outcome(api: Api, model: type[M], job: Job, progress: Tell) -> M:
+    """Wait for the end of a job, whose result is a model. Args and errors: as of ``follow``."""
+    try:
+        return from_json(model, follow_job(api, job, progress))
+    except KeyError as exc:
+        raise api.strange(f"its answer has no {exc}") from None
+
+
+def _cancel(api: Api, job: Job) -> None:
+    """End a job that is late. Raises Late, unless it has ended in this moment."""
+    try:
+        api.tell(CANCEL_JOB, job.id)
+    except NotPossible:
+        return
+    raise Late(shown(job.text) or "it was not looked at yet")
+
+
+def _result(job: Job) -> dict[str, Any]:
+    if job.state == "done":
+        return job.result or {}
+    if job.state == "failed":
+        problem = job.problem or {}
+        detail = shown(str(problem.get("detail")))
+        if problem.get("status") in (404, 409, 507):
+            raise NotPossible(detail)
+        raise UserError(detail)
+    raise NotPossible(f"the job {job.id} is {job.state}: {shown(job.text)}")
+
+
+AGAIN_SECONDS = 2.0
+"""The time that the admin API may be away: the gateway restarts it."""
+
+
+def follow_events(api: Api) -> Generator[Event]:
+    """Yield events, without an end. Raises UserError."""
+    last_id: str | None = None
+    has_answered, away_since = False, None
+    while True:
+        try:
+            with closing(_events(api, last_id)) as found:
+                for event in found:
+                    has_answered, away_since = True, None
+                    last_id = event.id or last_id
+                    yield event
+        except Unreachable:
+            now = clock.monotonic_seconds()
+            away_since = away_since or now
+            # Without an answer at first, the address may be wrong.
+            if not has_answered or now - away_since > ABSENT_SECONDS:
+                raise
+        time.sleep(AGAIN_SECONDS)
+
+
+def _events(api: Api, last_id: str | None) -> Generator[Event]:
+    """Yield the events of one connection. Args: last_id, of the last event that was read."""
+    kind, id = "", None
+    headers = {} if last_id is None else {"Last-Event-ID": last_id}
+    with closing(api.lines("/events", headers)) as lines:
+        for line in lines:
+            name, _colon, value = line.partition(": ")
+            if name == "id":
+                id = value
+            elif name == "event":
+                kind = value
+            elif name == "data" and kind in KINDS:
+                try:
+                    yield Event(kind, id, json.loads(value))
+                except ValueError:
+                    raise api.strange("its events are no JSON") from None
+            elif not line:
+                kind, id = "", None

@@ -1,6 +1,10 @@
 """`spillway checkpoints`: lists runs and their checkpoints.
 
 It reads rows and nothing else, so it works whether or not the gateway runs.
+
+`spillway checkpoint` and `spillway delete`: one checkpoint, and its way into the trash.
+
+Shows a person what each run would lose if this gateway were lost now.
 """
 
 from __future__ import annotations
@@ -12,23 +16,44 @@ from dataclasses import fields
 from itertools import chain, groupby
 from typing import Any
 
-from gateway.checkpoints.facts import NOT_MADE, State
-from gateway.checkpoints.shown import ALARMING, ARCHIVED, CATALOGUED, MEANING
-from gateway.cli import result, risk, table
-from gateway.control.checkpoints import (
-    Catalogue,
+from gateway.catalogue.display_state import ALARMING, ARCHIVED, CATALOGUED, MEANING
+from gateway.catalogue.facts import NOT_MADE, CheckpointState
+from gateway.cli import files, output
+from gateway.cli.files import each
+from gateway.common.models import to_json
+from gateway.common.text import display, shown
+from gateway.common.units import duration, size
+from gateway.service.checkpoints import (
+    CatalogueStatus,
     Checkpoint,
     ListOptions,
+    NewestCheckpoint,
+    Run,
     Sort,
     UnknownDirectory,
 )
-from gateway.control.gateway import Gateway
-from gateway.control.runs import Run
-from gateway.control.trash import Expired
-from gateway.escapes import display
-from gateway.serialize import to_json
-from gateway.text import shown
-from gateway.units import duration, size
+from gateway.service.gateway import Gateway
+from gateway.service.trash import Expired
+
+
+def text(run: Run) -> str:
+    """Return what a person reads about a run."""
+    durable, complete = run.newest_durable, run.newest_complete
+    words = ["nothing is durable" if durable is None else f"durable: {_named(durable)}"]
+    if complete is not None and complete != durable:
+        words.append(f"complete: {_named(complete)}")
+    if not run.at_risk_seconds and not run.at_risk_bytes:
+        return "; ".join([*words, "nothing newer is at risk"])
+    left = run.eta_seconds
+    eta = "the drain sends nothing" if left is None else f"{duration(left)} to go"
+    words.append(f"at risk: {duration(run.at_risk_seconds)}, {size(run.at_risk_bytes)}, {eta}")
+    return "; ".join(words)
+
+
+def _named(one: NewestCheckpoint) -> str:
+    what = display(one.name) if one.step is None else f"step {one.step}"
+    return f"{what} ({duration(one.age_seconds)} ago)"
+
 
 RISKS_SHOWN = 5
 COLUMNS = (">step", "state", "grade", ">size", "files", ">age", "checkpoint")
@@ -74,11 +99,11 @@ def run(args: argparse.Namespace, gateway: Gateway) -> int:
         found.sort(key=_key)
     if args.json:
         rows = [_expired(one) if isinstance(one, Expired) else one for one in found]
-        result.print_json({"is_made": listing.is_made, "runs": runs, "checkpoints": rows})
+        output.print_json({"is_made": listing.is_made, "runs": runs, "checkpoints": rows})
     else:
         if options.is_sorted:
             cells = [_cells(one, one.path) for one in found]
-            table.show(COLUMNS, cells, map(_line, cells))
+            output.show_table(COLUMNS, cells, map(_line, cells))
         else:
             _show_runs(listing.export, found, runs)
         for text in _meanings(found):
@@ -93,7 +118,7 @@ def run(args: argparse.Namespace, gateway: Gateway) -> int:
 def _show_unrecognised(found: Sequence[UnknownDirectory], as_json: bool) -> int:
     """Print the directories that no rule knows. Returns the exit status."""
     if as_json:
-        result.print_json({"unrecognised": found})
+        output.print_json({"unrecognised": found})
         return 0
     for one in found:
         count = "1 file" if one.files == 1 else f"{one.files} files"
@@ -105,7 +130,7 @@ def _show_unrecognised(found: Sequence[UnknownDirectory], as_json: bool) -> int:
     return 0
 
 
-def lines(catalogue: Catalogue) -> Iterator[tuple[str, str]]:
+def lines(catalogue: CatalogueStatus) -> Iterator[tuple[str, str]]:
     """Yield label and value of each line for a person."""
     yield line(catalogue)
     first = catalogue.at_risk[:RISKS_SHOWN]
@@ -113,9 +138,9 @@ def lines(catalogue: Catalogue) -> Iterator[tuple[str, str]]:
         name = display(one.run) or "the export's root"
         if one.alarm is not None:
             remedy = "see that the drain keeps up: spillway queue"
-            yield "AT RISK", f"{name}: {one.alarm}; {risk.text(one)}; {remedy}"
+            yield "AT RISK", f"{name}: {one.alarm}; {text(one)}; {remedy}"
         else:
-            yield "at risk", f"{name}: {risk.text(one)}"
+            yield "at risk", f"{name}: {text(one)}"
     if (more := len(catalogue.at_risk) - len(first)) > 0:
         yield "at risk", f"and {more} more: spillway checkpoints"
     unknown = catalogue.unrecognised
@@ -126,7 +151,7 @@ def lines(catalogue: Catalogue) -> Iterator[tuple[str, str]]:
         yield "unrecognised", f"{said}: spillway checkpoints --unrecognised"
 
 
-def line(catalogue: Catalogue) -> tuple[str, str]:
+def line(catalogue: CatalogueStatus) -> tuple[str, str]:
     """Return label and value of a line for a person."""
     counts = [f"{count} {state}" for state, count in catalogue.checkpoints.items() if count]
     count = "1 run" if catalogue.runs == 1 else f"{catalogue.runs} runs"
@@ -136,10 +161,10 @@ def line(catalogue: Catalogue) -> tuple[str, str]:
 def _show_runs(export: str, found: Sequence[Listed], runs: Sequence[Run]) -> None:
     risks = {one.run: one for one in runs}
     for name, group in groupby(found, lambda one: one.run):
-        about = f": {risk.text(risks[name])}" if name in risks else ""
+        about = f": {text(risks[name])}" if name in risks else ""
         title = display(name or export) + about
         rows = [_cells(one, one.path.rpartition("/")[2]) for one in group]
-        table.show(COLUMNS, rows, chain([title], map(_line, rows)), title=title)
+        output.show_table(COLUMNS, rows, chain([title], map(_line, rows)), title=title)
 
 
 def _run_key(one: Run | Listed) -> tuple[Any, ...]:
@@ -195,9 +220,52 @@ def _remark(one: Listed, name: str) -> str:
         return f"{name}: {_reason(one)}"
     if one.reason is not None:
         return f"{name}: {one.reason}"
-    if one.state == State.DRAINING:
+    if one.state == CheckpointState.DRAINING:
         left = f"{one.dirty_files} files, {size(one.dirty_bytes)}"
         return f"{name}: {left} are not in the bucket yet"
-    if one.state in (State.DURABLE, ARCHIVED) and one.manifest is None:
+    if one.state in (CheckpointState.DURABLE, ARCHIVED) and one.manifest is None:
         return f"{name}: its manifest is not in the bucket yet"
     return name
+
+
+def show_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="the same facts as JSON")
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="a checkpoint")
+
+
+def show(args: argparse.Namespace, gateway: Gateway) -> int:
+    """Show what is known of checkpoints. Returns exit status 1 if a path is none. Raises
+    UserError."""
+    ways = {"path": _name, "run": _name, "state": _meaning, "grade": _meaning}
+    return files.show_found(gateway.checkpoints.one, args, ways)
+
+
+def _name(text: str) -> Iterator[str]:
+    """Yield a path or name as people see it."""
+    yield display(text)
+
+
+def _meaning(word: str | None) -> Iterator[str]:
+    """Yield a state or grade, with what it means."""
+    yield str(word) if word is None else f"{word}: {MEANING[word]}"
+
+
+def delete_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--force", action="store_true", help="although it is the newest, or no newer one is durable"
+    )
+    parser.add_argument("--reason", type=shown, metavar="TEXT", help="why, for other people")
+    parser.add_argument("--json", action="store_true", help="only the result, as JSON")
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="a checkpoint")
+
+
+def delete(args: argparse.Namespace, gateway: Gateway) -> int:
+    """Put checkpoints into the trash. Returns exit status 1 if one stays. Raises UserError."""
+
+    def act(path: str) -> None:
+        made = gateway.checkpoints.delete(path, args.reason, insists=args.force)
+        back = f"spillway undelete {made.id} takes it back"
+        results.add(made, f"{display(made.path)}: in the trash as {made.id}: {back}")
+
+    with output.Results(args.json) as results:
+        return each(args.paths, act)

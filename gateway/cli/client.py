@@ -1,4 +1,4 @@
-"""A gateway on another machine, by its admin API (gateway.control.gateway)."""
+"""A gateway on another machine, by its admin API (gateway.service.gateway)."""
 
 from __future__ import annotations
 
@@ -9,27 +9,32 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from gateway.cli import eventstream
-from gateway.cli.api import Api, Call
-from gateway.cli.jobfollower import Late, follow, outcome
-from gateway.control import exports, jobs, outage, policies, promotions, retention, tokens, trash
-from gateway.control.bucket import Bucket, Reachability, SetUp
-from gateway.control.checkpoints import (
+from gateway.cli.api import Api, ApiCall, Late, follow_events, follow_job, outcome
+from gateway.common.errors import ExportRefused, NotPossible, NotThere, UserError
+from gateway.common.models import to_json, values_of
+from gateway.common.text import encoded, text_of
+from gateway.common.types import SetAttr
+from gateway.lifecycle.retention import policy
+from gateway.lifecycle.retention.policy import Policy
+from gateway.nfs.export import require_clients, require_name
+from gateway.rpc.statistics import Statistics
+from gateway.service import exports, jobs, policies, promotions, reports, tokens, trash
+from gateway.service.bucket import Bucket, Reachability, SetUp
+from gateway.service.checkpoints import (
     Checkpoint,
     Listing,
     ListOptions,
     OneCheckpoint,
+    Run,
     UnknownDirectory,
     none_at,
     wanted_of,
 )
-from gateway.control.clients import Clients, Opens
-from gateway.control.configuration import Configuration
-from gateway.control.deletion import Deleted
-from gateway.control.durability import late
-from gateway.control.events import Event
-from gateway.control.evicting import Evicted
-from gateway.control.exports import (
+from gateway.service.clients import ClientList, Opens
+from gateway.service.configuration import Configuration
+from gateway.service.deletion import Deleted
+from gateway.service.durability import late
+from gateway.service.exports import (
     Export,
     ExportValidity,
     MainExport,
@@ -37,53 +42,48 @@ from gateway.control.exports import (
     RemovedExport,
     Rights,
 )
-from gateway.control.files import FileInfo
-from gateway.control.guarding import Removed, is_a_directory
-from gateway.control.jobs import Job
-from gateway.control.names import no_directory
-from gateway.control.nameslog import NameChange
-from gateway.control.paths import Child, names_of
-from gateway.control.pins import Pin, Unpinned
-from gateway.control.policies import PolicyValidity, StoredVersion, Version
-from gateway.control.progress import Tell
-from gateway.control.promotions import Promotion, PromotionRequest
-from gateway.control.queue import Order, Retried, Waiting, Wanted
-from gateway.control.records import HistoryTable, RecordedCall
-from gateway.control.retention import Action, Approval, Clock, Plan
-from gateway.control.runs import Run
-from gateway.control.status import Status
-from gateway.control.tokens import AddedToken, Caller, MadeToken, TokenInfo
-from gateway.control.trash import Emptied, Expired, RemovedCheckpoint, Trashed, Undeleted
-from gateway.control.warming import Requested, Warmed
-from gateway.door.statistics import Statistics
-from gateway.errors import ExportRefused, NotPossible, NotThere, UserError
-from gateway.escapes import encoded, text_of
-from gateway.exports.export import require_clients, require_name
-from gateway.retention import policy
-from gateway.retention.policy import Policy
-from gateway.serialize import to_json, values_of
-from gateway.types import SetAttr
+from gateway.service.files import FileInfo
+from gateway.service.jobs import Job, Tell
+from gateway.service.names import RemovedTree, is_a_directory, no_directory
+from gateway.service.paths import Child, names_of
+from gateway.service.pins import Pin, Unpinned
+from gateway.service.policies import (
+    Action,
+    Approval,
+    Clock,
+    PolicyValidity,
+    PolicyVersion,
+    RetentionPlan,
+    StoredVersion,
+)
+from gateway.service.promotions import Promotion, PromotionRequest
+from gateway.service.queue import QueueOrder, Retried, WaitingFile, Wanted
+from gateway.service.records import Event, HistoryTable, NameChange, RecordedCall
+from gateway.service.residency import Evicted, Requested, Warmed
+from gateway.service.status import Status
+from gateway.service.tokens import AddedToken, Caller, MadeToken, TokenInfo
+from gateway.service.trash import Emptied, Expired, RemovedCheckpoint, Trashed, Undeleted
 
-FILE = Call("GET", "/files", FileInfo)
-STATUS = Call("GET", "/status", Status)
-BUCKET = Call("GET", "/bucket", Bucket)
-STATISTICS = Call("GET", "/statistics", Statistics)
-CLIENTS = Call("GET", "/clients", Clients)
-OPENS = Call("GET", "/clients/opens", Opens)
-TEST = Call("POST", "/bucket/test", Reachability)
-SET_UP = Call("POST", "/bucket/setup", SetUp)
-CONFIGURATION = Call("GET", "/configuration", Configuration)
-HISTORY = Call("GET", "/history", HistoryTable)
-AUDIT = Call("GET", "/audit", RecordedCall)
-QUEUE = Call("GET", "/queue", Waiting)
-ORDERS = Call("GET", "/queue/orders", Order)
-ORDER = Call("PUT", "/queue/orders", Order)
-RELEASE: Call[Any] = Call("DELETE", "/queue/orders")
-CANCEL = Call("POST", "/queue/cancel", Order)
-RETRY = Call("POST", "/queue/retry", Retried)
-PINS = Call("GET", "/pins", Pin)
-PIN = Call("POST", "/pins", Pin)
-UNPIN: Call[Any] = Call("DELETE", "/pins/{ino}")
+FILE = ApiCall("GET", "/files", FileInfo)
+STATUS = ApiCall("GET", "/status", Status)
+BUCKET = ApiCall("GET", "/bucket", Bucket)
+STATISTICS = ApiCall("GET", "/statistics", Statistics)
+CLIENTS = ApiCall("GET", "/clients", ClientList)
+OPENS = ApiCall("GET", "/clients/opens", Opens)
+TEST = ApiCall("POST", "/bucket/test", Reachability)
+SET_UP = ApiCall("POST", "/bucket/setup", SetUp)
+CONFIGURATION = ApiCall("GET", "/configuration", Configuration)
+HISTORY = ApiCall("GET", "/history", HistoryTable)
+AUDIT = ApiCall("GET", "/audit", RecordedCall)
+QUEUE = ApiCall("GET", "/queue", WaitingFile)
+ORDERS = ApiCall("GET", "/queue/orders", QueueOrder)
+ORDER = ApiCall("PUT", "/queue/orders", QueueOrder)
+RELEASE: ApiCall[Any] = ApiCall("DELETE", "/queue/orders")
+CANCEL = ApiCall("POST", "/queue/cancel", QueueOrder)
+RETRY = ApiCall("POST", "/queue/retry", Retried)
+PINS = ApiCall("GET", "/pins", Pin)
+PIN = ApiCall("POST", "/pins", Pin)
+UNPIN: ApiCall[Any] = ApiCall("DELETE", "/pins/{ino}")
 
 COUNTED_TRIES = 5
 COUNTED_SECONDS = 0.5
@@ -110,7 +110,7 @@ class RemoteGateway:
     def statistics(self) -> Statistics:
         return self._api.ask(STATISTICS)
 
-    def clients(self) -> Clients:
+    def clients(self) -> ClientList:
         return self._api.ask(CLIENTS)
 
     def opens(self, path: str) -> Opens:
@@ -138,7 +138,7 @@ class RemoteGateway:
         raise UserError("audit --names runs on the gateway only: run it there")
 
     def events(self) -> Generator[Event]:
-        return eventstream.follow(self._api)
+        return follow_events(self._api)
 
     @cached_property
     def bucket(self) -> RemoteBucket:
@@ -190,7 +190,7 @@ def _iso(moment: datetime | None) -> str | None:
 
 
 class RemoteBucket:
-    """``gateway.control.bucket.BucketActions``."""
+    """``gateway.service.bucket.BucketActions``."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -205,37 +205,37 @@ class RemoteBucket:
 
 
 class RemoteQueue:
-    """``gateway.control.queue.Queue``."""
+    """``gateway.service.queue.Queue``."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
 
-    def files(self, path: str | None = None) -> Iterator[Waiting]:
+    def files(self, path: str | None = None) -> Iterator[WaitingFile]:
         return self._api.rows(QUEUE, path=None if path is None else encoded(path))
 
-    def orders(self) -> list[Order]:
+    def orders(self) -> list[QueueOrder]:
         return self._api.list(ORDERS)
 
-    def order(self, path: str, order: Wanted) -> Order:
+    def order(self, path: str, order: Wanted) -> QueueOrder:
         return self._api.ask(ORDER, body={"path": encoded(path), "order": order})
 
-    def cancel(self, path: str) -> Order:
+    def cancel(self, path: str) -> QueueOrder:
         return self._api.ask(CANCEL, body={"path": encoded(path)})
 
-    def release(self, path: str) -> Order:
+    def release(self, path: str) -> QueueOrder:
         self._api.tell(RELEASE, path=encoded(path))
-        return Order(encoded(path), None)
+        return QueueOrder(encoded(path), None)
 
     def retry(self, path: str) -> Retried:
         return self._api.ask(RETRY, body={"path": encoded(path)})
 
     def outage(self) -> str | None:
         drain = self._api.ask(STATUS).drain
-        return outage.said(to_json(drain)) if drain is not None and drain.alive else None
+        return reports.said(to_json(drain)) if drain is not None and drain.alive else None
 
 
 class RemotePins:
-    """``gateway.control.pins.Pins``."""
+    """``gateway.service.pins.Pins``."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -252,19 +252,19 @@ class RemotePins:
         return Unpinned(encoded(path), ino)
 
 
-CHILDREN = Call("GET", "/directories", Child)
-MAKE = Call("POST", "/directories", FileInfo)
-SET = Call("POST", "/files/attributes", FileInfo)
-RENAME = Call("POST", "/files/rename", FileInfo)
-REMOVE: Call[Any] = Call("DELETE", "/files")
-REMOVE_TREE = Call("DELETE", "/directories", Job)
-EVICT = Call("POST", "/files/evict", Job)
-WARM = Call("POST", "/files/warm", Job)
-WAIT = Call("POST", "/files/wait", Job)
+CHILDREN = ApiCall("GET", "/directories", Child)
+MAKE = ApiCall("POST", "/directories", FileInfo)
+SET = ApiCall("POST", "/files/attributes", FileInfo)
+RENAME = ApiCall("POST", "/files/rename", FileInfo)
+REMOVE: ApiCall[Any] = ApiCall("DELETE", "/files")
+REMOVE_TREE = ApiCall("DELETE", "/directories", Job)
+EVICT = ApiCall("POST", "/files/evict", Job)
+WARM = ApiCall("POST", "/files/warm", Job)
+WAIT = ApiCall("POST", "/files/wait", Job)
 
 
 class RemoteFiles:
-    """``gateway.control.files.Files``."""
+    """``gateway.service.files.Files``."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -298,16 +298,16 @@ class RemoteFiles:
         except NotThere:
             return False
 
-    def remove(self, path: str, progress: Tell, *, recursive: bool, force: bool) -> Removed:
+    def remove(self, path: str, progress: Tell, *, recursive: bool, force: bool) -> RemovedTree:
         found = self.get(path)
         query: dict[str, Any] = {"path": encoded(path), "ino": found.ino}
         if found.kind != "directory":
             self._api.tell(REMOVE, **query)
-            return Removed(encoded(path), False, 1, [], {})
+            return RemovedTree(encoded(path), False, 1, [], {})
         if not recursive:
             raise is_a_directory(path)
         job = self._api.ask(REMOVE_TREE, **query, force=force)
-        return outcome(self._api, Removed, job, progress)
+        return outcome(self._api, RemovedTree, job, progress)
 
     def evict(self, paths: Sequence[str], progress: Tell) -> Evicted:
         job = self._api.ask(EVICT, body={"paths": [*map(encoded, paths)]})
@@ -324,7 +324,7 @@ class RemoteFiles:
     def wait(self, path: str, progress: Tell, *, timeout_seconds: float | None = None) -> None:
         job = self._api.ask(WAIT, body={"path": encoded(path)})
         try:
-            follow(self._api, job, progress, timeout_seconds=timeout_seconds)
+            follow_job(self._api, job, progress, timeout_seconds=timeout_seconds)
         except Late as exc:
             raise late(path, timeout_seconds or 0.0, str(exc)) from None
 
@@ -336,14 +336,14 @@ def _given(wanted: SetAttr) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-CHECKPOINTS = Call("GET", "/checkpoints", Checkpoint)
-CHECKPOINT = Call("GET", "/checkpoints/{ino}", OneCheckpoint)
-DELETE_CHECKPOINT = Call("DELETE", "/checkpoints/{ino}", Deleted)
-RUNS = Call("GET", "/runs", Run)
+CHECKPOINTS = ApiCall("GET", "/checkpoints", Checkpoint)
+CHECKPOINT = ApiCall("GET", "/checkpoints/{ino}", OneCheckpoint)
+DELETE_CHECKPOINT = ApiCall("DELETE", "/checkpoints/{ino}", Deleted)
+RUNS = ApiCall("GET", "/runs", Run)
 
 
 class RemoteCheckpoints:
-    """``gateway.control.checkpoints.Checkpoints``."""
+    """``gateway.service.checkpoints.Checkpoints``."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -388,14 +388,14 @@ class RemoteCheckpoints:
         )
 
 
-TRASH = Call("GET", "/trash", Trashed)
-UNDELETE = Call("POST", "/trash/{id}/undelete", Undeleted)
-RELEASE_TRASHED = Call("POST", "/trash/{id}/release", Trashed)
-REMOVE_TRASHED = Call("DELETE", "/trash/{id}", Job)
+TRASH = ApiCall("GET", "/trash", Trashed)
+UNDELETE = ApiCall("POST", "/trash/{id}/undelete", Undeleted)
+RELEASE_TRASHED = ApiCall("POST", "/trash/{id}/release", Trashed)
+REMOVE_TRASHED = ApiCall("DELETE", "/trash/{id}", Job)
 
 
 class RemoteTrashBin:
-    """``gateway.control.trash.TrashBin``."""
+    """``gateway.service.trash.TrashBin``."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -426,14 +426,14 @@ class RemoteTrashBin:
         return RemovedCheckpoint(one.id, not failures, failures)
 
 
-PROMOTIONS = Call("GET", "/promotions", Promotion)
-PROMOTION = Call("GET", "/promotions/{name}", Promotion)
-PROMOTE = Call("POST", "/promotions", Promotion)
-DEMOTE = Call("DELETE", "/promotions/{name}", Promotion)
+PROMOTIONS = ApiCall("GET", "/promotions", Promotion)
+PROMOTION = ApiCall("GET", "/promotions/{name}", Promotion)
+PROMOTE = ApiCall("POST", "/promotions", Promotion)
+DEMOTE = ApiCall("DELETE", "/promotions/{name}", Promotion)
 
 
 class RemotePromotions:
-    """``gateway.control.promotions.Promotions``."""
+    """``gateway.service.promotions.Promotions``."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -447,7 +447,7 @@ class RemotePromotions:
     def promote(self, request: PromotionRequest, progress: Tell | None = None) -> Promotion:
         path = encoded(request.path)
         if progress is not None:
-            follow(self._api, self._api.ask(WAIT, body={"path": path}), progress)
+            follow_job(self._api, self._api.ask(WAIT, body={"path": path}), progress)
         made = self._api.ask(PROMOTE, body={**request._asdict(), "path": path})
         return made if progress is None else promotions.ended(self.named, made, progress, _rest)
 
@@ -464,17 +464,17 @@ def _rest(_then: str) -> None:
     time.sleep(promotions.POLL_SECONDS)
 
 
-EXPORTS = Call("GET", "/exports", Export)
-EXPORT = Call("GET", "/exports/{name}", Export)
-NEW_EXPORT = Call("POST", "/exports", Export)
-REPLACE_EXPORT = Call("PUT", "/exports/{name}", Export)
-VALIDATE_EXPORT = Call("POST", "/exports/validate", ExportValidity)
-REMOVE_EXPORT: Call[Any] = Call("DELETE", "/exports/{name}")
-RELOAD_EXPORTS = Call("POST", "/exports/reload", ReloadedExports)
+EXPORTS = ApiCall("GET", "/exports", Export)
+EXPORT = ApiCall("GET", "/exports/{name}", Export)
+NEW_EXPORT = ApiCall("POST", "/exports", Export)
+REPLACE_EXPORT = ApiCall("PUT", "/exports/{name}", Export)
+VALIDATE_EXPORT = ApiCall("POST", "/exports/validate", ExportValidity)
+REMOVE_EXPORT: ApiCall[Any] = ApiCall("DELETE", "/exports/{name}")
+RELOAD_EXPORTS = ApiCall("POST", "/exports/reload", ReloadedExports)
 
 
 class RemoteExports:
-    """``gateway.control.exports.Exports``."""
+    """``gateway.service.exports.Exports``."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -534,41 +534,41 @@ def _rights(name: str, rights: Rights) -> dict[str, Any]:
     }
 
 
-POLICIES = Call("GET", "/policies", Version)
-POLICY = Call("GET", "/policies/{name}", Version)
-POLICY_VERSIONS = Call("GET", "/policies/{name}/versions", Version)
-NEW_POLICY = Call("POST", "/policies", Version)
-REPLACE_POLICY = Call("PUT", "/policies/{name}", Version)
-REMOVE_POLICY = Call("DELETE", "/policies/{name}", Version)
-ENABLE_POLICY = Call("POST", "/policies/{name}/enable", Version)
-DISABLE_POLICY = Call("POST", "/policies/{name}/disable", Version)
-PLAN = Call("GET", "/retention/plan", Plan)
-TRY_PLAN = Call("POST", "/retention/plan", Plan)
-VALIDATE_POLICIES = Call("POST", "/retention/validate", PolicyValidity)
-APPROVALS = Call("GET", "/retention/approvals", Approval)
-APPROVE = Call("POST", "/retention/approvals", Approval)
-RETENTION_LOG = Call("GET", "/retention/log", Action)
-CLOCK = Call("GET", "/retention/clock", Clock)
-CONFIRM_CLOCK = Call("POST", "/retention/clock/confirm", Clock)
+POLICIES = ApiCall("GET", "/policies", PolicyVersion)
+POLICY = ApiCall("GET", "/policies/{name}", PolicyVersion)
+POLICY_VERSIONS = ApiCall("GET", "/policies/{name}/versions", PolicyVersion)
+NEW_POLICY = ApiCall("POST", "/policies", PolicyVersion)
+REPLACE_POLICY = ApiCall("PUT", "/policies/{name}", PolicyVersion)
+REMOVE_POLICY = ApiCall("DELETE", "/policies/{name}", PolicyVersion)
+ENABLE_POLICY = ApiCall("POST", "/policies/{name}/enable", PolicyVersion)
+DISABLE_POLICY = ApiCall("POST", "/policies/{name}/disable", PolicyVersion)
+PLAN = ApiCall("GET", "/retention/plan", RetentionPlan)
+TRY_PLAN = ApiCall("POST", "/retention/plan", RetentionPlan)
+VALIDATE_POLICIES = ApiCall("POST", "/retention/validate", PolicyValidity)
+APPROVALS = ApiCall("GET", "/retention/approvals", Approval)
+APPROVE = ApiCall("POST", "/retention/approvals", Approval)
+RETENTION_LOG = ApiCall("GET", "/retention/log", Action)
+CLOCK = ApiCall("GET", "/retention/clock", Clock)
+CONFIRM_CLOCK = ApiCall("POST", "/retention/clock/confirm", Clock)
 PLANNED_MAX = 10_000
 """Checkpoints of one plan, which the API shows at most."""
 _PLAN_ID = re.compile("[0-9a-f]{12}")
 
 
 class RemotePolicies:
-    """``gateway.control.policies.Policies``."""
+    """``gateway.service.policies.Policies``."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
 
-    def every(self) -> Iterator[Version]:
+    def every(self) -> Iterator[PolicyVersion]:
         return self._api.rows(POLICIES)
 
-    def history(self) -> Iterator[Version]:
+    def history(self) -> Iterator[PolicyVersion]:
         for one in self._api.rows(POLICIES, removed=True):
             yield from self.versions(one.name)
 
-    def versions(self, name: str) -> list[Version]:
+    def versions(self, name: str) -> list[PolicyVersion]:
         return list(self._api.rows(POLICY_VERSIONS, _policy(name)))
 
     def set(self, given: Sequence[Policy]) -> list[StoredVersion]:
@@ -589,11 +589,11 @@ class RemotePolicies:
     def switch(self, name: str, *, is_enabled: bool) -> StoredVersion:
         return self._changed(ENABLE_POLICY if is_enabled else DISABLE_POLICY, name)
 
-    def _changed(self, call: Call[Version], name: str) -> StoredVersion:
+    def _changed(self, call: ApiCall[PolicyVersion], name: str) -> StoredVersion:
         before = self._api.ask(POLICY, _policy(name))
         return _stored(before, self._api.ask(call, name, if_version=before.version))
 
-    def plan(self, others: Sequence[Policy], run: str | None, fate: str | None) -> Plan:
+    def plan(self, others: Sequence[Policy], run: str | None, fate: str | None) -> RetentionPlan:
         query: dict[str, Any] = {"limit": PLANNED_MAX, "run": self._run(run), "fate": fate}
         if not others:
             return self._api.ask(PLAN, **query)
@@ -602,7 +602,7 @@ class RemotePolicies:
 
     def approve(self, plan: str) -> Approval:
         if not _PLAN_ID.fullmatch(plan):
-            raise retention.no_plan(plan)
+            raise policies.no_plan(plan)
         return self._api.ask(APPROVE, body={"plan": plan})
 
     def approvals(self) -> list[Approval]:
@@ -633,18 +633,18 @@ def _policy(name: str) -> str:
     return name
 
 
-def _stored(before: Version, after: Version) -> StoredVersion:
+def _stored(before: PolicyVersion, after: PolicyVersion) -> StoredVersion:
     return StoredVersion(**values_of(after), changed=after.version != before.version)
 
 
-JOBS = Call("GET", "/jobs", Job)
-JOB = Call("GET", "/jobs/{id}", Job)
-CANCEL_JOB = Call("POST", "/jobs/{id}/cancel", Job)
+JOBS = ApiCall("GET", "/jobs", Job)
+JOB = ApiCall("GET", "/jobs/{id}", Job)
+CANCEL_JOB = ApiCall("POST", "/jobs/{id}/cancel", Job)
 _JOB_ID = re.compile("[0-9a-f]{16}")
 
 
 class RemoteJobs:
-    """``gateway.control.jobs.Jobs``."""
+    """``gateway.service.jobs.Jobs``."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -666,14 +666,14 @@ def _job(id: str) -> str:
     return id
 
 
-TOKENS = Call("GET", "/tokens", TokenInfo)
-NEW_TOKEN = Call("POST", "/tokens", MadeToken)
-REVOKE_TOKEN = Call("DELETE", "/tokens/{token_id}", TokenInfo)
-SESSION = Call("GET", "/session", Caller)
+TOKENS = ApiCall("GET", "/tokens", TokenInfo)
+NEW_TOKEN = ApiCall("POST", "/tokens", MadeToken)
+REVOKE_TOKEN = ApiCall("DELETE", "/tokens/{token_id}", TokenInfo)
+SESSION = ApiCall("GET", "/session", Caller)
 
 
 class RemoteTokens:
-    """``gateway.control.tokens.Tokens``."""
+    """``gateway.service.tokens.Tokens``."""
 
     def __init__(self, api: Api) -> None:
         self._api = api

@@ -1,36 +1,41 @@
-"""`spillway upgrade` and `spillway fsck`: work on the database while no gateway runs on it."""
+"""`spillway upgrade` and `spillway fsck`: work on the database while no gateway runs on it.
+
+`spillway adopt`: takes over data files or a bucket that the namespace did not have before.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+from contextlib import closing
+from functools import partial
 
 from sqlalchemy.exc import DatabaseError
 
-from gateway import config, datadir
-from gateway.cli import checks, result, table
-from gateway.control.backlog import path_in_export
-from gateway.data.layout import DataFiles
+from gateway.cli import local, output
+from gateway.common.errors import AnotherServer, NamespaceError, SchemaError, StoreError, UserError
+from gateway.common.text import display
+from gateway.config import datadir, loader
+from gateway.config.settings import Settings
 from gateway.db import schema
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
-from gateway.db.opening import explained
-from gateway.errors import AnotherServer, NamespaceError, SchemaError, UserError
-from gateway.escapes import display
-from gateway.namespace import fsck, identity, volume
-from gateway.settings import Settings
+from gateway.db.schema import explained
+from gateway.namespace import adopt, fsck, identity, volume
+from gateway.namespace.data_files import DataFiles
+from gateway.service.status import path_in_export
 
 COLUMNS = ("check", "problem", "repair")
 
 
 def upgrade_arguments(parser: argparse.ArgumentParser) -> None:
-    result.option(parser)
+    output.option(parser)
 
 
 def upgrade(args: argparse.Namespace) -> int:
     """Migrate the database to this program's schema. Raises UserError."""
-    settings = config.load(args.config)
-    checks.require_data_dir(settings)
+    settings = loader.load(args.config)
+    local.require_data_dir(settings)
     # A missing one is on a disk that is not mounted. Another one in its place would be empty.
     database = Database(settings.database_url)
     schema.require_made(database)
@@ -38,7 +43,7 @@ def upgrade(args: argparse.Namespace) -> int:
     where = str(database.path or database.url)
     facts = {"database": where, "schema": schema.current(database), "done": lines}
     database.close()
-    result.show(facts, "\n".join(lines), args.json)
+    output.show(facts, "\n".join(lines), args.json)
     return 0
 
 
@@ -54,12 +59,12 @@ def fsck_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_fsck(args: argparse.Namespace) -> int:
     """Check the namespace. Exit status 1 when problems are left. Raises UserError."""
-    settings = config.load(args.config)
-    checks.require_data_dir(settings)
+    settings = loader.load(args.config)
+    local.require_data_dir(settings)
     database = Database(settings.database_url)
     with datadir.locked(settings, "spillway fsck"):
         schema.require_current(database)
-        with checks.alone(database):
+        with local.alone(database):
             problems = _problems(settings, database, args)
     left = [problem for problem in problems if not (args.repair and problem.repair)]
     if args.json:
@@ -67,12 +72,12 @@ def run_fsck(args: argparse.Namespace) -> int:
     else:
         rows = [_cells(problem, args.repair) for problem in problems]
         if rows:
-            table.show(COLUMNS, rows, map(_line, rows))
+            output.show_table(COLUMNS, rows, map(_line, rows))
         print(f"{len(problems)} problems found, {len(left)} left")
     return 1 if left else 0
 
 
-def _cells(problem: fsck.Problem, is_repaired: bool) -> tuple[str, ...]:
+def _cells(problem: fsck.BrokenLaw, is_repaired: bool) -> tuple[str, ...]:
     note = problem.repair and (problem.repair if is_repaired else "can be repaired")
     return problem.check, problem.detail, note
 
@@ -84,7 +89,7 @@ def _line(cells: tuple[str, ...]) -> str:
 
 def _problems(
     settings: Settings, database: Database, args: argparse.Namespace
-) -> list[fsck.Problem]:
+) -> list[fsck.BrokenLaw]:
     with explained(database):
         files = DataFiles(settings.files_dir)
         problems = fsck.check(database, files, repair=args.repair)
@@ -92,7 +97,7 @@ def _problems(
         return problems + (_changed(database, files, export) if args.checksums else [])
 
 
-def _changed(database: Database, files: DataFiles, export: str) -> list[fsck.Problem]:
+def _changed(database: Database, files: DataFiles, export: str) -> list[fsck.BrokenLaw]:
     # The import is here because boto3 takes half a second to import.
     from gateway.drain import verify
 
@@ -100,7 +105,7 @@ def _changed(database: Database, files: DataFiles, export: str) -> list[fsck.Pro
     with database.reader() as connection:
         session = Session(connection, database.dialect)
         paths = ((display(path_in_export(session, file.ino, export)), why) for file, why in found)
-        return [fsck.Problem("checksum", f"{path}: {why}", "") for path, why in paths]
+        return [fsck.BrokenLaw("checksum", f"{path}: {why}", "") for path, why in paths]
 
 
 def _require_not_elsewhere(database: Database) -> None:
@@ -137,7 +142,7 @@ def make_current(settings: Settings) -> str:
             from gateway.db import upgrade as migrate
 
             # The schema must not change under a running gateway.
-            with datadir.locked(settings, "spillway upgrade"), checks.alone(database):
+            with datadir.locked(settings, "spillway upgrade"), local.alone(database):
                 migrate.upgrade(database)
         after = schema.current(database)
         _require_not_elsewhere(database)
@@ -155,3 +160,108 @@ def make_current(settings: Settings) -> str:
     if before != after:
         return f"database {where}: migrated from schema {before} to {after}"
     return f"database {where}: current, schema {after}"
+
+
+WHAT = {
+    "files": "the data files below data_dir, after a disk was replaced or a backup restored",
+    "bucket": "the configured bucket and prefix, from another copy of this gateway, or in place of "
+    "others: then everything is drained to them again",
+}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    listed = "; ".join(f"{name}: {text}" for name, text in WHAT.items())
+    output.option(parser)
+    parser.add_argument("what", choices=sorted(WHAT), help=listed)
+    parser.add_argument(
+        "--adopt",
+        action="store_true",
+        help="bucket: also if it has another owner, or objects and no owner",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Take over files or a bucket, and print the result. Exit status 1 when bytes are lost.
+
+    Raises UserError.
+    """
+    settings = loader.load(args.config)
+    local.require_data_dir(settings)
+    with (
+        closing(Database(settings.database_url)) as database,
+        explained(database),
+        datadir.locked(settings, "spillway adopt"),
+        local.alone(database),
+    ):
+        schema.require_current(database)
+        if args.what == "files":
+            return _files(database, settings, args.json)
+        return _bucket(database, settings, args)
+
+
+def _files(database: Database, settings: Settings, as_json: bool) -> int:
+    files = DataFiles(settings.files_dir)
+    files.create()
+    # The import is here because boto3 takes half a second to import.
+    from gateway.drain import verify
+
+    found = adopt.adopt_files(database, files, partial(verify.is_unchanged, database, files))
+    lines = [f"data files {files.root}: adopted; {found.files} files looked at"]
+    if found.taken:
+        lines.append(
+            f"{found.taken} files have newer bytes than the database says: they are drained again"
+        )
+    if found.absent:
+        lines.append(
+            f"{found.absent} files have no data file with their bytes: they are fetched from the "
+            "bucket when a client reads them"
+        )
+    if found.aside:
+        lines.append(
+            f"{found.aside} data files were moved to {files.aside}: no file needs them, or its "
+            "bytes are fetched again"
+        )
+    if found.damaged:
+        lines.append(
+            f"{found.damaged} files have lost bytes: they are kept, shown as damaged by spillway "
+            "fsck, and never sent over their objects in the bucket"
+        )
+    facts = {"data_files": str(files.root), **found._asdict()}
+    output.show(facts, "\n".join(lines), as_json)
+    return 1 if found.damaged else 0
+
+
+def _bucket(database: Database, settings: Settings, args: argparse.Namespace) -> int:
+    # The import is here because boto3 takes half a second to import.
+    from gateway.objectstore.ownership import Ownership
+
+    bucket, ownership = settings.bucket, Ownership(settings, database)
+    where = f"bucket {bucket.name}, prefix {bucket.prefix!r}"
+    is_same = identity.has_bucket(database, bucket)
+    silent, has_ours = None, False
+    try:
+        found = ownership.survey()
+    except StoreError as exc:
+        if is_same or args.adopt:
+            raise UserError(f"{where} is not adopted, because it cannot be asked: {exc}") from None
+        silent = str(exc)
+    else:
+        if found.problem is not None and not args.adopt:
+            raise UserError(found.problem)
+        has_ours = found.has_ours
+    keeps = is_same and has_ours
+    files = adopt.doubt_bucket(database) if keeps else adopt.adopt_bucket(database, settings.bucket)
+    if silent is None:
+        ownership.take()
+    lines = [
+        f"{where}: adopted; its {files} objects are looked at, and what is not there as recorded "
+        "is sent again"
+        if keeps
+        else f"{where}: adopted; {files} files will be sent; what is in the former bucket stays "
+        "there"
+    ]
+    if silent is not None:
+        lines.append(f"the drain looks whose it is before it sends anything: {silent}")
+    facts = {"bucket": bucket.name, "prefix": bucket.prefix, "files": files}
+    output.show(facts, "\n".join(lines), args.json)
+    return 0

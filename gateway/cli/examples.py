@@ -1,9 +1,15 @@
-"""Examples of each command, which its ``--help`` and docs/cli.md show."""
+"""Examples of each command, which its ``--help`` and docs/cli.md show.
+
+`spillway completion`: prints the script by which a shell completes commands and options.
+"""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping
 from typing import NamedTuple
+
+import shtab
 
 
 class Example(NamedTuple):
@@ -205,3 +211,13 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
         )
     ),
 }
+
+
+def completion_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=shtab.SUPPORTED_SHELLS, help="the shell")
+
+
+def complete(args: argparse.Namespace) -> int:
+    """Print the script for a shell."""
+    print(shtab.complete(args.program, args.shell))
+    return 0

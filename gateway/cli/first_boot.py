@@ -16,16 +16,19 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from gateway import atomic, config
-from gateway.cli import user
-from gateway.errors import UserError
-from gateway.firstboot import command, disk, drive, reachable, site, system
-from gateway.firstboot.site import Site
+from gateway.appliance import machine as system
+from gateway.appliance import site
+from gateway.appliance.machine import apply, mount, require
+from gateway.appliance.site import Site
+from gateway.cli import caller
+from gateway.common import files
+from gateway.common.errors import UserError
+from gateway.config import loader
 
 PROGRAM = "/usr/bin/spillway"
 USER = "spillway"
 GATEWAY = "spillway.target"
-DONE = drive.OWN / "done"
+DONE = system.OWN / "done"
 TOKEN_NAME = "first boot"
 CONSOLES = Path("/sys/class/tty/console/active")
 
@@ -42,7 +45,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Configure this machine. Returns 0, also if it was done before. Raises UserError."""
     if args.check is not None:
-        for warning in reachable.warnings(_read(args.check.read_text(encoding="utf-8"))):
+        for warning in site.warnings(_read(args.check.read_text(encoding="utf-8"))):
             print(f"{args.check}: warning: {warning}", file=sys.stderr)
         print(f"{args.check}: right")
         return 0
@@ -57,9 +60,9 @@ def run(args: argparse.Namespace) -> int:
         # A gateway of before would keep its clients, its credentials and its data directory, over
         # which a new disk is mounted. At a boot, its services wait for this unit: this takes their
         # start back, so none starts when this fails.
-        command.run("systemctl", "stop", GATEWAY)
-        wanted = _read(drive.text())
-        for warning in reachable.warnings(wanted):
+        system.run("systemctl", "stop", GATEWAY)
+        wanted = _read(system.text())
+        for warning in site.warnings(wanted):
             _show(f"spillway: warning: {warning}")
         _configure(wanted)
     except (UserError, OSError) as exc:
@@ -73,17 +76,17 @@ def run(args: argparse.Namespace) -> int:
 def _read(text: str) -> Site:
     """Read a site's file. Raises UserError, also if it leaves the machine unreachable."""
     wanted = site.read(text)
-    reachable.require(wanted)
+    site.require(wanted)
     return wanted
 
 
 def _configure(wanted: Site) -> None:
     machine = wanted.machine
     if machine.data_device != Path():
-        disk.require(machine.data_device)
-    system.apply(machine)
+        require(machine.data_device)
+    apply(machine)
     if machine.data_device != Path():
-        _say(disk.mount(machine.data_device))
+        _say(mount(machine.data_device))
     _own(site.DATA_DIR, 0o700)
     _write_configuration(wanted)
     _spillway("init")
@@ -99,13 +102,13 @@ def _configure(wanted: Site) -> None:
     _bring_token(wanted.token)
     # A boot after DONE must start the gateway, so this comes first: a power cut between the two has
     # the next boot do all of it again, and the services wait for that.
-    command.run("systemctl", "enable", "--quiet", GATEWAY)
+    system.run("systemctl", "enable", "--quiet", GATEWAY)
     DONE.parent.mkdir(mode=0o755, exist_ok=True)
-    atomic.replace(DONE, "The unit configure-spillway has done its work.\n", 0o644)
+    files.replace(DONE, "The unit configure-spillway has done its work.\n", 0o644)
     # After DONE: without it, the next boot would find no file that cloud-init writes once.
-    drive.forget()
+    system.forget()
     # The services start after this unit has ended: to wait for them here would never end.
-    command.run("systemctl", "start", "--no-block", GATEWAY)
+    system.run("systemctl", "start", "--no-block", GATEWAY)
     _show("spillway: the gateway is configured, and starts")
 
 
@@ -113,7 +116,7 @@ def _write_configuration(wanted: Site) -> None:
     # The gateway adds the id of its namespace there, and (sticky bit) replaces nothing of root's.
     _own(site.CONFIG.parent, 0o1770, "root")
     # Only root and the gateway may read it: a URL of a database may have a password.
-    atomic.replace(site.CONFIG, config.render(wanted.values), 0o640)
+    files.replace(site.CONFIG, loader.render(wanted.values), 0o640)
     shutil.chown(site.CONFIG, "root", USER)
     keys = wanted.credentials
     if keys.access_key_id:
@@ -122,7 +125,7 @@ def _write_configuration(wanted: Site) -> None:
             f"aws_access_key_id = {keys.access_key_id}",
             f"aws_secret_access_key = {keys.secret_access_key}",
         )
-        atomic.replace(site.CREDENTIALS, "".join(f"{line}\n" for line in lines), 0o600)
+        files.replace(site.CREDENTIALS, "".join(f"{line}\n" for line in lines), 0o600)
 
 
 def _own(directory: Path, mode: int, owner: str = USER) -> None:
@@ -136,7 +139,7 @@ def _prepare_token(name: str) -> int:
     from admin_api.access.principal import Role
     from admin_api.access.tokens import made
 
-    token, text = made(name, Role.ADMIN, None, user.name())
+    token, text = made(name, Role.ADMIN, None, caller.name())
     print(f'[admin_token]\nid = "{token.id}"\nhash = "{token.hash}"', flush=True)
     print(f"{text}\nthe file needs the lines above, and you need this token", file=sys.stderr)
     return 0

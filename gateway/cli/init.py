@@ -19,16 +19,18 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gateway import atomic, config
-from gateway.checks import in_the_clear
-from gateway.cli import checks, database, ganesha_conf
-from gateway.data.layout import DataFiles
+from gateway.cli import database, local
+from gateway.common.errors import IdentityError, NamespaceError, SchemaError, StoreError, UserError
+from gateway.common.files import replace
+from gateway.config import loader
+from gateway.config.checks import in_the_clear
+from gateway.config.settings import SECTIONS, Settings
 from gateway.db import schema
 from gateway.db.engine import Database
-from gateway.errors import IdentityError, NamespaceError, SchemaError, StoreError, UserError
-from gateway.exports.keeper import at_start
 from gateway.namespace import identity
-from gateway.settings import SECTIONS, Settings
+from gateway.namespace.data_files import DataFiles
+from gateway.nfs import ganesha_conf
+from gateway.nfs.export_service import at_start
 
 OWN_NAMES = {
     "files",
@@ -99,15 +101,15 @@ def run(args: argparse.Namespace) -> int:
     keys = _keys(args.access_key_id)
     text = None if path.exists() else _new_config(args, path)
     settings = (
-        config.load(path)
+        loader.load(path)
         if text is None
-        else config.from_mapping(tomllib.loads(text), os.environ, path)
+        else loader.from_mapping(tomllib.loads(text), os.environ, path)
     )
     # This raises for a value that Ganesha's syntax cannot express, before anything is made.
     ganesha_conf.render(settings)
     if settings.data_dir.is_dir():
         # Another user cannot read the database there, so the look at it would give that reason.
-        checks.require_data_dir(settings)
+        local.require_data_dir(settings)
     if not args.new:
         identity.require_database(settings)
     _require_free(settings, keys, args.adopt)
@@ -195,7 +197,7 @@ def _new_config(args: argparse.Namespace, path: Path) -> str:
     # Without these the next command, which may lack the variables, would use another gateway.
     for (section, key), value in _from_environment(values, path).items():
         values.setdefault(section, {})[key] = value
-    return config.render(values)
+    return loader.render(values)
 
 
 def _variables() -> dict[tuple[str, str], str]:
@@ -204,7 +206,7 @@ def _variables() -> dict[tuple[str, str], str]:
         (section, key.name): variable
         for section, cls in SECTIONS.items()
         for key in fields(cls)
-        if (variable := config.variable_of(section, key.name)) in os.environ
+        if (variable := loader.variable_of(section, key.name)) in os.environ
     }
 
 
@@ -221,7 +223,7 @@ def _from_environment(given: dict[str, dict[str, Any]], path: Path) -> dict[tupl
             raise UserError(f"--{option} and {variable} differ: give one of them")
         if not text.isprintable():
             raise UserError(f"{variable} holds characters that cannot be written: correct it")
-    settings = config.from_mapping(given, os.environ, path)
+    settings = loader.from_mapping(given, os.environ, path)
     return {(section, key): getattr(getattr(settings, section), key) for section, key in variables}
 
 
@@ -241,7 +243,7 @@ def _write_config(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # namespace.url may hold a password.
-        atomic.replace(path, text, 0o600)
+        replace(path, text, 0o600)
     except OSError as exc:
         raise UserError(
             f"cannot write {path}: {exc.strerror}: choose another place with --config or the "
@@ -268,7 +270,7 @@ def _data_dir(settings: Settings) -> str:
         raise UserError(
             f"data directory {path} holds other files ({min(foreign)}): give one of its own"
         )
-    checks.require_data_dir(settings)
+    local.require_data_dir(settings)
     if wrong_mode:
         path.chmod(0o700)
     state = "made" if made else "mode set to 0700" if wrong_mode else "exists"
@@ -306,7 +308,7 @@ def _require_free(settings: Settings, keys: Keys | None, adopts: bool) -> None:
         # They are not in the file yet. boto takes them from the environment then.
         os.environ.update(AWS_ACCESS_KEY_ID=keys.key_id, AWS_SECRET_ACCESS_KEY=keys.secret)
     # The import is here because boto3 takes half a second to import.
-    from gateway.ownership.keeper import problem_of_new
+    from gateway.objectstore.ownership import problem_of_new
 
     try:
         why = problem_of_new(settings)
@@ -331,7 +333,7 @@ def _bucket(settings: Settings, adopts: bool) -> str:
     if not adopts and not settings.credentials_file.exists():
         return f"{later}: there are no credentials yet"
     # The import is here because boto3 takes half a second to import.
-    from gateway.ownership.keeper import Ownership
+    from gateway.objectstore.ownership import Ownership
 
     with closing(Database(settings.database_url)) as database:
         ownership = Ownership(settings, database)
@@ -397,7 +399,7 @@ def _credentials(settings: Settings, keys: Keys | None) -> str:
             text = io.StringIO()
             profiles.write(text)
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            atomic.replace(path, text.getvalue(), 0o600)
+            replace(path, text.getvalue(), 0o600)
         elif path.stat().st_mode & 0o077:
             path.chmod(0o600)
     except OSError as exc:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from gateway.cli import result, table, verbs
-from gateway.cli.retention import moment
-from gateway.control.gateway import Gateway
-from gateway.control.jobs import Job, Jobs
-from gateway.text import shown
+from gateway.cli import options, output
+from gateway.cli.policies import moment
+from gateway.common.text import shown
+from gateway.service.gateway import Gateway
+from gateway.service.jobs import Job, Jobs
 
 SHOWN = 20
 STATES = ("waiting", "running", "done", "failed", "cancelled", "interrupted")
@@ -18,7 +18,7 @@ _Act = Callable[[Jobs, argparse.Namespace], int]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    verb = verbs.adder(parser)
+    verb = options.adder(parser)
     listing = verb("list", "the jobs, the newest first", _list)
     listing.add_argument(
         "--limit", type=int, default=SHOWN, metavar="N", help=f"jobs shown (default {SHOWN})"
@@ -29,7 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     for sub in (listing, showing):
         sub.add_argument("--json", action="store_true", help="the same facts as JSON")
     ending = verb("cancel", "end a job; what it has done stays done", _cancel)
-    result.option(ending)
+    output.option(ending)
     for sub in (showing, ending):
         sub.add_argument("id", metavar="ID")
 
@@ -42,19 +42,19 @@ def run(args: argparse.Namespace, gateway: Gateway) -> int:
 
 def _list(jobs: Jobs, args: argparse.Namespace) -> int:
     found = list(jobs.every(max(0, args.limit), args.state, args.kind))
-    return table.show_facts(found, args.json, COLUMNS, _cells, _line, "there are no jobs")
+    return output.show_facts(found, args.json, COLUMNS, _cells, _line, "there are no jobs")
 
 
 def _show(jobs: Jobs, args: argparse.Namespace) -> int:
     """Show a job. Returns exit status 1 if it ended in another way than by being done."""
     one = jobs.get(args.id)
-    result.show(one, _line(one), args.json)
+    output.show(one, _line(one), args.json)
     return int(one.ended_ns is not None and one.state != "done")
 
 
 def _cancel(jobs: Jobs, args: argparse.Namespace) -> int:
     one = jobs.cancel(args.id)
-    result.show(one, _line(one), args.json)
+    output.show(one, _line(one), args.json)
     return 0
 
 

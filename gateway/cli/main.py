@@ -15,53 +15,34 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from gateway import config, interrupt
 from gateway.cli import (
-    admin,
-    adopt,
-    audit,
     bucket,
-    change,
-    checkpoint,
+    caller,
     checkpoints,
-    clients,
-    completion,
-    configuration,
     database,
-    drain,
-    events,
-    evict,
-    export,
+    exports,
+    files,
     first_boot,
-    history,
     init,
     jobs,
-    look,
-    manifest,
-    owner,
-    pin,
     plan,
-    policy,
-    promote,
+    policies,
+    promotions,
     queue,
-    reach,
-    recording,
-    serve,
-    statistics,
+    records,
     status,
-    token,
+    target,
+    tokens,
     trash,
     up,
-    user,
-    wait,
-    warm,
 )
-from gateway.cli.checks import without_library
-from gateway.cli.examples import EXAMPLES
-from gateway.cli.local import LocalGateway
-from gateway.control.gateway import Gateway
-from gateway.errors import NotPossible, StoreError, UserError
-from gateway.settings import DEFAULT_CONFIG
+from gateway.cli.examples import EXAMPLES, complete, completion_arguments
+from gateway.cli.local import CommandGateway, without_library
+from gateway.common import process
+from gateway.common.errors import NotPossible, StoreError, UserError
+from gateway.config import loader
+from gateway.config.settings import DEFAULT_CONFIG
+from gateway.service.gateway import Gateway
 
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
@@ -83,73 +64,94 @@ class Subcommand(NamedTuple):
 SUBCOMMANDS = (
     Subcommand("init", "set a gateway up", init.arguments, init.run),
     Subcommand("up", "run the gateway in the foreground", up.arguments, up.run),
-    Subcommand("admin", "run the admin API by itself", admin.arguments, admin.run),
-    Subcommand("serve", "run one process, for systemd", serve.arguments, serve.run),
+    Subcommand("admin", "run the admin API by itself", up.admin_arguments, up.run_admin),
+    Subcommand("serve", "run one process, for systemd", up.serve_arguments, up.serve),
     Subcommand(
         "first-boot", "configure a machine of an image", first_boot.arguments, first_boot.run
     ),
     Subcommand("status", "show how the gateway is", status.arguments, act=status.run),
-    Subcommand("statistics", "what clients ask for", statistics.arguments, act=statistics.run),
-    Subcommand("clients", "who mounts, who has a file open", clients.arguments, act=clients.run),
     Subcommand(
-        "export", "further directories that hosts may mount", export.arguments, act=export.run
+        "statistics",
+        "what clients ask for",
+        status.statistics_arguments,
+        act=status.show_statistics,
+    ),
+    Subcommand(
+        "clients",
+        "who mounts, who has a file open",
+        status.clients_arguments,
+        act=status.show_clients,
+    ),
+    Subcommand(
+        "export", "further directories that hosts may mount", exports.arguments, act=exports.run
     ),
     Subcommand("queue", "what waits for the bucket", queue.arguments, act=queue.run),
     Subcommand(
         "checkpoints", "list runs and checkpoints", checkpoints.arguments, act=checkpoints.run
     ),
-    Subcommand("checkpoint", "one checkpoint", checkpoint.show_arguments, act=checkpoint.show),
-    Subcommand("policy", "which checkpoints are kept", policy.arguments, act=policy.run),
+    Subcommand("checkpoint", "one checkpoint", checkpoints.show_arguments, act=checkpoints.show),
+    Subcommand("policy", "which checkpoints are kept", policies.arguments, act=policies.run),
     Subcommand(
         "delete",
         "put a checkpoint in the trash",
-        checkpoint.delete_arguments,
-        act=checkpoint.delete,
+        checkpoints.delete_arguments,
+        act=checkpoints.delete,
     ),
     Subcommand("trash", "list or empty the trash", trash.arguments, act=trash.run),
     Subcommand("undelete", "take a checkpoint back", trash.undelete_arguments, act=trash.undelete),
     Subcommand("release", "let go what was removed", trash.release_arguments, act=trash.release),
-    Subcommand("ls", "list names", look.ls_arguments, act=look.ls),
-    Subcommand("stat", "show what is known of a path", look.stat_arguments, act=look.stat),
-    Subcommand("mkdir", "make directories", change.mkdir_arguments, act=change.mkdir),
-    Subcommand("chown", "give to a user or group", change.chown_arguments, act=change.chown),
-    Subcommand("chmod", "set permissions", change.chmod_arguments, act=change.chmod),
-    Subcommand("mv", "rename or move", change.mv_arguments, act=change.mv),
-    Subcommand("rm", "remove files and trees", change.rm_arguments, act=change.rm),
-    Subcommand("evict", "free the disk of what the bucket has", evict.arguments, act=evict.run),
-    Subcommand("warm", "bring evicted files back to the disk", warm.arguments, act=warm.run),
-    Subcommand("promote", "copy to stay", promote.promote_arguments, act=promote.promote),
+    Subcommand("ls", "list names", files.ls_arguments, act=files.ls),
+    Subcommand("stat", "show what is known of a path", files.stat_arguments, act=files.stat),
+    Subcommand("mkdir", "make directories", files.mkdir_arguments, act=files.mkdir),
+    Subcommand("chown", "give to a user or group", files.chown_arguments, act=files.chown),
+    Subcommand("chmod", "set permissions", files.chmod_arguments, act=files.chmod),
+    Subcommand("mv", "rename or move", files.mv_arguments, act=files.mv),
+    Subcommand("rm", "remove files and trees", files.rm_arguments, act=files.rm),
     Subcommand(
-        "promotions", "list promotions", promote.promotions_arguments, act=promote.promotions
+        "evict", "free the disk of what the bucket has", files.evict_arguments, act=files.evict
     ),
-    Subcommand("demote", "remove a promotion", promote.demote_arguments, act=promote.demote),
-    Subcommand("pin", "keep on the disk and from policies", pin.pin_arguments, act=pin.pin),
-    Subcommand("unpin", "end a pin", pin.unpin_arguments, act=pin.unpin),
-    Subcommand("pins", "list what is pinned", pin.pins_arguments, act=pin.list_pins),
-    Subcommand("drain", "wait until the bucket has everything", drain.arguments, drain.run),
-    Subcommand("wait", "wait until a path is durable", wait.arguments, act=wait.run),
+    Subcommand(
+        "warm", "bring evicted files back to the disk", files.warm_arguments, act=files.warm
+    ),
+    Subcommand("promote", "copy to stay", promotions.promote_arguments, act=promotions.promote),
+    Subcommand(
+        "promotions", "list promotions", promotions.promotions_arguments, act=promotions.promotions
+    ),
+    Subcommand("demote", "remove a promotion", promotions.demote_arguments, act=promotions.demote),
+    Subcommand("pin", "keep on the disk and from policies", files.pin_arguments, act=files.pin),
+    Subcommand("unpin", "end a pin", files.unpin_arguments, act=files.unpin),
+    Subcommand("pins", "list what is pinned", files.pins_arguments, act=files.list_pins),
+    Subcommand("drain", "wait until the bucket has everything", queue.drain_arguments, queue.drain),
+    Subcommand("wait", "wait until a path is durable", files.wait_arguments, act=files.wait),
     Subcommand("plan", "size a gateway, price checkpoints", plan.arguments, plan.run),
     Subcommand(
-        "verify-manifest", "compare a bucket with its manifests", manifest.arguments, manifest.run
+        "verify-manifest",
+        "compare a bucket with its manifests",
+        bucket.verify_arguments,
+        bucket.verify,
     ),
     Subcommand(
         "bucket", "ask the bucket, and look at its settings", bucket.arguments, act=bucket.run
     ),
     Subcommand("jobs", "long work of the admin API", jobs.arguments, act=jobs.run),
-    Subcommand("events", "what changes, as it happens", events.arguments, act=events.run),
-    Subcommand("history", "figures of an hour or more", history.arguments, act=history.run),
-    Subcommand("audit", "who changed what", audit.arguments, act=audit.run),
+    Subcommand(
+        "events", "what changes, as it happens", records.events_arguments, act=records.follow
+    ),
+    Subcommand(
+        "history", "figures of an hour or more", records.history_arguments, act=records.show_history
+    ),
+    Subcommand("audit", "who changed what", records.audit_arguments, act=records.list_calls),
     Subcommand(
         "configuration",
         "the keys as they are in force",
-        configuration.arguments,
-        act=configuration.run,
+        records.configuration_arguments,
+        act=records.show_configuration,
     ),
-    Subcommand("token", "who may use the admin API", token.arguments, act=token.run),
+    Subcommand("token", "who may use the admin API", tokens.arguments, act=tokens.run),
     Subcommand("upgrade", "migrate the database", database.upgrade_arguments, database.upgrade),
-    Subcommand("adopt", "take over data files or a bucket", adopt.arguments, adopt.run),
+    Subcommand("adopt", "take over data files or a bucket", database.arguments, database.run),
     Subcommand("fsck", "check the namespace", database.fsck_arguments, database.run_fsck),
-    Subcommand("completion", "complete commands in a shell", completion.arguments, completion.run),
+    Subcommand("completion", "complete commands in a shell", completion_arguments, complete),
 )
 
 
@@ -189,7 +191,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         args.is_program = argv is None
         args.has_config = args.config is not None
         args.config = Path(args.config or _default_config()).expanduser().absolute()
-        with interrupt.kept():
+        with process.kept():
             status_code = _run(args)
         sys.stdout.flush()
         return status_code
@@ -200,7 +202,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         return _fail(remedy)
     except KeyboardInterrupt as exc:
-        if exc.args:  # work continues on another machine (gateway.cli.jobfollower)
+        if exc.args:  # work continues on another machine (gateway.cli.api)
             print(f"spillway: {exc}", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
@@ -215,26 +217,26 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     """Run a command here, or against a gateway on another machine. Returns the exit status."""
-    url = reach.gateway_of(args)
+    url = target.gateway_of(args)
     if url is None or args.command in NEEDS_NO_GATEWAY:
         # The process of a caller that gives the words keeps its user.
         if args.is_program and args.command not in NEEDS_NO_GATEWAY | KEEPS_USER:
-            owner.become(args)
-        with recording.recorded(args, args.words) as args.record:
+            caller.become(args)
+        with caller.recorded(args, args.words) as args.record:
             status_code = _here(args)
             args.record.status_code = status_code
         return status_code
     if args.subcommand.act is not None:
-        args.record = recording.Record()  # the gateway's own log has its calls
+        args.record = caller.CommandRecord()  # the gateway's own log has its calls
         # The imports are here because httpx takes a tenth of a second.
         from gateway.cli.api import Api
         from gateway.cli.client import RemoteGateway
 
-        with Api(reach.reach_of(args, url)) as api:
+        with Api(target.reach_of(args, url)) as api:
             return _acted(args, RemoteGateway(api))
     raise UserError(
         f"spillway {args.command} runs on the gateway only: run it there, without --gateway "
-        f"and {reach.GATEWAY}"
+        f"and {target.GATEWAY}"
     )
 
 
@@ -243,7 +245,7 @@ def _here(args: argparse.Namespace) -> int:
     command: Subcommand = args.subcommand
     if command.run is not None:
         return _refused(args, partial(command.run, args))
-    with LocalGateway(config.load(args.config), user.name()) as gateway:
+    with CommandGateway(loader.load(args.config), caller.name()) as gateway:
         return _acted(args, gateway)
 
 
@@ -261,7 +263,7 @@ def _refused(args: argparse.Namespace, act: Callable[[], int]) -> int:
     except NotPossible as exc:
         if args.command in OF_NAMES:
             raise UserError(str(exc)) from None
-        return look.refuse(exc)
+        return files.refuse(exc)
 
 
 def _fail(message: str) -> int:
@@ -281,7 +283,7 @@ def program_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"spillway {version('spillway')}")
-    reach.arguments(parser)
+    target.arguments(parser)
     commands = parser.add_subparsers(metavar="COMMAND", required=True, dest="command")
     for command in SUBCOMMANDS:
         sub = commands.add_parser(

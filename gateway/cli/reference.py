@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterable, Iterator
 
-from gateway.cli import reach
+from gateway.cli import target
 from gateway.cli.examples import EXAMPLES
 from gateway.cli.main import (
     FOR_ANY_GATEWAY,
@@ -67,8 +67,8 @@ def reference() -> str:
     program = program_parser()
     head = _HEAD.format(
         options="\n".join(_options(program)),
-        token=reach.TOKEN,
-        gateway=reach.GATEWAY,
+        token=target.TOKEN,
+        gateway=target.GATEWAY,
         remote=_listed(name for name in command_parsers(program) if name in FOR_ANY_GATEWAY),
         free=_listed(sorted(NEEDS_NO_GATEWAY)),
     )
@@ -76,7 +76,7 @@ def reference() -> str:
 
 
 def _options(program: argparse.ArgumentParser) -> Iterator[str]:
-    variables = {"gateway": reach.GATEWAY, "token_file": reach.TOKEN_FILE, "ca": reach.CA}
+    variables = {"gateway": target.GATEWAY, "token_file": target.TOKEN_FILE, "ca": target.CA}
     for action in program._actions:
         if action.dest in variables:
             meaning = (action.help or "").partition(" (SPILLWAY_")[0]

@@ -2,6 +2,10 @@
 
 For the gateway of this machine it works also while that is down: it reads the database, the disk,
 the bucket and the files in run/, and asks no process.
+
+`spillway statistics`: what the NFS server was asked since its start, and how long it took.
+
+`spillway clients`: who mounts the gateway, from where, and who has a file open.
 """
 
 from __future__ import annotations
@@ -9,26 +13,28 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from gateway.cli import checkpoints, promote, retention, trash
-from gateway.cli.result import print_json
-from gateway.control import limits, sharednames
-from gateway.control.backlog import Unsettled
-from gateway.control.bucket import Checksum
-from gateway.control.cached import Cache
-from gateway.control.gateway import Gateway
-from gateway.control.limits import Limited
-from gateway.control.reports import DrainReport, HydratorReport, SpaceReport, ThawingFile
-from gateway.control.status import (
+from gateway.cli import checkpoints, output, policies, promotions, trash
+from gateway.cli.output import print_json
+from gateway.common import clock
+from gateway.common.text import display, shown
+from gateway.common.units import duration, size
+from gateway.rpc.statistics import Histogram, Operations, Statistics
+from gateway.service import clients, status
+from gateway.service.bucket import Checksum
+from gateway.service.clients import OPENS_MAX, Client, ClientList, Open, Opens
+from gateway.service.gateway import Gateway
+from gateway.service.reports import DrainReport, HydratorReport, SpaceReport, ThawingFile
+from gateway.service.status import (
+    Cache,
     Disk,
+    Limited,
     LostCopies,
     LostCopy,
     Process,
     Status,
+    Unsettled,
     age_seconds,
 )
-from gateway.escapes import display
-from gateway.text import shown
-from gateway.units import duration, size
 
 HEALTHY = 0
 NEEDS_A_PERSON = 1
@@ -71,12 +77,12 @@ def lines(found: Status) -> Iterator[tuple[str, str]]:
     yield from _drain_lines(found.drain)
     yield from _waiting_lines(found)
     yield from checkpoints.lines(found.catalogue)
-    yield from retention.status_lines(found.retention)
+    yield from policies.status_lines(found.retention)
     yield from trash.lines(found.trash)
-    yield from promote.line(found.promotions)
+    yield from promotions.line(found.promotions)
     yield "clients", _limit_text(found.connections, "raise nfs.max_connections", " connections")
-    yield from (("clients", line) for line in sharednames.lines(found.shared_names))
-    yield "threads", _limit_text(found.threads, limits.THREADS_REMEDY)
+    yield from (("clients", line) for line in clients.lines(found.shared_names))
+    yield "threads", _limit_text(found.threads, status.THREADS_REMEDY)
     yield from _disk_lines(found.disk, found.descriptors)
     yield from _cache_lines(found.cache)
     if found.space is not None:
@@ -119,9 +125,9 @@ def _disk_lines(disk: Disk, descriptors: Limited) -> Iterator[tuple[str, str]]:
     )
     if (last := disk.lost_copies.last) is not None:
         yield "disk", _lost_text(disk.lost_copies, last)
-    text = _limit_text(descriptors, limits.DESCRIPTORS_REMEDY)
+    text = _limit_text(descriptors, status.DESCRIPTORS_REMEDY)
     if not disk.has_descriptors:
-        text = f"USED UP: clients wait for files: {limits.DESCRIPTORS_REMEDY}"
+        text = f"USED UP: clients wait for files: {status.DESCRIPTORS_REMEDY}"
     yield "descriptors", text
     if (other_bytes := disk.other_bytes or 0) > OTHERS_SHARE * disk.total_bytes:
         yield "others", _others_text(other_bytes, disk.path)
@@ -227,12 +233,12 @@ def _percent(share: float) -> str:
 def _thawing(one: ThawingFile) -> str:
     what = shown(one.path)
     if one.expires_ns:
-        until = retention.moment(one.expires_ns)
+        until = policies.moment(one.expires_ns)
         return f"{what}: back from the archive until {until}, and not fetched yet"
     ago = duration(age_seconds(one.since_ns) or 0)
     return (
         f"{what}: asked back {ago} ago ({shown(one.tier)}), expected until "
-        f"{retention.moment(one.expected_ns)}; reads of it end with EIO until then"
+        f"{policies.moment(one.expected_ns)}; reads of it end with EIO until then"
     )
 
 
@@ -293,3 +299,153 @@ def _drain_lines(drain: DrainReport | None) -> Iterator[tuple[str, str]]:
 
 def _counted(count: int, noun: str, size_bytes: int) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}, {size(size_bytes)}"
+
+
+OPERATION_COLUMNS = ("operation", ">answered", ">delayed", ">mean", ">99 % in", ">bytes", "errors")
+_LINE = "{:<10} {:>10} {:>9} {:>9} {:>9} {:>9}  {}"
+
+
+def statistics_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="all counts and histograms as JSON")
+
+
+def show_statistics(args: argparse.Namespace, gateway: Gateway) -> int:
+    """Show the counts. Raises UserError when no NFS server answers."""
+    return show(gateway.statistics(), args.json)
+
+
+def show(found: Statistics, as_json: bool) -> int:
+    """Print the counts. Returns the exit status."""
+    if as_json:
+        output.print_json(found)
+        return 0
+    age = max(0, clock.now_ns() - found.started_ns) / clock.NS
+    print(f"since the start of the NFS server {duration(age)} ago:")
+    rows = [
+        _operation_cells(kind, counts)
+        for kind, counts in found.operations.items()
+        if counts.latency.count or counts.delayed
+    ]
+    head = [column.lstrip(">") for column in OPERATION_COLUMNS]
+    output.show_table(
+        OPERATION_COLUMNS, rows, (_LINE.format(*row).rstrip() for row in [head, *rows])
+    )
+    sizes, times = found.commit_sizes, found.commit_seconds
+    print(
+        f"{times.count} commits of the namespace, {sizes.sum / max(1, sizes.count):.1f} changes "
+        f"each, mean {_mean(times)}, 99 % in {_time(times.quantile(0.99))}"
+    )
+    return 0
+
+
+def _operation_cells(kind: str, counts: Operations) -> tuple[str, ...]:
+    errors = ", ".join(f"{name} {count}" for name, count in counts.errors.items() if count)
+    return (
+        kind,
+        str(counts.latency.count),
+        str(counts.delayed or ""),
+        _mean(counts.latency),
+        _time(counts.latency.quantile(0.99)),
+        size(counts.bytes) if counts.bytes else "",
+        errors,
+    )
+
+
+def _mean(histogram: Histogram) -> str:
+    return _time(histogram.sum / histogram.count if histogram.count else None)
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    if seconds < 0.001:
+        return f"{seconds * 1e6:.0f} µs"
+    return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+CLIENT_COLUMNS = (
+    *("address", "name", "NFS", ">open", ">for writing", ">read", ">written"),
+    *(">operations", ">seen"),
+)
+OPENS = ("path", "address", ">for reading", ">for writing")
+UNKNOWN = "?"
+"""An address that is not known."""
+
+
+def clients_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="the same facts as JSON")
+    parser.add_argument(
+        "--open", metavar="PATH", help="who has this file open, or files below this directory"
+    )
+
+
+def show_clients(args: argparse.Namespace, gateway: Gateway) -> int:
+    """Show the clients. Raises UserError when no NFS server answers, NotPossible."""
+    if args.open is not None:
+        return _show_opens(gateway.opens(args.open), args.json)
+    return _show(gateway.clients(), args.json)
+
+
+def _show(found: ClientList, as_json: bool) -> int:
+    if as_json:
+        output.print_json(found)
+        return 0
+    if not found.clients:
+        print("no client has a lease: nobody mounts, or the NFS server just started")
+    else:
+        output.show_table(
+            CLIENT_COLUMNS, map(_client_cells, found.clients), map(_line, found.clients)
+        )
+    if (others := found.others) is not None:
+        print(
+            f"all further addresses: {others.operations} operations, "
+            f"{size(others.bytes_read)} read, {size(others.bytes_written)} written"
+        )
+    for line in clients.lines(found.shared_names):
+        print(line)
+    return 0
+
+
+def _client_cells(one: Client) -> tuple[str, ...]:
+    return (
+        one.address or UNKNOWN,
+        display(one.name),
+        f"4.{one.minor_version}",
+        str(one.open_reading),
+        str(one.open_writing),
+        _moved(one.bytes_read, one.read_rate),
+        _moved(one.bytes_written, one.written_rate),
+        f"{one.operations} ({one.operations_rate}/s)",
+        f"{duration(one.seen_seconds)} ago",
+    )
+
+
+def _line(one: Client) -> str:
+    address, name, version, reading, writing, read, written, operations, seen = _client_cells(one)
+    return (
+        f"{address}  {name}  NFSv{version}  open for reading {reading}, for writing {writing}; "
+        f"read {read}, written {written}, operations {operations}; seen {seen}"
+    )
+
+
+def _moved(count_bytes: int, rate: int) -> str:
+    return f"{size(count_bytes)} ({size(rate)}/s)"
+
+
+def _show_opens(found: Opens, as_json: bool) -> int:
+    if as_json:
+        output.print_json(found)
+        return 0
+    output.show_facts(found.opens, False, OPENS, _open_cells, _open_line, "no client has it open")
+    if not found.is_whole:
+        print(f"more files are open than the {OPENS_MAX} that were looked at")
+    return 0
+
+
+def _open_cells(one: Open) -> tuple[str, ...]:
+    return display(one.path), one.address or UNKNOWN, str(one.open_reading), str(one.open_writing)
+
+
+def _open_line(one: Open) -> str:
+    path, address, reading, writing = _open_cells(one)
+    return f"{path}: {address}: open for reading {reading}, for writing {writing}"

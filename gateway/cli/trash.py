@@ -6,44 +6,43 @@ import argparse
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from gateway.cli import result, table, verbs
-from gateway.cli.change import each
-from gateway.cli.look import DONE, refuse_each
-from gateway.cli.progress import showing
-from gateway.control.gateway import Gateway
-from gateway.control.trash import Expired, TrashBin, Trashed, TrashSummary
-from gateway.errors import NotThere, UserError
-from gateway.escapes import display
-from gateway.trash.rotated import HELD
-from gateway.units import duration, size
+from gateway.cli import options, output
+from gateway.cli.files import DONE, each, refuse_each
+from gateway.cli.output import showing
+from gateway.common.errors import NotThere, UserError
+from gateway.common.text import display
+from gateway.common.units import duration, size
+from gateway.lifecycle.trash.held import HELD
+from gateway.service.gateway import Gateway
+from gateway.service.trash import Expired, TrashBin, Trashed, TrashSummary
 
 COLUMNS = ("id", ">size", "time", "path", "deleted", "by", "why")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    verb = verbs.adder(parser)
+    verb = options.adder(parser)
     listing = verb("list", "what is in the trash", _list)
     listing.add_argument("--json", action="store_true", help="the same facts as JSON")
     release = verb("release", "let go what is held for a newer checkpoint", _release)
-    result.option(release)
+    output.option(release)
     release.add_argument("ids", nargs="+", metavar="ID")
     empty = verb("empty", "remove it for good", _empty)
     empty.add_argument(
         "--all", action="store_true", help="everything that is in the trash, except what is held"
     )
     empty.add_argument("--yes", action="store_true", help="do it: it cannot be taken back")
-    result.option(empty)
+    output.option(empty)
     empty.add_argument("ids", nargs="*", metavar="ID")
 
 
 def undelete_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", metavar="ID|PATH", help="its id, or the path that it had")
     parser.add_argument("--to", metavar="PATH", help="another path than the one that it had")
-    result.option(parser)
+    output.option(parser)
 
 
 def release_arguments(parser: argparse.ArgumentParser) -> None:
-    result.option(parser)
+    output.option(parser)
     parser.add_argument("path", metavar="PATH", help="of a checkpoint that was removed, or its run")
 
 
@@ -57,9 +56,9 @@ def run(args: argparse.Namespace, gateway: Gateway) -> int:
 def _list(trash: TrashBin, args: argparse.Namespace) -> int:
     found = list(trash.every())
     if args.json:
-        result.print_json({"trash": found})
+        output.print_json({"trash": found})
     elif found:
-        table.show(COLUMNS, map(_cells, found), chain.from_iterable(map(_lines, found)))
+        output.show_table(COLUMNS, map(_cells, found), chain.from_iterable(map(_lines, found)))
     else:
         print("the trash is empty")
     return DONE
@@ -80,14 +79,14 @@ def _let_go(trash: TrashBin, found: Sequence[Expired], args: argparse.Namespace)
         made = trash.release(trash_id)
         results.add(made, f"{trash_id}: released: it leaves the bucket within some minutes")
 
-    with result.Results(args.json) as results:
+    with output.Results(args.json) as results:
         return each([one.id for one in found], act)
 
 
 def _empty(trash: TrashBin, args: argparse.Namespace) -> int:
     status = DONE
     chosen = _confirmed(trash, args)
-    with result.Results(args.json) as results:
+    with output.Results(args.json) as results:
         for one in chosen:
             with showing(args.json) as tell:
                 done = trash.remove(one, tell)
@@ -122,7 +121,7 @@ def undelete(args: argparse.Namespace, gateway: Gateway) -> int:
     made = gateway.trash.undelete(args.what, args.to)
     path = display(made.path)
     text = f"{path}: it is back\npolicies may delete it again: spillway pin PATH keeps it"
-    result.show(made, text, args.json)
+    output.show(made, text, args.json)
     return DONE
 
 

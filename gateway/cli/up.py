@@ -5,6 +5,14 @@ API unless it is switched off.
 
 It decides the order of starting and stopping, handles the signals, and writes run/up.json, which
 `status` reads.
+
+`spillway serve`: becomes one process of the gateway. The units of systemd start it.
+
+What ``up`` does for all processes, each service does for itself: it takes its part of the lock of
+the data directory and is named in run/up.json. What must hold before the NFS server starts is
+checked by its own service.
+
+`spillway admin`: runs the admin API by itself, without `spillway up`.
 """
 
 from __future__ import annotations
@@ -17,27 +25,51 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from itertools import groupby
+from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
-from gateway import atomic, clock, config, datadir, logs, port, state
-from gateway.cli import checks, ganesha_conf, nfsserver
-from gateway.cli.admin import MODULE, argv
-from gateway.cli.child import Child, Command, Phase, Say
+from gateway.cli import local
 from gateway.cli.init import make_directories, make_files_directory
-from gateway.clients import Client, Squash, parse
+from gateway.common import clock, files, logs, process
+from gateway.common.errors import UserError
+from gateway.common.network import ClientRule, Squash, parse
+from gateway.common.process import start_ticks
+from gateway.config import datadir, loader
+from gateway.config.loader import variable_of
+from gateway.config.settings import SYS, Settings
 from gateway.db.engine import Database
-from gateway.db.opening import explained
-from gateway.exports import server
-from gateway.exports.keeper import at_start
+from gateway.db.schema import explained
 from gateway.namespace import identity
-from gateway.nfssettings import SYS
-from gateway.proc import start_ticks
-from gateway.settings import Settings
+from gateway.nfs import ganesha_conf, server
+from gateway.nfs.export_service import at_start
+from gateway.processes import daemon
+from gateway.processes.supervisor import ChildProcess, Command, Phase, Say
+
+MODULE = "admin_api"
+
+
+def admin_arguments(_parser: argparse.ArgumentParser) -> None:
+    """Declare nothing: the command has no options of its own."""
+
+
+def run_admin(args: argparse.Namespace) -> NoReturn:
+    """Become the process of the admin API. Raises UserError."""
+    settings = loader.load(args.config)
+    local.require_data_dir(settings)
+    os.environ["PYTHONUNBUFFERED"] = "1"
+    os.execv(sys.executable, argv(settings, MODULE))
+
+
+def argv(settings: Settings, module: str) -> tuple[str, ...]:
+    """Return the command line of a process of the gateway."""
+    # With -P a directory named gateway in the working directory is not taken for the program.
+    return (sys.executable, "-P", "-m", module, "--config", str(settings.source))
+
 
 GANESHA_STOP_SECONDS = 30.0
 DRAIN_STOP_SECONDS = 15.0
@@ -64,11 +96,11 @@ def arguments(_parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the gateway until a signal. Raises UserError when a check before the start fails."""
-    settings = config.load(args.config)
+    settings = loader.load(args.config)
     say = logs.Output(settings.gateway.log_format, has_times=True).say
     with prepared(settings):
         for secrets in (settings.credentials_file, settings.nfs.keytab):
-            if checks.readable_secrets(secrets):
+            if local.readable_secrets(secrets):
                 say("spillway", f"warning: others can read {secrets}: chmod 600 {secrets}")
         say("spillway", who_may_mount(settings))
         for line in further_exports(settings):
@@ -80,10 +112,10 @@ def run(args: argparse.Namespace) -> int:
 @contextmanager
 def prepared(settings: Settings) -> Iterator[None]:
     """Check what must hold before the first process starts, and hold the lock while they run."""
-    checks.require_data_dir(settings)
-    checks.require_libraries(settings)
+    local.require_data_dir(settings)
+    local.require_libraries(settings)
     make_directories(settings)
-    with datadir.locked(settings, datadir.UP, COMMAND_SECONDS):
+    with datadir.locked(settings, datadir.UP_PROGRAM, COMMAND_SECONDS):
         check(settings)
         yield
 
@@ -96,15 +128,15 @@ def check(settings: Settings) -> None:
     with closing(Database(settings.database_url)) as database, explained(database):
         identity.require_surroundings(settings)
     make_files_directory(settings)
-    checks.require_programs(settings)
-    checks.require_kerberos(settings)
+    local.require_programs(settings)
+    local.require_kerberos(settings)
     # Edits of the TOML file take effect here. A bad edit stops the start before the port check.
     exports, _left_out = at_start(settings)
     ganesha_conf.write(settings, exports)
     datadir.await_leftovers(settings)
-    with checks.alone(Database(settings.database_url)):
+    with local.alone(Database(settings.database_url)):
         pass  # the error names a server on another machine; else each start would fail
-    checks.require_free_port(settings)
+    local.require_free_port(settings)
 
 
 def commands(settings: Settings) -> list[Command]:
@@ -125,7 +157,7 @@ def ganesha(settings: Settings, log: str | None = None) -> Command:
             *(str(nfs.ganesha), "-F", "-f", str(settings.ganesha_conf)),
             *("-L", log or str(file), "-p", str(settings.run_dir / "ganesha.pid"), "-N", "EVENT"),
         ),
-        environ=nfsserver.environ(),
+        environ=ganesha_conf.environ(),
         stop_seconds=GANESHA_STOP_SECONDS,
         advice=f"read {file}; was {plugin} built for this nfs-ganesha and this Python "
         f"({sys.executable})?",
@@ -178,7 +210,7 @@ def mount_command(settings: Settings) -> str:
 def who_may_mount(settings: Settings) -> str:
     """Return one line with the hosts that may mount, in order, their rights and their identity."""
 
-    def rights(client: Client) -> str:
+    def rights(client: ClientRule) -> str:
         access = "read and write" if client.writes else "read"
         return f"{access}, {_USERS[client.squash or Squash(settings.nfs.squash)]}"
 
@@ -211,7 +243,7 @@ def _serves(settings: Settings) -> bool:
     """Return whether the NFS server answers calls and has the export. Without its plugin it
     answers calls too, and has none."""
     limit = PROBE_TIMEOUT_SECONDS
-    return port.answers(settings, limit) and server.serves(settings, limit)
+    return server.answers(settings, limit) and server.serves(settings, limit)
 
 
 class Supervisor:
@@ -224,9 +256,9 @@ class Supervisor:
 
     def __init__(self, settings: Settings, commands: Sequence[Command], say: Say) -> None:
         self._say = say
-        self._state_path = settings.run_dir / state.UP
+        self._state_path = settings.run_dir / datadir.UP
         self._source = settings.source
-        self._children = [Child(command, say) for command in commands]
+        self._children = [ChildProcess(command, say) for command in commands]
         self._started_ns = clock.now_ns()
         self._signals: list[int] = []
         self._stopping = False
@@ -316,7 +348,7 @@ class Supervisor:
         if facts == self._published:
             return
         try:
-            atomic.replace(self._state_path, json.dumps(facts, indent=2), 0o644, durable=False)
+            files.replace(self._state_path, json.dumps(facts, indent=2), 0o644, durable=False)
         except OSError as exc:
             # A full disk must not end the server, which keeps the clients' data reachable.
             if not self._publish_failed:
@@ -351,3 +383,70 @@ def _signals_to(received: list[int]) -> Iterator[int]:
             signal.signal(number, handler)
         os.close(reader)
         os.close(writer)
+
+
+CREDENTIAL = "bucket"
+"""The name of the credentials file that systemd hands over (LoadCredential)."""
+
+SERVICES: dict[str, Callable[[Settings], Command]] = {
+    # The journal of the machine keeps and rotates what the server says.
+    "nfs": partial(ganesha, log="STDERR"),
+    "drain": drain,
+    "cache": cache,
+    "checkpoints": checkpoints,
+    "admin": admin,
+}
+SWITCHED_OFF = 77
+"""The exit status by which a unit knows that the configuration switched its process off."""
+
+
+def serve_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("service", choices=tuple(SERVICES), help="the process")
+    parser.add_argument(
+        "--ended", action="store_true", help="note how the service ended (for the unit)"
+    )
+
+
+def serve(args: argparse.Namespace) -> int:
+    """Become the process. Returns with --ended, or if it is switched off. Raises UserError."""
+    _take_credentials()
+    settings = loader.load(args.config)
+    say = logs.Output(settings.gateway.log_format).say
+    command = SERVICES[args.service](settings)
+    if args.ended:
+        daemon.ended(settings, command.name, os.environ)
+        return 0
+    if args.service == "admin" and not settings.admin.enabled:
+        say("spillway", "the admin API is switched off (admin.enabled)")
+        process.tell(process.READY)
+        return SWITCHED_OFF
+    local.require_data_dir(settings)
+    make_directories(settings)
+    daemon.join(settings, command.name)
+    if args.service == "nfs":
+        check(settings)
+        say("spillway", who_may_mount(settings))
+        say("spillway", f"mount it: {mount_command(settings)}")
+    become(command)
+    return 1
+
+
+def become(command: Command) -> None:
+    """Replace this process by a program. Raises UserError."""
+    sys.stdout.flush()
+    try:
+        os.execve(command.argv[0], command.argv, {**command.environ})
+    except OSError as exc:
+        raise UserError(f"cannot start {command.argv[0]}: {exc.strerror}: install it") from None
+
+
+def _take_credentials() -> None:
+    """Use the bucket's credentials that systemd handed over, if it did. A comment alone stands
+    for none: then the keys of the configuration, the environment or the role of the machine
+    count."""
+    directory = os.environ.get("CREDENTIALS_DIRECTORY")
+    if directory is None:
+        return
+    file = Path(directory) / CREDENTIAL
+    if file.is_file() and file.read_text(encoding="utf-8").strip("# \n"):
+        os.environ[variable_of("bucket", "credentials_file")] = str(file)

@@ -19,11 +19,10 @@ from sqlalchemy import create_engine, event
 from sqlalchemy.engine import URL, Dialect, Engine
 from sqlalchemy.pool import NullPool
 
+from gateway.common.errors import NamespaceError
 from gateway.db.compiled import Session
-from gateway.db.lineage import Lineage
 from gateway.db.sqlite import Sqlite
-from gateway.db.url import parse, safe
-from gateway.errors import NamespaceError
+from gateway.db.url import Lineage, parse, safe
 
 if TYPE_CHECKING:
     from gateway.db.fence import Holder

@@ -26,8 +26,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import psycopg
 
-from gateway import proc
-from gateway.errors import AnotherServer
+from gateway.common.errors import AnotherServer
+from gateway.common.process import here, start_ticks
 
 log = logging.getLogger("spillway.fence")
 
@@ -84,7 +84,7 @@ class Holder(NamedTuple):
         return process[MACHINE_CHARACTERS:].partition(".")[0] != _start_of(pid)
 
 
-class Begun(NamedTuple):
+class BegunTransaction(NamedTuple):
     """A write transaction of the server."""
 
     xid: str
@@ -148,13 +148,13 @@ def _host() -> str:
 
 @cache
 def _machine() -> str:
-    """Return a short form of ``proc.here``: hosts may share a name."""
-    return sha256(proc.here().encode()).hexdigest()[:MACHINE_CHARACTERS]
+    """Return a short form of ``here``: hosts may share a name."""
+    return sha256(here().encode()).hexdigest()[:MACHINE_CHARACTERS]
 
 
 def _start_of(pid: str) -> str:
     """Return when a process started, as the name of its session has it, or "" if it ended."""
-    ticks = proc.start_ticks(int(pid)) if pid.isdigit() else None
+    ticks = start_ticks(int(pid)) if pid.isdigit() else None
     return "" if ticks is None else f"{ticks:x}"
 
 
@@ -216,7 +216,7 @@ class Fence:
         if number < answered:
             self._end_of_a_loss()
 
-    def begin(self, connection: psycopg.Connection[Any], write_lock: int) -> Begun:
+    def begin(self, connection: psycopg.Connection[Any], write_lock: int) -> BegunTransaction:
         """Begin a write transaction of the server, in one round trip."""
         cursor = connection.execute(
             f"BEGIN; SELECT pg_advisory_xact_lock({write_lock});"
@@ -234,13 +234,13 @@ class Fence:
         if number <= self._answered:
             # The database was put back under this connection.
             self._end_of_a_loss()
-        return Begun(xid, number)
+        return BegunTransaction(xid, number)
 
-    def wrote(self, begun: Begun) -> None:
+    def wrote(self, begun: BegunTransaction) -> None:
         """Note that a transaction was committed."""
         self._answered = begun.number
 
-    def fate(self, connection: psycopg.Connection[Any], begun: Begun) -> bool | None:
+    def fate(self, connection: psycopg.Connection[Any], begun: BegunTransaction) -> bool | None:
         """Return whether a transaction was committed, or None while it is in progress."""
         if _status(connection, begun) == "in progress":
             return None
@@ -272,7 +272,7 @@ class Fence:
         )
 
 
-def _status(connection: psycopg.Connection[Any], begun: Begun) -> str | None:
+def _status(connection: psycopg.Connection[Any], begun: BegunTransaction) -> str | None:
     try:
         row = connection.execute("SELECT pg_xact_status(%s::text::xid8)", (begun.xid,)).fetchone()
     except psycopg.DataError:

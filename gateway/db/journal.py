@@ -24,9 +24,9 @@ from typing import NamedTuple
 
 from sqlalchemy import Integer, String, bindparam, delete, exists, func, insert, select, update
 
+from gateway.common.errors import SpillwayError
 from gateway.db.compiled import Session, Statement, b, numbers_in, numbers_of
 from gateway.db.statements import journal, reader
-from gateway.errors import SpillwayError
 
 log = logging.getLogger("spillway.journal")
 

@@ -20,10 +20,9 @@ from psycopg.abc import PQGen
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.engine import URL, Dialect
 
+from gateway.common.errors import NamespaceError, NoSpace, SchemaError, TryAgain
 from gateway.db import fence
-from gateway.db.lineage import Lineage
-from gateway.db.url import safe
-from gateway.errors import NamespaceError, NoSpace, SchemaError, TryAgain
+from gateway.db.url import Lineage, safe
 
 log = logging.getLogger("spillway.db")
 
@@ -78,7 +77,7 @@ _UNFINISHED = (
 _READ_ONLY = (b"in_hot_standby", b"default_transaction_read_only")
 
 
-class Pause:
+class FailurePause:
     """A time after a failure of the database in which every caller fails at once. Without it, each
     caller would wait for a time-out of its own."""
 
@@ -99,7 +98,7 @@ class _Connection(psycopg.Connection[Any]):
     """A connection that may have a time limit for answers."""
 
     limit_seconds: float | None = None
-    pause: Pause | None = None
+    pause: FailurePause | None = None
 
     def wait(self, gen: PQGen[T], *args: Any, **options: Any) -> T:
         if self.limit_seconds is None:
@@ -137,7 +136,7 @@ class Postgres:
         self._shown = safe(parsed)
         self.dialect: Dialect = PGDialect_psycopg(paramstyle="pyformat")  # type: ignore[no-untyped-call]
         _, self._where = self.dialect.create_connect_args(parsed)  # type: ignore[no-untyped-call]
-        self._pause = Pause()
+        self._pause = FailurePause()
         self._fence: fence.Fence | None = None
 
     def connect(self, for_writing: bool) -> psycopg.Connection[Any]:
@@ -205,15 +204,15 @@ class Postgres:
         connection.execute("BEGIN")
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (WRITE_LOCK,))
 
-    def begin_serving(self, connection: psycopg.Connection[Any]) -> fence.Begun:
+    def begin_serving(self, connection: psycopg.Connection[Any]) -> fence.BegunTransaction:
         assert self._fence is not None
         return self._fence.begin(connection, WRITE_LOCK)
 
-    def wrote(self, begun: fence.Begun) -> None:
+    def wrote(self, begun: fence.BegunTransaction) -> None:
         assert self._fence is not None
         self._fence.wrote(begun)
 
-    def committed(self, connection: psycopg.Connection[Any], begun: fence.Begun) -> bool:
+    def committed(self, connection: psycopg.Connection[Any], begun: fence.BegunTransaction) -> bool:
         """Ask until the fate is known, as long as it takes. The caller's changes and all that come
         after them wait. Ends the process if another server has taken the namespace over."""
         # PostgreSQL may still have this connection: nothing more may happen on it.
@@ -230,7 +229,7 @@ class Postgres:
             pause = min(2 * pause, longest)
         return fate
 
-    def _fate(self, begun: fence.Begun) -> bool | str:
+    def _fate(self, begun: fence.BegunTransaction) -> bool | str:
         """Return whether a transaction was committed, or why that is not known."""
         assert self._fence is not None
         try:

@@ -2,18 +2,23 @@
 
 Alembic, which migrates (upgrade.py), is not imported: it would be a fifth of the time that a
 command takes to start.
+
+Opens a database for a command or a call, and says what to do while it cannot be used.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from sqlalchemy import inspect, text
 from sqlalchemy.exc import DatabaseError
 
 import migrations
+from gateway.common.errors import NamespaceError, SchemaError, UserError
+from gateway.db.compiled import Session
 from gateway.db.engine import Database
-from gateway.errors import SchemaError
 
 NAMESPACE = Path(migrations.__file__).parent / "versions"
 """The directory of the revisions of the namespace. The admin API's own database has others."""
@@ -77,3 +82,48 @@ def require_current(database: Database) -> None:
             f"database {database.url} has the older schema {found}, this program needs {head}: "
             "run: spillway upgrade"
         )
+
+
+@contextmanager
+def opened(url: str) -> Iterator[Database]:
+    """Open a namespace's database for the body, and close it.
+
+    Raises:
+        SchemaError: it is missing, or has another schema.
+        UserError: it cannot be used now.
+    """
+    with closing(Database(url)) as database, explained(database):
+        require_current(database)
+        yield database
+
+
+@contextmanager
+def reading(database: Database) -> Iterator[Session]:
+    """Open a read transaction: all its reads see one moment.
+
+    Raises:
+        UserError: the database cannot be used now, or its driver fails.
+    """
+    with explained(database, *database.backend.errors), database.reading() as session:
+        yield session
+
+
+@contextmanager
+def explained(database: Database, *further: type[Exception]) -> Iterator[None]:
+    """Turn what the database raises in the body into an error for people.
+
+    Args:
+        further: classes of errors beside NamespaceError.
+
+    Raises:
+        UserError: the database cannot be used now.
+    """
+    failures: tuple[type[Exception], ...] = (NamespaceError, *further)
+    try:
+        yield
+    except failures as exc:
+        reason = str(exc).partition("\n")[0]
+        raise UserError(
+            f"cannot use the database {database.url}: {reason}: check its server or disk, and "
+            "try again"
+        ) from None

@@ -18,50 +18,50 @@ from sqlalchemy import (
     update,
 )
 
-from gateway.db import checkpointmodels, drainmodels, models, retentionmodels
+from gateway.common.types import Attr, InodeKind, Residency
+from gateway.db import checkpoint_models, drain_models, models
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.models import RESERVED_INO, TRASH_INO
-from gateway.types import Attr, Kind, Residency
 
-volume: Any = models.Volume.__table__
-inode: Any = models.Inode.__table__
-dirent: Any = models.Dirent.__table__
-xattr: Any = models.Xattr.__table__
-object_: Any = drainmodels.Object.__table__
-block_digest: Any = drainmodels.BlockDigest.__table__
-presence: Any = models.Presence.__table__
-eviction: Any = models.Eviction.__table__
-warming: Any = models.Warming.__table__
-last_read: Any = models.LastRead.__table__
-digest: Any = drainmodels.Digest.__table__
-endpoint: Any = drainmodels.Endpoint.__table__
-bucket_owner: Any = drainmodels.BucketOwner.__table__
-upload: Any = drainmodels.Upload.__table__
-tombstone: Any = drainmodels.Tombstone.__table__
-rekey: Any = drainmodels.Rekey.__table__
-transition: Any = drainmodels.Transition.__table__
-lease: Any = drainmodels.Lease.__table__
-claim: Any = drainmodels.Claim.__table__
-retry: Any = drainmodels.Retry.__table__
-override: Any = drainmodels.Override.__table__
-doubt: Any = drainmodels.Doubt.__table__
-promotion: Any = checkpointmodels.Promotion.__table__
-promotion_member: Any = checkpointmodels.PromotionMember.__table__
-pin: Any = models.Pin.__table__
-damage: Any = models.Damage.__table__
-journal: Any = models.Journal.__table__
-reader: Any = models.Reader.__table__
-checkpoint: Any = checkpointmodels.Checkpoint.__table__
-checkpoint_record: Any = checkpointmodels.CheckpointRecord.__table__
-catalogue: Any = checkpointmodels.Catalogue.__table__
-manifest: Any = checkpointmodels.Manifest.__table__
-trash: Any = checkpointmodels.Trash.__table__
-elapsed: Any = checkpointmodels.Elapsed.__table__
-superseded: Any = retentionmodels.Superseded.__table__
+volume: Any = models.VolumeTable.__table__
+inode: Any = models.InodeTable.__table__
+dirent: Any = models.DirentTable.__table__
+xattr: Any = models.XattrTable.__table__
+object_: Any = drain_models.ObjectTable.__table__
+block_digest: Any = drain_models.BlockDigestTable.__table__
+presence: Any = models.PresenceTable.__table__
+eviction: Any = models.EvictionTable.__table__
+warming: Any = models.WarmingTable.__table__
+last_read: Any = models.LastReadTable.__table__
+digest: Any = drain_models.DigestTable.__table__
+endpoint: Any = drain_models.EndpointTable.__table__
+bucket_owner: Any = drain_models.BucketOwnerTable.__table__
+upload: Any = drain_models.UploadTable.__table__
+tombstone: Any = drain_models.TombstoneTable.__table__
+rekey: Any = drain_models.RekeyTable.__table__
+transition: Any = drain_models.TransitionTable.__table__
+lease: Any = drain_models.LeaseTable.__table__
+claim: Any = drain_models.ClaimTable.__table__
+retry: Any = drain_models.RetryTable.__table__
+override: Any = drain_models.OverrideTable.__table__
+doubt: Any = drain_models.DoubtTable.__table__
+promotion: Any = checkpoint_models.PromotionTable.__table__
+promotion_member: Any = checkpoint_models.PromotionMemberTable.__table__
+pin: Any = models.PinTable.__table__
+damage: Any = models.DamageTable.__table__
+journal: Any = models.JournalTable.__table__
+reader: Any = models.ReaderTable.__table__
+checkpoint: Any = checkpoint_models.CheckpointTable.__table__
+checkpoint_record: Any = checkpoint_models.CheckpointRecordTable.__table__
+catalogue: Any = checkpoint_models.CatalogueTable.__table__
+manifest: Any = checkpoint_models.ManifestTable.__table__
+trash: Any = checkpoint_models.TrashTable.__table__
+elapsed: Any = checkpoint_models.ElapsedTable.__table__
+superseded: Any = checkpoint_models.SupersededTable.__table__
 
 # These are literals, in the words of the partial indexes: a parameter would not match an index.
-IS_REGULAR = inode.c.kind == literal_column(f"{Kind.REGULAR:d}")
-IS_DIRECTORY = inode.c.kind == literal_column(f"{Kind.DIRECTORY:d}")
+IS_REGULAR = inode.c.kind == literal_column(f"{InodeKind.REGULAR:d}")
+IS_DIRECTORY = inode.c.kind == literal_column(f"{InodeKind.DIRECTORY:d}")
 IS_RESIDENT = inode.c.residency == literal_column(f"{Residency.RESIDENT:d}")
 IS_ABSENT = inode.c.residency == literal_column(f"{Residency.ABSENT:d}")
 IS_DIRTY = (IS_REGULAR, inode.c.content_version > inode.c.drained_version)
@@ -338,7 +338,7 @@ OBJECT_KEY = Statement(
 OBJECT_DELETE = Statement(delete(object_).where(object_.c.ino == b("the_ino")))
 
 
-class Tombstone(NamedTuple):
+class TombstoneRow(NamedTuple):
     """A row of ``tombstone``. What the inode had at the key up to this version is garbage."""
 
     key: str
@@ -348,7 +348,7 @@ class Tombstone(NamedTuple):
     generation: int
     """Generation of the inode. 0 means not known."""
 
-    def with_earlier(self, before: Tombstone) -> Tombstone:
+    def with_earlier(self, before: TombstoneRow) -> TombstoneRow:
         """Return this tombstone, extended by an earlier one for the same inode and key."""
         if 0 not in (before.generation, self.generation) and before.generation != self.generation:
             # The number was given out again: the earlier one is of another file, whose object was
@@ -361,7 +361,7 @@ class Tombstone(NamedTuple):
 
 
 TOMBSTONE = Statement(
-    select(*[tombstone.c[name] for name in Tombstone._fields]).where(
+    select(*[tombstone.c[name] for name in TombstoneRow._fields]).where(
         tombstone.c.key == b("key"), tombstone.c.ino == b("ino")
     )
 )
@@ -387,8 +387,8 @@ def add_tombstone(
 
     Parameters: generation of the inode (0: not known).
     """
-    tombstone = Tombstone(key, ino, content_version, etag, generation)
+    tombstone = TombstoneRow(key, ino, content_version, etag, generation)
     if (before := session.one(TOMBSTONE, key=key, ino=ino)) is not None:
-        tombstone = tombstone.with_earlier(Tombstone(*before))
+        tombstone = tombstone.with_earlier(TombstoneRow(*before))
     session.run(TOMBSTONE_DELETE, the_key=key, the_ino=ino)
     session.run(TOMBSTONE_INSERT, **tombstone._asdict(), deleted_ns=now_ns)

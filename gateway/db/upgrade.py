@@ -9,8 +9,8 @@ from alembic.config import Config
 from sqlalchemy import MetaData
 
 from gateway.db import schema
+from gateway.db.checkpoint_models import Base
 from gateway.db.engine import Database
-from gateway.db.exportmodels import Base
 
 
 def script_config(

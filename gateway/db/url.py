@@ -1,13 +1,17 @@
-"""Reads the URL of a database."""
+"""Reads the URL of a database.
+
+Where a database comes from. One of another lineage than before may be an older copy.
+"""
 
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from gateway.errors import ConfigError
+from gateway.common.errors import ConfigError
 
 FORMS = (
     "must be sqlite:///<absolute path> or postgresql://user@host/name "
@@ -44,3 +48,13 @@ def with_hosts(url: str) -> str:
     places = [host if ":" in host else f"{host}:5432" for host in hosts.split(",")]
     query = "&".join([*(f"host={place}" for place in places), *filter(None, [options])])
     return f"{scheme}{user or ''}{name}?{query}"
+
+
+class Lineage(NamedTuple):
+    """What a database keeps until it is restored, copied or failed over."""
+
+    origin: str
+    """Another one after a copy or a backup took the place of the database."""
+    branch: int
+    """Grows with each failover to a standby of the same origin, which may lack the last changes.
+    A restore of a whole cluster of PostgreSQL to an earlier moment looks the same."""

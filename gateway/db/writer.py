@@ -8,24 +8,64 @@ makes the whole batch run again, with a savepoint for each operation. This is ra
 operations check before they write. Savepoints in every batch would be a quarter of all statements.
 
 A client gets its answer only after COMMIT returned. That is the durability contract.
+
+Counts the committed transactions of a writer, in memory that the NFS server's C can read.
+
+The memory is a ``struct spw_commits`` (fsal/native/bridge.h). Only the thread that commits writes
+it, one aligned word at a time, so that a reader needs no lock.
 """
 
 from __future__ import annotations
 
 import threading
+from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from gateway import clock, failpoints
+from gateway.common import clock, failpoints
+from gateway.common.errors import SpillwayError, TryAgain
+from gateway.common.types import Attr
 from gateway.db import journal
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement
 from gateway.db.engine import Connection, Database
-from gateway.db.named import Named
-from gateway.db.tally import Tally
-from gateway.errors import SpillwayError, TryAgain
-from gateway.types import Attr
+from gateway.db.latest_links import LinkGuards
+
+SIZES = 8
+"""Buckets of the sizes: at most 1, 2, 4, … 64 changes, and more."""
+DURATIONS = 26
+"""Buckets of the durations: at most 1, 2, 4, … 2^24 µs, and more."""
+_CHANGES = SIZES
+_FIRST = SIZES + 1
+_DURATION = _FIRST + DURATIONS
+WORDS = _DURATION + 1
+
+
+class TransactionCounts:
+    """The counts, from zero."""
+
+    def __init__(self) -> None:
+        self._words = array("Q", bytes(8 * WORDS))
+        self.commits = 0
+        """The number of committed transactions."""
+
+    @property
+    def address(self) -> int:
+        """The address of the memory, which stays as long as this object does."""
+        return self._words.buffer_info()[0]
+
+    def add(self, changes: int, duration_ns: int) -> None:
+        """Count a transaction. Parameters: duration_ns, the time that COMMIT took."""
+        words = self._words
+        size = max(changes - 1, 0).bit_length()
+        duration = (max(duration_ns - 1, 0) // 1000).bit_length()
+        words[min(size, SIZES - 1)] += 1
+        words[_CHANGES] += changes
+        words[_FIRST + min(duration, DURATIONS - 1)] += 1
+        words[_DURATION] += duration_ns
+        self.commits += 1
+
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -39,7 +79,7 @@ LAST_SECONDS = 5.0
 class Effects:
     """What the operations of one transaction do beside their rows."""
 
-    named: Named = field(default_factory=Named)
+    named: LinkGuards = field(default_factory=LinkGuards)
     touched: dict[int, int] = field(default_factory=dict)
     """The flags of the inodes that they touched, for the journal."""
     after: list[Callable[[], None]] = field(default_factory=list)
@@ -190,9 +230,9 @@ class Writer:
         self._database = database
         self._connection: Connection | None = database.serve()
         self._ids = Ids()
-        self.tally = Tally()
+        self.tally = TransactionCounts()
         """The counts of the committed transactions."""
-        self.named = Named()
+        self.named = LinkGuards()
         """The checkpoints that links name. The caller fills it before clients are served."""
         self._committing = threading.Lock()
         self._is_ended = False

@@ -1,4 +1,18 @@
-"""Gives the jobs of the drain what they work with, and their two ways into the database.
+"""Knows the objects that the store has refused because they are too large.
+
+A store may say so only when all parts were sent, and would say so each time. So such a file is not
+sent again for a day, unless it has become smaller. This is kept in memory: a drain that starts
+sends it once.
+
+Knows the keys at which the store may still be at work on a request that it did not answer in
+time.
+
+The completion of a large upload, and a copy, take minutes on some stores. Sent again meanwhile,
+such a request makes the store begin again, perhaps without an end. So the drain looks whether the
+object is there, and sends nothing else to the key until no such request can be under way any more.
+This is kept in memory: a drain that starts looks once, and sends.
+
+Gives the jobs of the drain what they work with, and their two ways into the database.
 
 The drain writes in short transactions: SQLite has one writer, so the commits of the NFS server wait
 for the drain's. No request to the store is ever made inside a transaction.
@@ -7,35 +21,102 @@ for the drain's. No request to the store is ever made inside a transaction.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from gateway import clock, failpoints
-from gateway.acknowledge import Acknowledge
-from gateway.data.layout import DataFiles
+from gateway.common import clock, failpoints
+from gateway.common.errors import LeaseLost, StoreSlow, TooLarge
+from gateway.common.failpoints import DRAIN_COMMIT
+from gateway.common.patterns import IncompleteNames
+from gateway.config.settings import Acknowledge, Settings
 from gateway.db import journal
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, rows_of
 from gateway.db.engine import Database
 from gateway.drain import statements as own
-from gateway.drain.awaited import Awaited
 from gateway.drain.paths import Paths
 from gateway.drain.precedence import Precedence
 from gateway.drain.rows import File
-from gateway.drain.toolarge import Oversize
-from gateway.errors import LeaseLost
-from gateway.failpoints import DRAIN_COMMIT
-from gateway.holds import Holds
-from gateway.settings import Settings
+from gateway.namespace.data_files import DataFiles
 
 if TYPE_CHECKING:
     # The import is for types only: boto3 takes half a second to import.
     from gateway.drain.messages import Result, Small
     from gateway.objectstore.s3 import S3Store
+
+AGAIN_SECONDS = 86_400.0
+
+
+class _Refusal(NamedTuple):
+    at: float
+    """Monotonic seconds."""
+    size: int
+    error: TooLarge
+
+
+class Oversize:
+    """The objects of one drain that are too large. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._refused: dict[Hashable, _Refusal] = {}
+
+    @contextmanager
+    def sending(self, what: Hashable, size: int) -> Iterator[None]:
+        """Send an object, unless it was refused with so many bytes. Raises TooLarge.
+
+        Parameters: what, its key, or of a copy both keys.
+        """
+        now = clock.monotonic_seconds()
+        with self._lock:
+            before = self._refused.get(what)
+        if before is not None and size >= before.size and now - before.at < AGAIN_SECONDS:
+            raise TooLarge(str(before.error)) from before.error
+        try:
+            yield
+        except TooLarge as exc:
+            with self._lock:
+                self._refused[what] = _Refusal(clock.monotonic_seconds(), size, exc)
+            raise
+        with self._lock:
+            self._refused.pop(what, None)
+
+
+class Awaited:
+    """The keys that one drain waits for. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._since: dict[str, tuple[float, StoreSlow]] = {}
+        """When each request was given up, in monotonic seconds, and its error."""
+
+    @contextmanager
+    def request(self, key: str, late_seconds: float) -> Iterator[None]:
+        """Send a request that may take long to a key, unless an earlier one may be under way.
+
+        Parameters: late_seconds, for which it may be. Raises StoreSlow.
+        """
+        with self._lock:
+            since, error = self._since.get(key, (0.0, None))
+            if error is not None and clock.monotonic_seconds() - since < late_seconds:
+                raise StoreSlow(str(error)) from error
+            self._since.pop(key, None)
+        try:
+            yield
+        except StoreSlow as exc:
+            with self._lock:
+                self._since[key] = (clock.monotonic_seconds(), exc)
+            raise
+
+    def ended(self, key: str) -> None:
+        """Note that what was waited for is there, or is not wanted any more."""
+        with self._lock:
+            self._since.pop(key, None)
+
 
 COPIES = 8
 """The number of copies inside the bucket at a time. A copy only waits for the store."""
@@ -48,7 +129,7 @@ class Sends(Protocol):
         """Send a batch. Returns the result of each object, or None if it was not sent."""
 
 
-class View(NamedTuple):
+class DrainView(NamedTuple):
     """A transaction, and what jobs do in it."""
 
     session: Session
@@ -74,9 +155,9 @@ class View(NamedTuple):
         if generation is None:
             row = self.session.one(own.FILE, ino=ino)
             generation = 0 if row is None else File(*row).generation
-        self.add_tombstones([sql.Tombstone(key, ino, content_version, etag, generation)])
+        self.add_tombstones([sql.TombstoneRow(key, ino, content_version, etag, generation)])
 
-    def add_tombstones(self, tombstones: Sequence[sql.Tombstone]) -> None:
+    def add_tombstones(self, tombstones: Sequence[sql.TombstoneRow]) -> None:
         """Add several tombstones, each for another inode or key. See ``add_tombstone``."""
         if not tombstones:
             return
@@ -84,7 +165,7 @@ class View(NamedTuple):
         wanted = rows_of([(*tombstone, now_ns) for tombstone in tombstones])
         rows = self.session.all(own.TOMBSTONES_BEFORE, tombstones=wanted)
         if rows:
-            before = {(row[0], row[1]): sql.Tombstone(*row) for row in rows}
+            before = {(row[0], row[1]): sql.TombstoneRow(*row) for row in rows}
             merged = [one.with_earlier(before.get(one[:2], one)) for one in tombstones]
             wanted = rows_of([(*tombstone, now_ns) for tombstone in merged])
             self.session.run(own.TOMBSTONES_DELETE, tombstones=wanted)
@@ -166,13 +247,13 @@ class Context:
         return self.awaited.request(key, self.settings.bucket.late_seconds)
 
     @contextmanager
-    def reading(self) -> Iterator[View]:
+    def reading(self) -> Iterator[DrainView]:
         """Open a read transaction: all its reads see one moment. Raises TryAgain, LeaseLost."""
         with self.database.snapshot() as connection:
             yield self._view(connection)
 
     @contextmanager
-    def writing(self) -> Iterator[View]:
+    def writing(self) -> Iterator[DrainView]:
         """Open a write transaction. It is durable on return. Raises TryAgain, NoSpace, LeaseLost.
 
         The lease is looked for inside the transaction, so a takeover comes before or after it.
@@ -202,7 +283,7 @@ class Context:
                     look_ns=0,
                 )
 
-    def _view(self, connection: object) -> View:
+    def _view(self, connection: object) -> DrainView:
         session = Session(connection, self.database.dialect)
         lease = self.lease
         if lease is not None and session.one(own.LEASE, lease=lease) is None:
@@ -217,19 +298,19 @@ class Context:
 class _Patterns(NamedTuple):
     """What the settings say of paths."""
 
-    holds: Holds
+    holds: IncompleteNames
     acknowledge: Acknowledge
 
 
 def _patterns_of(settings: Settings) -> _Patterns:
     patterns = settings.drain.hold_patterns
-    return _Patterns(Holds(patterns), Acknowledge(settings.acknowledge.rule, patterns))
+    return _Patterns(IncompleteNames(patterns), Acknowledge(settings.acknowledge.rule, patterns))
 
 
-def view_of(settings: Settings, session: Session, patterns: _Patterns | None = None) -> View:
+def view_of(settings: Settings, session: Session, patterns: _Patterns | None = None) -> DrainView:
     """Return a transaction as jobs use it. Parameters: patterns, those of the settings, if they
     were made."""
     holds, acknowledge = patterns or _patterns_of(settings)
     paths = Paths(session, holds, settings.bucket.prefix)
     precedence = Precedence(session, paths, DataFiles(settings.files_dir), acknowledge)
-    return View(session, paths, precedence, int(settings.bucket.late_seconds * clock.NS))
+    return DrainView(session, paths, precedence, int(settings.bucket.late_seconds * clock.NS))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from gateway.drain.context import Context
 
 
-class Outcome(Enum):
+class JobOutcome(Enum):
     """How a job ended that did not fail."""
 
     DONE = "done"
@@ -50,7 +50,7 @@ def upload_lane(size: int, *, is_first: bool) -> Lane:
     return Lane.FIRST if is_first else Lane.UPLOAD
 
 
-class Work(Enum):
+class WorkKind(Enum):
     """The kind of work that a job does."""
 
     UPLOAD = "uploads"
@@ -64,24 +64,24 @@ class Work(Enum):
     @property
     def asks_bucket(self) -> bool:
         """Whether this work sends requests to the bucket."""
-        return self is not Work.CHECKSUM
+        return self is not WorkKind.CHECKSUM
 
 
 _PHRASES = {
-    Work.UPLOAD: "upload of",
-    Work.SNAPSHOT: "snapshot of",
-    Work.COPY: "move to",
-    Work.DELETE: "deletion of",
-    Work.CLEAN_UP: "clean-up of",
-    Work.TRANSITION: "storage class of",
-    Work.CHECKSUM: "checksum of",
+    WorkKind.UPLOAD: "upload of",
+    WorkKind.SNAPSHOT: "snapshot of",
+    WorkKind.COPY: "move to",
+    WorkKind.DELETE: "deletion of",
+    WorkKind.CLEAN_UP: "clean-up of",
+    WorkKind.TRANSITION: "storage class of",
+    WorkKind.CHECKSUM: "checksum of",
 }
 
 
 class JobId(NamedTuple):
     """The identity of a job. All tries of a job have the same id, and no other job has it."""
 
-    work: Work
+    work: WorkKind
     ino: int
     """The inode, or 0 if the job is about a key, whichever file has it."""
     key: str
@@ -90,7 +90,11 @@ class JobId(NamedTuple):
     @property
     def file(self) -> int:
         """The inode of the file that the job brings nearer to the bucket, or 0 if there is none."""
-        return 0 if self.work in (Work.DELETE, Work.CLEAN_UP, Work.TRANSITION) else self.ino
+        return (
+            0
+            if self.work in (WorkKind.DELETE, WorkKind.CLEAN_UP, WorkKind.TRANSITION)
+            else self.ino
+        )
 
     def __str__(self) -> str:
         """Return the job as people see it."""
@@ -105,7 +109,7 @@ class Batch:
     run.
     """
 
-    run: Callable[[Sequence[Any]], list[Outcome | Exception]]
+    run: Callable[[Sequence[Any]], list[JobOutcome | Exception]]
     jobs_max: int
     bytes_max: int
 
@@ -115,7 +119,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Job:
+class DrainJob:
     """One piece of work of the drain.
 
     Parameters: claims, the inode and the keys that nothing else may touch meanwhile; batch, with
@@ -127,21 +131,21 @@ class Job:
     id: JobId
     lane: Lane
     claims: frozenset[int | str]
-    run: Callable[[], Outcome]
+    run: Callable[[], JobOutcome]
     batch: Batch | None = None
     item: Any = None
     size: int = 0
     request_id: str | None = None
 
     @property
-    def kind(self) -> Work:
+    def kind(self) -> WorkKind:
         return self.id.work
 
 
-class Page(NamedTuple):
+class JobPage(NamedTuple):
     """Some jobs, and where to continue. ``after`` is None on the last page."""
 
-    jobs: list[Job]
+    jobs: list[DrainJob]
     after: int | str | None
 
 
@@ -149,11 +153,11 @@ class Page(NamedTuple):
 class Sweep:
     """One kind of work, and how far through its rows the planning is."""
 
-    plan: Callable[[Context, int | str | None], Page]
-    kind: Work
+    plan: Callable[[Context, int | str | None], JobPage]
+    kind: WorkKind
     lane: Lane
-    planned: deque[Job] = field(default_factory=deque)
-    claimed: deque[Job] = field(default_factory=deque)
+    planned: deque[DrainJob] = field(default_factory=deque)
+    claimed: deque[DrainJob] = field(default_factory=deque)
     """The jobs that are planned and claimed in the database."""
     after: int | str | None = None
     """Where the next page starts, or None at the first row."""
@@ -161,7 +165,7 @@ class Sweep:
     """Monotonic seconds before which the rows are not read again from the first."""
 
 
-def run_alone(batch: Batch, item: Any) -> Outcome:
+def run_alone(batch: Batch, item: Any) -> JobOutcome:
     """Run a batch of one."""
     (result,) = batch.run([item])
     if isinstance(result, Exception):
@@ -169,7 +173,7 @@ def run_alone(batch: Batch, item: Any) -> Outcome:
     return result
 
 
-def run_jobs(jobs: Sequence[Job]) -> Sequence[Outcome | Exception]:
+def run_jobs(jobs: Sequence[DrainJob]) -> Sequence[JobOutcome | Exception]:
     """Run jobs, together if there are several. Returns the result of each."""
     batch = jobs[0].batch
     try:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gateway.errors import StoreError
-from gateway.objectstore.checksums import Kind
-from gateway.objectstore.conditions import Conditions
-from gateway.objectstore.objects import Stored
-from gateway.objectstore.pace import Ended
-from gateway.settings import Settings
+from gateway.common.errors import StoreError
+from gateway.config.settings import Settings
+from gateway.objectstore.checksums import ChecksumKind
+from gateway.objectstore.objects import VerifiedObject
+from gateway.objectstore.pace import RequestEnd
+from gateway.objectstore.request import Conditions
 
 
 class Small(NamedTuple):
@@ -25,7 +25,7 @@ class Small(NamedTuple):
     """What is at the key, as ``S3Store.put`` takes it."""
 
 
-Result = Stored | StoreError
+Result = VerifiedObject | StoreError
 
 
 class Handshake(NamedTuple):
@@ -34,7 +34,7 @@ class Handshake(NamedTuple):
     settings: Settings
     address: str
     """The address of the bucket's objects, up to their keys."""
-    kind: Kind
+    kind: ChecksumKind
     """The kind of the checksum that goes with each object."""
     conditions: Conditions
     """What the store heeds."""
@@ -55,4 +55,4 @@ class Attempt(NamedTuple):
     order of the objects."""
 
     result: Result
-    how: Ended
+    how: RequestEnd

@@ -15,18 +15,18 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import select
 
-from gateway import naming
+from gateway.common.patterns import IncompleteNames
+from gateway.common.types import Extent, InodeKind
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b, rows_of
 from gateway.db.models import RESERVED_INO, ROOT_INO, TRASH_INO
 from gateway.db.statements import checkpoint
 from gateway.drain import statements as own
-from gateway.drain.rows import File, Intent, Object
-from gateway.holds import Holds
-from gateway.keymapper import KeyMapper
+from gateway.drain.rows import File, Intent, ObjectRow
+from gateway.namespace import trackers
 from gateway.namespace.lookup import DirectoryMemo, way_up
-from gateway.objectstore import keys
-from gateway.types import Extent, Kind
+from gateway.objectstore import key_mapper
+from gateway.objectstore.key_mapper import KeyMapper
 
 Parts = tuple[bytes, ...]
 _STEPS = (
@@ -41,7 +41,7 @@ STEP_BELOW = Statement(
 """Selects a checkpoint of a run below a directory."""
 
 
-class Place(NamedTuple):
+class InodePath(NamedTuple):
     """The path of an inode, and whether it is held or bumped."""
 
     parts: tuple[bytes, ...]
@@ -56,7 +56,7 @@ class Place(NamedTuple):
     @property
     def is_trashed(self) -> bool:
         """Whether it is in the trash."""
-        return self.parts[: len(keys.TRASH)] == keys.TRASH
+        return self.parts[: len(key_mapper.TRASH)] == key_mapper.TRASH
 
 
 class Paths:
@@ -66,7 +66,7 @@ class Paths:
     Parameters: session, holds, prefix of the keys.
     """
 
-    def __init__(self, session: Session, holds: Holds, prefix: str) -> None:
+    def __init__(self, session: Session, holds: IncompleteNames, prefix: str) -> None:
         self._session = session
         self._holds = holds
         self._keys = KeyMapper(session, prefix)
@@ -94,30 +94,30 @@ class Paths:
         """Forget the names that ``read_names`` read: those of a million files need much memory."""
         self._names.clear()
 
-    def place(self, ino: int) -> Place | None:
+    def place(self, ino: int) -> InodePath | None:
         """Return the place of an inode by its first name, or None if it or a directory above has no
         name."""
         return self._places.of(ino, self._way_up(ino), self._below)
 
     @cached_property
-    def _places(self) -> DirectoryMemo[Place]:
+    def _places(self) -> DirectoryMemo[InodePath]:
         held = self._overrides.get(ROOT_INO)
         request = self._requests.get(ROOT_INO)
         roots = {
-            ROOT_INO: Place((), held is True, held is False, request, held is True),
-            RESERVED_INO: Place((keys.RESERVED,), held=False),
+            ROOT_INO: InodePath((), held is True, held is False, request, held is True),
+            RESERVED_INO: InodePath((key_mapper.RESERVED,), held=False),
             # What is in the trash is not sent, and its objects stay where they are.
-            TRASH_INO: Place(keys.TRASH, held=True),
+            TRASH_INO: InodePath(key_mapper.TRASH, held=True),
         }
         return DirectoryMemo(roots)
 
-    def _below(self, above: Place, ino: int, name: bytes) -> Place:
+    def _below(self, above: InodePath, ino: int, name: bytes) -> InodePath:
         said = self._overrides.get(ino)
         is_ordered = above.is_ordered or said is True
         held = above.held or is_ordered or self._is_temporary(ino, above.parts, name)
         bumped = above.bumped or said is False
         request = self._requests.get(ino, above.request_id)
-        return Place((*above.parts, name), held, bumped, request, is_ordered)
+        return InodePath((*above.parts, name), held, bumped, request, is_ordered)
 
     def _is_temporary(self, ino: int, above: Parts, name: bytes) -> bool:
         """Return whether a hold pattern holds an inode: half a save, and not a run. Parameters:
@@ -126,7 +126,7 @@ class Paths:
             return False
         if ino not in self.temporary:
             path = b"/".join((*above, name))
-            self.temporary[ino] = naming.is_half_save(name) or not (
+            self.temporary[ino] = trackers.is_half_save(name) or not (
                 self._session.one(STEP_IN, parent=ino)
                 or self._session.one(STEP_BELOW, first_name=path + b"/", end_name=path + b"0")
             )
@@ -163,7 +163,7 @@ class Paths:
         places = (self.place(parent) for parent, _name in self._names_of(ino))
         return next((place.request_id for place in places if place is not None), None)
 
-    def is_held(self, ino: int, place: Place, name: bytes) -> bool:
+    def is_held(self, ino: int, place: InodePath, name: bytes) -> bool:
         """Return whether one of the names of a file is held. Another name may still give it a
         key."""
         if place.held or self._overrides.get(ino) is True:
@@ -214,16 +214,16 @@ class Paths:
         if parts is None:
             return None
         at = ROOT_INO
-        if parts[0] == keys.RESERVED:
+        if parts[0] == key_mapper.RESERVED:
             at, parts = RESERVED_INO, parts[1:]
         for name in parts:
             if (below := self._entry(at, name)) is None:
                 return None
             at = below
-        if keys.is_shortened(key):
+        if key_mapper.is_shortened(key):
             return self._shortened_below(at).get(key)
         file = file_of(self._session, at)
-        if file is None or file.kind != Kind.REGULAR or self.key_of(at) != key:
+        if file is None or file.kind != InodeKind.REGULAR or self.key_of(at) != key:
             return None
         return at
 
@@ -240,7 +240,7 @@ class Paths:
             found = {}
             for (ino,) in self._session.all(own.FILES_BELOW, top=top):
                 key = self.key_of(ino)
-                if key is not None and keys.is_shortened(key):
+                if key is not None and key_mapper.is_shortened(key):
                     found[key] = ino
             self._shortened[top] = found
         return self._shortened[top]
@@ -270,28 +270,28 @@ def file_of(session: Session, ino: int) -> File | None:
     return file if file.nlink > 0 else None
 
 
-def object_at(session: Session, key: str) -> Object | None:
+def object_at(session: Session, key: str) -> ObjectRow | None:
     """Return the object that is recorded at a key."""
     return objects_at(session, [key]).get(key)
 
 
-def objects_at(session: Session, keys: Iterable[str]) -> dict[str, Object]:
+def objects_at(session: Session, keys: Iterable[str]) -> dict[str, ObjectRow]:
     """Return the objects that are recorded at keys, by key."""
     rows = session.all(own.OBJECTS_AT, keys=rows_of([(key,) for key in keys]))
-    return {stored.key: stored for stored in (Object(*row) for row in rows)}
+    return {stored.key: stored for stored in (ObjectRow(*row) for row in rows)}
 
 
-def objects_above(session: Session, prefix: str, wanted: Iterable[str]) -> dict[str, Object]:
+def objects_above(session: Session, prefix: str, wanted: Iterable[str]) -> dict[str, ObjectRow]:
     """Return, by key, an object that is recorded at one of the keys that a key goes through."""
-    through = {key: keys.above(prefix, key) for key in wanted}
+    through = {key: key_mapper.above(prefix, key) for key in wanted}
     found = objects_at(session, {one for above in through.values() for one in above})
     return {key: found[one] for key, above in through.items() for one in above if one in found}
 
 
-def object_of(session: Session, ino: int) -> Object | None:
+def object_of(session: Session, ino: int) -> ObjectRow | None:
     """Return the object that is recorded for an inode."""
     row = session.one(own.OBJECT, ino=ino)
-    return None if row is None else Object(*row)
+    return None if row is None else ObjectRow(*row)
 
 
 def intent_of(session: Session, ino: int) -> Intent | None:

@@ -1,4 +1,7 @@
-"""Says which files wait for others: what names others goes into the bucket after what it names.
+"""Finds the files that the bucket does not have as they are here, at their keys, in one
+transaction.
+
+Says which files wait for others: what names others goes into the bucket after what it names.
 
 - **In a checkpoint** a file that names others (``.metadata``, an index, ``trainer_state.json``)
   waits while the checkpoint is being written, and while another file of it is not in the bucket as
@@ -15,26 +18,219 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import or_, select
 
-from gateway import clock, naming
-from gateway.acknowledge import Acknowledge
-from gateway.checkpoints.facts import State
-from gateway.data.layout import DataFiles
+from gateway.catalogue.facts import CheckpointState
+from gateway.common import clock
+from gateway.common.text import printable
+from gateway.common.types import Extent, InodeKind
+from gateway.config.settings import Acknowledge
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b, given_numbers, numbers_of
 from gateway.db.models import ROOT_INO
-from gateway.db.statements import checkpoint
-from gateway.drain.lacking import Asker, Lacking, Missing, Row, place_of
+from gateway.db.statements import IS_REGULAR, checkpoint, damage, dirent, inode, object_, rekey
 from gateway.drain.paths import Parts, Paths
 from gateway.drain.rows import File
+from gateway.namespace import trackers
+from gateway.namespace.data_files import DataFiles
 from gateway.namespace.lookup import way_up
-from gateway.text import printable
-from gateway.types import Extent, Kind
 
+PAGE = 1024
 COUNTED = 1000
+"""The files of an index of which so many are looked at."""
+_REMOVED = b".nfs"
+"""What the name of a file begins with that was removed while a client had it open."""
+
+_INOS = given_numbers("inos")
+RENAMED = Statement(
+    select(rekey.c.ino).select_from(_INOS.join(rekey, rekey.c.ino == _INOS.c.value))
+)
+"""Selects those of some inodes whose rename has not reached the bucket."""
+_ROWS = select(
+    dirent.c.cookie,
+    dirent.c.name,
+    inode.c.ino,
+    inode.c.kind,
+    inode.c.content_version,
+    inode.c.drained_version,
+    inode.c.write_open,
+    inode.c.drain_after_ns,
+    object_.c.key,
+    rekey.c.ino,
+    damage.c.ino,
+).select_from(
+    dirent.join(inode, inode.c.ino == dirent.c.ino)
+    .outerjoin(object_, object_.c.ino == inode.c.ino)
+    .outerjoin(rekey, rekey.c.ino == inode.c.ino)
+    .outerjoin(damage, damage.c.ino == inode.c.ino)
+)
+_CHILDREN = (
+    _ROWS.where(dirent.c.parent == b("parent"), dirent.c.cookie > b("cookie"))
+    .order_by(dirent.c.cookie)
+    .limit(b("most"))
+)
+CHILDREN = Statement(_CHILDREN)
+UNFINISHED = Statement(
+    _CHILDREN.where(
+        or_(
+            inode.c.kind == int(InodeKind.DIRECTORY),
+            inode.c.content_version > inode.c.drained_version,
+            rekey.c.ino.is_not(None),
+        )
+    )
+)
+"""Selects the directories in a directory, and the files that the bucket may lack."""
+NAMED = Statement(_ROWS.where(dirent.c.parent == b("parent"), dirent.c.name == b("name")))
+DATA = Statement(
+    _CHILDREN.where(IS_REGULAR, dirent.c.name > b("first_name"), dirent.c.name < b("end_name"))
+)
+"""Selects the files of an index."""
+
+
+class NameRow(NamedTuple):
+    """A name in a directory, with what is known of its inode."""
+
+    cookie: int
+    name: bytes
+    ino: int
+    kind: int
+    content_version: int
+    drained_version: int
+    write_open: int
+    drain_after_ns: int
+    key: str | None
+    renamed: int | None
+    damaged: int | None
+
+
+class DependentFile(NamedTuple):
+    """The file that waits for others."""
+
+    ino: int
+    place: tuple[int, int, Parts] | None
+    """Its place among the files that name others. None: it waits for those too."""
+    until_ns: int | None = None
+    """What was sealed later is not waited for. None: everything is."""
+
+
+class MissingFile(NamedTuple):
+    """A file that the bucket does not have as it is here."""
+
+    ino: int
+    path: Parts
+    why: str
+    """Why the drain does not send it. Empty: it does."""
+
+
+class Lacking:
+    """Parameters: session; paths."""
+
+    def __init__(self, session: Session, paths: Paths) -> None:
+        self._session = session
+        self._paths = paths
+
+    def named(self, directory: int, name: bytes) -> NameRow | None:
+        """Return what a name in a directory leads to."""
+        row = self._session.one(NAMED, parent=directory, name=name)
+        return None if row is None else _row(row)
+
+    def of_file(
+        self, directory: int, above: Parts, target: NameRow, asker: DependentFile
+    ) -> Iterator[MissingFile]:
+        """Yield a file that the bucket lacks, and those of which it is the index. Parameters:
+        above, the path of the directory."""
+        moves = self._moves(directory)
+        if (one := self._judge(target, (*above, target.name), asker, moves)) is not None:
+            yield one
+        if (data := trackers.data_of(target.name)) is not None:
+            yield from self.of_index(directory, above, data, asker)
+
+    def of_index(
+        self, directory: int, above: Parts, data: bytes, asker: DependentFile
+    ) -> Iterator[MissingFile]:
+        """Yield the files of an index that the bucket lacks. Parameters: above, the path of the
+        directory; data, what their names begin with."""
+        moves = self._moves(directory)
+        given = {"parent": directory, "cookie": 0, "first_name": data, "end_name": data + b"\xff"}
+        for row in map(_row, self._session.all(DATA, **given, most=COUNTED)):
+            if (one := self._judge(row, (*above, row.name), asker, moves)) is not None:
+                yield one
+
+    def below(
+        self, top: int, above: Parts, asker: DependentFile, is_deep: bool, most: int | None = None
+    ) -> Iterator[MissingFile]:
+        """Yield the files in a directory that the bucket lacks and that an asker waits for.
+
+        Parameters: above, the path of the directory; is_deep, whether those further below count;
+        most, names that are looked at.
+        """
+        waiting, left = [(top, above, self._moves(top))], most
+        while waiting:
+            directory, path, moves = waiting.pop()
+            statement = UNFINISHED if most is None and not moves else CHILDREN
+            cookie = 0
+            while left is None or left > 0:
+                page = PAGE if left is None else min(PAGE, left)
+                rows = self._session.all(statement, parent=directory, cookie=cookie, most=page)
+                left = None if left is None else left - len(rows) - 1
+                if moves:
+                    self._paths.read_names(cells[2] for cells in rows)
+                for row in map(_row, rows):
+                    cookie, inner = row.cookie, (*path, row.name)
+                    if row.kind == InodeKind.DIRECTORY and is_deep:
+                        waiting.append((row.ino, inner, moves or row.renamed is not None))
+                    elif (one := self._judge(row, inner, asker, moves)) is not None:
+                        yield one
+                if len(rows) < page:
+                    break
+
+    def _moves(self, directory: int) -> bool:
+        """Return whether a rename of a directory, or of one above, has not reached the bucket."""
+        way = [directory, *(parent for _ino, parent, _name in way_up(self._session, directory))]
+        return bool(self._session.all(RENAMED, inos=numbers_of(way)))
+
+    def _judge(
+        self, row: NameRow, path: Parts, asker: DependentFile, moves: bool
+    ) -> MissingFile | None:
+        """Return a file that the bucket lacks and that an asker waits for, or None.
+
+        Parameters: moves, whether its object may have the key of another path.
+        """
+        if row.kind != InodeKind.REGULAR or row.ino == asker.ino or row.name.startswith(_REMOVED):
+            return None
+        rank = trackers.rank_of(row.name)
+        if rank is not None and asker.place is not None and place_of(path, rank) > asker.place:
+            return None
+        is_dirty = row.content_version > row.drained_version
+        if not is_dirty:
+            if row.key is None or not (moves or row.renamed is not None):
+                return None
+            key = self._paths.key_of(row.ino)
+            return None if key in (None, row.key) else MissingFile(row.ino, path, "")
+        since_ns = clock.now_ns() if row.write_open else row.drain_after_ns
+        if asker.until_ns is not None and since_ns > asker.until_ns:
+            return None
+        why = "open" if row.write_open else "damaged" if row.damaged is not None else ""
+        if self._paths.key_of(row.ino) is None:
+            # What a pattern holds and no client writes is no part of what is named.
+            if not row.write_open and not self._paths.is_held_by_order(row.ino):
+                return None
+            why = why or "held"
+        return MissingFile(row.ino, path, why)
+
+
+def place_of(parts: Parts, rank: int) -> tuple[int, int, Parts]:
+    """Return the place of a file among those that name others: inner ones go first."""
+    return -len(parts), rank, parts
+
+
+def _row(cells: Sequence[Any]) -> NameRow:
+    cookie, name, *others = cells
+    return NameRow(cookie, bytes(name), *others)
+
+
 """Files that are waited for are counted up to this many."""
 NAMES_MAX = 4096
 """The names that are looked at where the catalogue knows no checkpoint: such a directory may be
@@ -43,7 +239,6 @@ SOON_NS = 300 * clock.NS
 """Where the catalogue knows no checkpoint, what is sealed later than this after a file is not what
 the file names."""
 
-_INOS = given_numbers("inos")
 CHECKPOINTS = Statement(
     select(
         checkpoint.c.ino, checkpoint.c.extent, checkpoint.c.state, checkpoint.c.reason
@@ -57,7 +252,7 @@ _BESIDE = (
     .limit(1)
 )
 OF_STEP = Statement(_BESIDE.where(checkpoint.c.step == b("step")))
-NOT_DURABLE = Statement(_BESIDE.where(checkpoint.c.state != str(State.DURABLE)))
+NOT_DURABLE = Statement(_BESIDE.where(checkpoint.c.state != str(CheckpointState.DURABLE)))
 
 
 class Wait(NamedTuple):
@@ -103,24 +298,24 @@ class Precedence:
             return None
         directory, (*names, name) = home
         above = tuple(names)
-        if (data := naming.data_of(name)) is not None:
-            asker = Asker(file.ino, None)
+        if (data := trackers.data_of(name)) is not None:
+            asker = DependentFile(file.ino, None)
             return _waits(self._lacking.of_index(directory, above, data, asker))
-        rank = naming.rank_of(name)
+        rank = trackers.rank_of(name)
         if rank is None:
             return None
         way = [directory, *(parent for _ino, parent, _name in way_up(self._session, directory))]
         found = self._checkpoint(way)
         is_tree = found is not None and found.extent == Extent.TREE
-        if naming.is_tracker(name) and not is_tree:
+        if trackers.is_tracker(name) and not is_tree:
             return self._of_tracker(file, directory, (*above, name), text)
-        asker = Asker(file.ino, place_of((*above, name), rank))
+        asker = DependentFile(file.ino, place_of((*above, name), rank))
         if found is None:
             asker = asker._replace(until_ns=_until_ns(file))
             is_deep = directory != ROOT_INO
             return _waits(self._lacking.below(directory, above, asker, is_deep, NAMES_MAX))
         # A client that waits for this file in a CLOSE may be the one that has to write the rest.
-        is_half = found.state in (State.WRITING, State.BROKEN)
+        is_half = found.state in (CheckpointState.WRITING, CheckpointState.BROKEN)
         if is_half and not self._acknowledge.covers((*above, name)):
             reason = f"its checkpoint is {found.state}: {found.reason}"
             return Wait(reason, found.ino, is_under_way=False)
@@ -141,13 +336,13 @@ class Precedence:
     def _of_tracker(
         self, file: File, directory: int, parts: Parts, text: bytes | None
     ) -> Wait | None:
-        if file.size > naming.TRACKER_MAX_BYTES:
+        if file.size > trackers.TRACKER_MAX_BYTES:
             return None
         if text is None and not file.is_resident:
             return self._of_absent(directory)
         if text is None:
             text = self._text(file)
-        named = None if text is None else naming.named_by(parts[-1], text)
+        named = None if text is None else trackers.named_by(parts[-1], text)
         if named is None:
             return None
         target = self._target(directory, named)
@@ -158,18 +353,18 @@ class Precedence:
         reason = f"it names {printable(named.names[0])}, which is not there"
         return Wait(reason, directory, is_under_way=False)
 
-    def _of_target(self, file: File, directory: int, above: Parts, target: Row) -> Wait | None:
+    def _of_target(self, file: File, directory: int, above: Parts, target: NameRow) -> Wait | None:
         """Return the wait of a tracker for what it names."""
-        asker = Asker(file.ino, None)
+        asker = DependentFile(file.ino, None)
         found = self._checkpoint((target.ino,))
         if found is None:
             asker = asker._replace(until_ns=_until_ns(file))
-        elif found.state != State.DURABLE:
+        elif found.state != CheckpointState.DURABLE:
             reason = f"it names {printable(target.name)}, which is {found.state}"
-            is_under_way = found.state in (State.COMPLETE, State.DRAINING)
+            is_under_way = found.state in (CheckpointState.COMPLETE, CheckpointState.DRAINING)
             return Wait(reason, found.ino, is_under_way)
         # The catalogue follows the namespace: it may not know of a change yet.
-        if target.kind != Kind.DIRECTORY:
+        if target.kind != InodeKind.DIRECTORY:
             return _waits(self._lacking.of_file(directory, above, target, asker))
         is_deep = found is None or found.extent == Extent.TREE
         most = NAMES_MAX if found is None else None
@@ -194,11 +389,11 @@ class Precedence:
         except OSError:
             return None
 
-    def _target(self, directory: int, named: naming.Named) -> Row | None:
+    def _target(self, directory: int, named: trackers.TrackedName) -> NameRow | None:
         """Return what a tracker means."""
         for name in named.names:
             found = self._lacking.named(directory, name)
-            if found is not None and found.kind in (Kind.DIRECTORY, Kind.REGULAR):
+            if found is not None and found.kind in (InodeKind.DIRECTORY, InodeKind.REGULAR):
                 return found
         row = None
         if named.step is not None:
@@ -213,7 +408,7 @@ def _until_ns(file: File) -> int:
     return (clock.now_ns() if file.write_open else file.drain_after_ns) + SOON_NS
 
 
-def _waits(lacking: Iterator[Missing]) -> Wait | None:
+def _waits(lacking: Iterator[MissingFile]) -> Wait | None:
     """Return the wait for files."""
     found = list(islice(lacking, COUNTED))
     if not found:

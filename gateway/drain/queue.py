@@ -2,19 +2,28 @@
 
 The queue is the database: no message goes to any process. An order of a person is noted in the
 journal, which every drain follows.
+
+Says which renames the bucket has not followed yet, for a wait of a person or program.
+
+The drain may never drop the row of a renamed directory: what is held below it, or cannot be moved,
+stays where it is. So each object below the directory is judged by itself.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import select, tuple_
 
-from gateway import clock, logs
+from gateway.common import clock, logs
+from gateway.common.errors import NotThere
+from gateway.common.types import InodeKind
 from gateway.db.compiled import Statement, b
-from gateway.db.drainmodels import HYDRATE
+from gateway.db.drain_models import HYDRATE
 from gateway.db.journal import BELOW, CHANGED
 from gateway.db.models import ROOT_INO
 from gateway.db.statements import IS_DIRTY, inode, upload
@@ -22,17 +31,16 @@ from gateway.drain import statements as own
 from gateway.drain.admission.retries import (
     NO_FAILURE,
     RETRY_NOW,
-    Failure,
+    JobFailure,
     failures,
     needs_person,
 )
-from gateway.drain.context import Context, View
-from gateway.drain.job import JobId, Work
-from gateway.drain.paths import file_of, object_at
+from gateway.drain.context import Context, DrainView
+from gateway.drain.job import JobId, WorkKind
+from gateway.drain.paths import file_of, is_unfinished, object_at
 from gateway.drain.rows import File
-from gateway.errors import NotThere
+from gateway.drain.subtree import Below
 from gateway.namespace.lookup import way_down
-from gateway.types import Kind
 
 PAGE = 2048
 NAMED = 256
@@ -53,7 +61,7 @@ NEWEST = (1 << 62, 1 << 62)
 """The place before the newest file."""
 
 
-class State(StrEnum):
+class QueueState(StrEnum):
     """The state of a file that waits."""
 
     UPLOADING = "uploading"
@@ -74,18 +82,18 @@ class State(StrEnum):
     """It needs a person: its local bytes are known to be lost."""
 
 
-NOT_WAITED_FOR = (State.HELD, State.OPEN)
+NOT_WAITED_FOR = (QueueState.HELD, QueueState.OPEN)
 """The states of files for which nothing says when they will be ready. A file behind others is one
 if nothing says when they will be."""
 
 
-class Entry(NamedTuple):
+class QueueEntry(NamedTuple):
     """A file whose current version is not in the bucket."""
 
     ino: int
     path: tuple[bytes, ...]
     """One path of the file, below the export."""
-    state: State
+    state: QueueState
     bumped: bool
     size_bytes: int
     """The size at the last close."""
@@ -111,7 +119,7 @@ class Said(NamedTuple):
     hold: bool
 
 
-def entries(context: Context, below: int = ROOT_INO) -> Iterator[Entry]:
+def entries(context: Context, below: int = ROOT_INO) -> Iterator[QueueEntry]:
     """Yield the files that wait, the newest first.
 
     Parameters: below, an inode: only that file, or what is in that directory. Each page is read in
@@ -127,19 +135,19 @@ def entries(context: Context, below: int = ROOT_INO) -> Iterator[Entry]:
 class Reasons:
     """The reasons why files are not in the bucket, as one transaction sees them."""
 
-    def __init__(self, view: View, ahead_ns: int) -> None:
+    def __init__(self, view: DrainView, ahead_ns: int) -> None:
         self.ahead_ns = ahead_ns
         self._view = view
         self._failures = dict(failures(view.session))
         self._moves = {
-            job.ino: failure for job, failure in self._failures.items() if job.work == Work.COPY
+            job.ino: failure for job, failure in self._failures.items() if job.work == WorkKind.COPY
         }
         self.damaged = {ino: str(reason) for ino, reason in view.session.all(own.DAMAGED)}
 
-    def of(self, ino: int, key: str | None) -> Failure:
+    def of(self, ino: int, key: str | None) -> JobFailure:
         """Return the failure of a file's upload or move, or of the move of the object at its
         key."""
-        upload = JobId(Work.UPLOAD, ino, key or "")
+        upload = JobId(WorkKind.UPLOAD, ino, key or "")
         found = self._failures.get(upload) or self._moves.get(ino)
         if found is None and key is not None and self._moves:
             occupant = object_at(self._view.session, key)
@@ -148,13 +156,13 @@ class Reasons:
 
 
 def page(
-    view: View,
+    view: DrainView,
     after: tuple[int, int],
     below: int,
     ahead_ns: int,
     most: int = PAGE,
     wanted: int | None = None,
-) -> tuple[list[Entry], tuple[int, int] | None]:
+) -> tuple[list[QueueEntry], tuple[int, int] | None]:
     """Return some files that wait, and where to continue, or None if those were the last.
 
     Parameters: after, the place to continue at, or NEWEST; below, as of ``entries``; ahead_ns, of
@@ -163,7 +171,7 @@ def page(
     """
     reasons = Reasons(view, ahead_ns)
     rows = view.session.all(WAITING, after_ns=after[0], after_ino=after[1], most=most)
-    found: list[Entry] = []
+    found: list[QueueEntry] = []
     for at, row in enumerate(rows):
         if at % NAMED == 0:
             view.paths.read_names(ino for ino, *_ in rows[at : at + NAMED])
@@ -181,7 +189,7 @@ def page(
     return found, (last.drain_after_ns, last.ino)
 
 
-def of_file(view: View, ino: int, ahead_ns: int) -> Entry | None:
+def of_file(view: DrainView, ino: int, ahead_ns: int) -> QueueEntry | None:
     """Return a file that waits, or None if it does not. Parameters: ahead_ns, of the settings."""
     file = file_of(view.session, ino)
     if file is None or not file.is_dirty:
@@ -190,7 +198,7 @@ def of_file(view: View, ino: int, ahead_ns: int) -> Entry | None:
     return _entry(view, file, is_begun, Reasons(view, ahead_ns))
 
 
-def _entry(view: View, file: File, is_begun: bool, reasons: Reasons) -> Entry | None:
+def _entry(view: DrainView, file: File, is_begun: bool, reasons: Reasons) -> QueueEntry | None:
     place = view.paths.place(file.ino)
     key = view.paths.key_of(file.ino)
     if place is None or (place.is_trashed and key is None):
@@ -199,20 +207,20 @@ def _entry(view: View, file: File, is_begun: bool, reasons: Reasons) -> Entry | 
     wait = None
     damage = reasons.damaged.get(file.ino)
     if damage is not None:
-        state = State.DAMAGED
+        state = QueueState.DAMAGED
     elif key is None:
-        state = State.HELD
+        state = QueueState.HELD
     elif file.write_open:
-        state = State.OPEN
+        state = QueueState.OPEN
     elif clock.is_ahead(file.drain_after_ns, reasons.ahead_ns):
-        state = State.SETTLING
+        state = QueueState.SETTLING
     elif (wait := view.precedence.wait_of(file)) is not None:
-        state = State.BEHIND
+        state = QueueState.BEHIND
     elif failure.tries:
-        state = State.FAILING
+        state = QueueState.FAILING
     else:
-        state = State.UPLOADING if is_begun else State.WAITING
-    return Entry(
+        state = QueueState.UPLOADING if is_begun else QueueState.WAITING
+    return QueueEntry(
         file.ino,
         place.parts,
         state,
@@ -229,7 +237,7 @@ def _entry(view: View, file: File, is_begun: bool, reasons: Reasons) -> Entry | 
     )
 
 
-def find(view: View, names: Sequence[bytes], path: str, export: str) -> int:
+def find(view: DrainView, names: Sequence[bytes], path: str, export: str) -> int:
     """Return the inode of a path.
 
     Args:
@@ -245,7 +253,7 @@ def find(view: View, names: Sequence[bytes], path: str, export: str) -> int:
         raise NotThere(f"no file or directory {path}: give a path below {export}")
     at = way[-1] if way else ROOT_INO
     file = file_of(view.session, at)
-    if file is None or file.kind not in (Kind.REGULAR, Kind.DIRECTORY):
+    if file is None or file.kind not in (InodeKind.REGULAR, InodeKind.DIRECTORY):
         raise NotThere(f"{path} is neither a file nor a directory: it is never drained")
     return at
 
@@ -282,3 +290,118 @@ def said(context: Context) -> list[Said]:
             place = view.paths.place(ino)
             found.append(Said(ino, None if place is None else place.parts, bool(hold)))
     return found
+
+
+class Renamed(NamedTuple):
+    """A file or directory whose rename has not reached the bucket yet."""
+
+    ino: int
+    path: tuple[bytes, ...]
+    error: str
+    is_stuck: bool
+    """Whether it needs a person."""
+
+
+@dataclass
+class _Reading:
+    """A reading of what is below one renamed directory."""
+
+    name: Sequence[Any]
+    """The name under which the directory was found. Each rename gives it another cookie."""
+    below: Below
+    away: deque[int] = field(default_factory=deque)
+    """The files of the last page that are still to be judged."""
+    stuck: list[Renamed] = field(default_factory=list)
+
+
+class Following:
+    """The renames that one wait waits for.
+
+    What is below a directory is read up to the first object that the drain can move. The next look
+    continues there: otherwise a wait for a large directory would read it at each look.
+    """
+
+    def __init__(self) -> None:
+        self._readings: dict[int, _Reading] = {}
+
+    def look(self, view: DrainView, top: int = ROOT_INO) -> Iterator[Renamed]:
+        """Yield the renames at, above or below an inode that have not reached the bucket.
+
+        What is held is left out. Files that wait for their upload are left out too:
+        ``queue.entries`` has them. A directory stands for what can be moved below it.
+        """
+        reasons, paths = Reasons(view, 0), view.paths
+        after = 0
+        while rows := view.session.all(own.REKEYS, after=after, most=PAGE):
+            for ino, kind, *_ in rows:
+                if top == ROOT_INO or paths.is_below(ino, top) or paths.is_below(top, ino):
+                    if kind == InodeKind.DIRECTORY:
+                        yield from self._directory(view, ino, reasons)
+                    elif (found := _file(view, ino, reasons)) is not None:
+                        yield found
+            after = rows[-1][0]
+
+    def _directory(self, view: DrainView, ino: int, reasons: Reasons) -> Iterator[Renamed]:
+        place = view.paths.place(ino)
+        name = view.session.one(own.NAME, ino=ino)
+        if place is None or place.held or name is None:
+            return
+        reading = self._readings.get(ino)
+        if reading is None or reading.name != name:
+            reading = self._readings[ino] = _Reading(name, Below(ino))
+        if _can_move(view, reading, reasons):
+            yield Renamed(ino, place.parts, "", is_stuck=False)
+        else:
+            del self._readings[ino]
+        yield from reading.stuck
+
+
+def is_durable(context: Context, tops: Sequence[int]) -> bool:
+    """Return whether the bucket has all that can be waited for, as it is here, at the keys of the
+    current paths. The answer is true of one moment. Raises TryAgain."""
+    with context.reading() as view:
+        for top in tops:
+            if any(Following().look(view, top)):
+                return False
+            after: tuple[int, int] | None = NEWEST
+            while after is not None:
+                found, after = page(view, after, top, context.settings.drain_ahead_ns)
+                if any(entry.is_waited_for for entry in found):
+                    return False
+    return True
+
+
+def _can_move(view: DrainView, reading: _Reading, reasons: Reasons) -> bool:
+    """Read on, up to an object that can be moved. Returns False if there is none."""
+    while True:
+        while reading.away:
+            one = _file(view, reading.away[0], reasons)
+            if one is not None and not one.is_stuck:
+                return True
+            reading.away.popleft()
+            if one is not None:
+                reading.stuck.append(one)
+        if reading.below.is_read:
+            return False
+        objects = reading.below.page(view)
+        view.paths.read_names(stored.ino for stored in objects)
+        for stored in objects:
+            if view.paths.key_of(stored.ino) not in (None, stored.key):
+                reading.away.append(stored.ino)
+        view.paths.forget_names()
+
+
+def _file(view: DrainView, ino: int, reasons: Reasons) -> Renamed | None:
+    """Return a file whose object the drain is to move, or None."""
+    file = file_of(view.session, ino)
+    place = view.paths.place(ino)
+    if file is None or place is None or file.is_dirty:
+        return None
+    if not is_unfinished(view.session, view.paths, ino):
+        return None
+    wait = view.precedence.wait_of(file)
+    if wait is not None and not wait.is_under_way:
+        return None
+    failure = reasons.of(ino, view.paths.key_of(ino))
+    is_stuck = needs_person(failure.tries, failure.error)
+    return Renamed(ino, place.parts, failure.error, is_stuck)

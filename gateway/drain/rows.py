@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gateway.types import Residency
+from gateway.common.types import Residency
 
 
 class File(NamedTuple):
@@ -36,7 +36,7 @@ class File(NamedTuple):
         return self.residency == Residency.RESIDENT
 
 
-class Object(NamedTuple):
+class ObjectRow(NamedTuple):
     """A row of ``object``."""
 
     ino: int
@@ -60,7 +60,7 @@ class Intent(NamedTuple):
     """The generation of the inode, or 0 if it is not known."""
 
 
-class Doubt(NamedTuple):
+class IndeterminateRow(NamedTuple):
     """A row of ``doubt``. What is noted later about its key is another row."""
 
     key: str

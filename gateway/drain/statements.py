@@ -17,13 +17,14 @@ from sqlalchemy import (
     update,
 )
 
+from gateway.common.types import InodeKind
 from gateway.db.compiled import Statement, b, given, given_numbers
 from gateway.db.statements import (
     IS_DIRTY,
     IS_REGULAR,
     IS_RESIDENT,
     TREE,
-    Tombstone,
+    TombstoneRow,
     checkpoint,
     claim,
     damage,
@@ -40,11 +41,10 @@ from gateway.db.statements import (
     transition,
     upload,
 )
-from gateway.drain.rows import Doubt, File, Intent, Object
-from gateway.types import Kind
+from gateway.drain.rows import File, IndeterminateRow, Intent, ObjectRow
 
 _FILE = [inode.c[name] for name in File._fields]
-_OBJECT = [object_.c[name] for name in Object._fields]
+_OBJECT = [object_.c[name] for name in ObjectRow._fields]
 _UPLOAD = [upload.c[name] for name in Intent._fields]
 
 FILE = Statement(select(*_FILE).where(inode.c.ino == b("ino")))
@@ -248,7 +248,7 @@ TOMBSTONES = Statement(
     .limit(b("most"))
 )
 TOMBSTONES_AT = Statement(
-    select(*[tombstone.c[name] for name in Tombstone._fields]).select_from(
+    select(*[tombstone.c[name] for name in TombstoneRow._fields]).select_from(
         _KEYS.join(tombstone, tombstone.c.key == _KEYS.c.key)
     )
 )
@@ -275,7 +275,7 @@ _BURIED = given(
 )
 _OF_SAME = and_(tombstone.c.key == _BURIED.c.key, tombstone.c.ino == _BURIED.c.ino)
 TOMBSTONES_BEFORE = Statement(
-    select(*[tombstone.c[name] for name in Tombstone._fields]).select_from(
+    select(*[tombstone.c[name] for name in TombstoneRow._fields]).select_from(
         _BURIED.join(tombstone, _OF_SAME)
     )
 )
@@ -369,7 +369,7 @@ HOLDS = Statement(
 OVERRIDE_INSERT = Statement(insert(override))
 OVERRIDE_DELETE = Statement(delete(override).where(override.c.ino == b("the_ino")))
 
-DOUBTS = Statement(select(*[doubt.c[name] for name in Doubt._fields]))
+DOUBTS = Statement(select(*[doubt.c[name] for name in IndeterminateRow._fields]))
 DOUBT = Statement(select(doubt.c.ino, doubt.c.look_ns).where(doubt.c.key == b("key")))
 DOUBT_INSERT = Statement(insert(doubt))
 DOUBT_DELETE = Statement(delete(doubt).where(doubt.c.key == b("the_key")))
@@ -389,7 +389,7 @@ FILES_BELOW = Statement(
 DIRECTORIES_BELOW = Statement(
     select(inode.c.ino)
     .select_from(inode.join(TREE, inode.c.ino == TREE.c.ino))
-    .where(inode.c.kind == int(Kind.DIRECTORY))
+    .where(inode.c.kind == int(InodeKind.DIRECTORY))
 )
 """Selects the directories among an inode and everything below it."""
 COMPLETE = Statement(

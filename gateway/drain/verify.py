@@ -11,14 +11,14 @@ from typing import Any
 
 from sqlalchemy import and_, func, select
 
-from gateway.data.layout import DataFiles
+from gateway.common.errors import DataFileError
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
 from gateway.db.statements import IS_REGULAR, IS_RESIDENT, block_digest, digest, inode, object_
 from gateway.drain.rows import File
-from gateway.drain.send import blockrows, checksum, source
-from gateway.errors import DataFileError
-from gateway.objectstore.crc64 import BlockDigests
+from gateway.drain.send import checksum, intent
+from gateway.namespace.data_files import DataFiles
+from gateway.objectstore.checksums import BlockDigests
 
 PAGE = 2048
 RANGES_SHOWN = 5
@@ -103,7 +103,7 @@ def _require(database: Database, files: DataFiles, file: File, expected: str | N
     if expected is not None:
         return _require_checksum(files, file, expected)
     with database.reader() as connection:
-        blocks = blockrows.of_object(Session(connection, database.dialect), file.ino)
+        blocks = intent.of_object(Session(connection, database.dialect), file.ino)
     if blocks is not None:
         _require_blocks(files, file, blocks)
     return blocks is not None
@@ -111,7 +111,7 @@ def _require(database: Database, files: DataFiles, file: File, expected: str | N
 
 def _require_checksum(files: DataFiles, file: File, expected: str) -> bool:
     form = checksum.form_of(expected)
-    with source.open_data(files, file) as data:
+    with checksum.open_data(files, file) as data:
         found = checksum.of_file(data, file.size, form, lambda: False)
     if found is not None:
         checksum.require(expected, found.checksum, str(files.path(file.ino, file.epoch)))
@@ -119,7 +119,7 @@ def _require_checksum(files: DataFiles, file: File, expected: str) -> bool:
 
 
 def _require_blocks(files: DataFiles, file: File, expected: BlockDigests) -> None:
-    with source.open_data(files, file) as data:
+    with checksum.open_data(files, file) as data:
         found = checksum.blocks_of_file(data, file.size, expected.block_bytes)
     path = files.path(file.ino, file.epoch)
     if len(found.crcs) != len(expected.crcs):

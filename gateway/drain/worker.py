@@ -1,4 +1,6 @@
-"""Runs the drain's loop: it plans, claims and runs jobs until it is stopped.
+"""Says whether clients wait for cold reads, by the report of the hydrator.
+
+Runs the drain's loop: it plans, claims and runs jobs until it is stopped.
 
 Invariant: two jobs that share an inode or a key never run at the same time, in this drain or in
 another (admission/lease.py). The rows in the database name whatever a crash interrupts, and the
@@ -16,35 +18,61 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from gateway import clock, state
-from gateway.acknowledge import Acknowledge
+from gateway.common import clock
+from gateway.common.errors import LeaseLost, NamespaceError, ObjectRefused, StoreError, StoreRefused
+from gateway.common.process import ReportFile
+from gateway.config import datadir
+from gateway.config.settings import Acknowledge, DrainSettings, Settings
 from gateway.db.engine import Database
-from gateway.drain import coldreads, endpoint
-from gateway.drain.admission.health import BucketState, Health
+from gateway.drain.admission.health import BucketHealth, BucketState
 from gateway.drain.admission.lease import Claims
 from gateway.drain.admission.retries import Retries
 from gateway.drain.context import COPIES, Context
-from gateway.drain.dispatcher import Dispatcher
-from gateway.drain.job import UPLOADS, Lane, Sweep, Work
+from gateway.drain.job import UPLOADS, Lane, Sweep, WorkKind
 from gateway.drain.paths import is_unfinished
 from gateway.drain.plan import sweeps
-from gateway.drain.plan.digests import Digests
+from gateway.drain.plan.digests import DigestPlan
 from gateway.drain.plan.renames import Renames
-from gateway.drain.plan.rest import rest_seconds, spent_seconds
 from gateway.drain.plan.snapshots import Snapshots
-from gateway.drain.plan.survey import Survey
-from gateway.drain.runner import Runner
+from gateway.drain.plan.survey import DirtySurvey, rest_seconds, spent_seconds
+from gateway.drain.runner import (
+    CHORES,
+    Counters,
+    Dispatcher,
+    DrainThreads,
+    JobRunner,
+    Rate,
+    SentBytes,
+)
 from gateway.drain.send.senders import Senders
-from gateway.drain.status import Counters, Rate, SentBytes
-from gateway.drain.threads import CHORES, Threads
-from gateway.drain.tidy import doubt, garbage
-from gateway.errors import LeaseLost, NamespaceError, ObjectRefused, StoreError, StoreRefused
+from gateway.drain.tidy import garbage, indeterminate
+from gateway.objectstore import negotiation
 from gateway.objectstore.negotiation import negotiate
+from gateway.objectstore.ownership import Ownership
 from gateway.objectstore.pace import Pace, Rates
 from gateway.objectstore.s3 import S3Store
-from gateway.ownership.keeper import Ownership
-from gateway.report import StatusFile
-from gateway.settings import DrainSettings, Settings
+
+OLD_NS = 10 * clock.NS
+"""A hydrator that fetches writes a report each second. One that writes none waits for the bucket or
+for an archive, and the drain takes nothing away from it."""
+
+
+def are_wanted(settings: Settings) -> bool:
+    """Return whether clients wait for bytes that the hydrator fetches now.
+
+    A report that is missing, old, or of a process that has ended says nothing: then they do not.
+    """
+    try:
+        report = datadir.read(settings, datadir.CACHE)
+    except OSError:
+        return False
+    if report is None or not datadir.alive(report):
+        return False
+    waiting, written_ns = report.get("waiting_files"), report.get("time_ns")
+    if not isinstance(waiting, int) or not isinstance(written_ns, int):
+        return False
+    return waiting > 0 and 0 <= clock.now_ns() - written_ns <= OLD_NS
+
 
 log = logging.getLogger("drain")
 
@@ -93,7 +121,7 @@ class Drain:
             senders=self._senders,
         )
         self._ownership = _ownership_of(self._context)
-        self.health = Health(settings.bucket.name, drain.retry_max_seconds)
+        self.health = BucketHealth(settings.bucket.name, drain.retry_max_seconds)
         self.retries = Retries(drain.retry_max_seconds)
         self._started = datetime.now(UTC)
         self._looked: datetime | None = None
@@ -104,8 +132,8 @@ class Drain:
         """Monotonic seconds of the next look for failures of files that are gone."""
         self._lease_lost = threading.Event()
         self._claims = Claims(self._context, self.retries, self._on_lease_lost, self._pace.share)
-        self._threads = Threads(drain.workers)
-        self._runner = Runner(
+        self._threads = DrainThreads(drain.workers)
+        self._runner = JobRunner(
             self._context,
             self._claims,
             self.health,
@@ -115,34 +143,34 @@ class Drain:
             on_ended=self._wake.set,
         )
         skip, request_of = self._is_out_of_reach, self.retries.request_of
-        self._survey = Survey(skip, drain.poll_seconds, _rules(settings), request_of)
+        self._survey = DirtySurvey(skip, drain.poll_seconds, _rules(settings), request_of)
         self._renames = Renames(drain.poll_seconds, drain.retry_max_seconds)
-        self._digests = Digests(drain.settle_seconds, drain.poll_seconds)
+        self._digests = DigestPlan(drain.settle_seconds, drain.poll_seconds)
         self._snapshots = Snapshots(settings, partial(self.counters.count, "snapshots_missed"))
         self._dispatcher = Dispatcher(
             self._sweeps(), self._claims, self.health, self.retries, self._threads, self._runner
         )
         self._enter()
         self._is_checksum_known = self._recall_checksum()
-        self._status = StatusFile(settings.run_dir / state.DRAIN, self._report)
+        self._status = ReportFile(settings.run_dir / datadir.DRAIN, self._report)
 
     def _sweeps(self) -> list[Sweep]:
         # The order matters only for the bucket: garbage is deleted before new bytes arrive.
         found = [
-            Sweep(sweeps.settlements, Work.CLEAN_UP, Lane.CHORE),
-            Sweep(partial(sweeps.doubts, doubt.Waits()), Work.CLEAN_UP, Lane.CHORE),
-            Sweep(sweeps.deletions, Work.DELETE, Lane.CHORE),
-            Sweep(self._renames.plan, Work.COPY, Lane.COPY),
+            Sweep(sweeps.settlements, WorkKind.CLEAN_UP, Lane.CHORE),
+            Sweep(partial(sweeps.doubts, indeterminate.Waits()), WorkKind.CLEAN_UP, Lane.CHORE),
+            Sweep(sweeps.deletions, WorkKind.DELETE, Lane.CHORE),
+            Sweep(self._renames.plan, WorkKind.COPY, Lane.COPY),
         ]
         if self._settings.drain.max_open_age_seconds:
             # Snapshots come before uploads, which take every thread while there are any.
-            found.append(Sweep(self._snapshots.plan, Work.SNAPSHOT, Lane.UPLOAD))
+            found.append(Sweep(self._snapshots.plan, WorkKind.SNAPSHOT, Lane.UPLOAD))
         for lane in UPLOADS:
-            found.append(Sweep(partial(self._survey.plan, lanes=(lane,)), Work.UPLOAD, lane))
+            found.append(Sweep(partial(self._survey.plan, lanes=(lane,)), WorkKind.UPLOAD, lane))
         if self._settings.drain.checksum_at_seal:
-            found.insert(0, Sweep(self._digests.plan, Work.CHECKSUM, Lane.DISK))
+            found.insert(0, Sweep(self._digests.plan, WorkKind.CHECKSUM, Lane.DISK))
         # These come last: nothing waits for them.
-        return [*found, Sweep(sweeps.transitions, Work.TRANSITION, Lane.COPY)]
+        return [*found, Sweep(sweeps.transitions, WorkKind.TRANSITION, Lane.COPY)]
 
     def run(self) -> None:
         """Work until stop is set. Then return soon, with everything safe for a restart."""
@@ -202,7 +230,7 @@ class Drain:
         """Leave half of the places to cold reads while clients wait for some."""
         stop = self._context.stop
         while not stop.wait(READS_SECONDS):
-            self._pace.give_way(coldreads.are_wanted(self._settings))
+            self._pace.give_way(are_wanted(self._settings))
 
     def _on_lease_lost(self) -> None:
         log.error("lost the lease: another drain has taken over what this one was doing")
@@ -269,7 +297,7 @@ class Drain:
     def _recall_checksum(self) -> bool:
         """Use the checksum that the store was found to verify. Returns whether it is known."""
         with self._context.reading() as view:
-            known = endpoint.known(view.session, self._settings.bucket)
+            known = negotiation.known(view.session, self._settings.bucket)
         self._context.store.kind = known or self._context.store.kind
         return known is not None
 
@@ -291,7 +319,7 @@ class Drain:
             return
         self._context.store.kind = found
         with self._context.writing() as view:
-            endpoint.remember(view.session, self._settings.bucket, found)
+            negotiation.remember(view.session, self._settings.bucket, found)
         log.info("checksum of what is sent: %s", found)
 
     def _look_for_unrecorded(self) -> None:

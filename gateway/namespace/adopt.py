@@ -28,20 +28,18 @@ from sqlalchemy import (
     update,
 )
 
-from gateway import clock
-from gateway.data import stamp
-from gateway.data.layout import DataFiles
-from gateway.data.stamp import Stamp
+from gateway.common import clock
+from gateway.common.errors import IdentityError
+from gateway.common.types import Residency
+from gateway.config.settings import BucketSettings
 from gateway.db import journal
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b, given_numbers, numbers_of
 from gateway.db.engine import Connection, Database
 from gateway.db.writer import Effects, Ids, Tx
-from gateway.errors import IdentityError
-from gateway.namespace import content, identity
+from gateway.namespace import content, data_files, identity
+from gateway.namespace.data_files import DataFiles, Stamp
 from gateway.namespace.residency import HAS_VERSION
-from gateway.settings import BucketSettings
-from gateway.types import Residency
 
 PAGE = 1024
 
@@ -254,15 +252,15 @@ def adopt_files(
             found.fs_id.hex(),
             (found.gateway or secrets.token_bytes(16)).hex(),
             (found.mark, mark),
-            stamp.directory_of(files.root),
+            data_files.directory_of(files.root),
             lineage,
         )
         # From here on the data files are adopted. After a crash the database has one of both marks.
-        stamp.write(files.root, bound)
+        data_files.write(files.root, bound)
         session = Session(connection, database.dialect)
         with database.transaction(connection):
             session.run(sql.MARK, gateway=bytes.fromhex(bound.gateway), mark=mark)
-        stamp.write(files.root, bound._replace(marks=(mark,)))
+        data_files.write(files.root, bound._replace(marks=(mark,)))
         return adopted
     finally:
         connection.close()

@@ -11,29 +11,28 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from gateway.acknowledge import Acknowledge
-from gateway.data.layout import DataFiles
+from gateway.common.errors import NotFound
+from gateway.common.types import GATEWAY_CRED, Attr, Cred, Dirent, SetAttr
+from gateway.config.settings import Acknowledge, Settings
 from gateway.db import journal, schema
 from gateway.db import statements as sql
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
-from gateway.db.named import StillNamed
+from gateway.db.latest_links import StillNamed
 from gateway.db.writer import Operation, Writer
-from gateway.errors import NotFound
 from gateway.namespace import (
-    acknowledged,
     adopt,
+    content,
     identity,
+    latest_links,
     lookup,
-    naming,
-    remove,
+    names,
     reserved,
     volume,
-    xattr,
 )
+from gateway.namespace.content import CloseAnswer
+from gateway.namespace.data_files import DataFiles
 from gateway.namespace.reserved import Installed
-from gateway.settings import Settings
-from gateway.types import GATEWAY_CRED, Attr, Cred, Dirent, SetAttr
 
 log = logging.getLogger("spillway.namespace")
 
@@ -63,7 +62,7 @@ class Namespace:
             self.recovered = volume.recover(self._writer, self.files, reclaim_ns)
             self._writer.run(reserved.ensure, self.boot.generation)
             with self._database.reading() as session:
-                naming.load(session, self._writer.named)
+                latest_links.load(session, self._writer.named)
             self._install = reserved.Install(self._writer, self.files, self.boot.generation)
             self.files.clear_incoming()
         except BaseException:
@@ -131,11 +130,11 @@ class Namespace:
 
     def getxattr(self, cred: Cred, ino: int, name: bytes) -> bytes:
         with self._database.reader() as connection:
-            return xattr.getxattr(self._session(connection), cred, ino, name)
+            return names.getxattr(self._session(connection), cred, ino, name)
 
     def listxattr(self, ino: int) -> list[bytes]:
         with self._database.reader() as connection:
-            return xattr.listxattr(self._session(connection), ino)
+            return names.listxattr(self._session(connection), ino)
 
     def run_together(self, operations: Sequence[Operation[Any]]) -> None:
         """Run changes in one transaction. Each operation has its outcome afterwards."""
@@ -150,7 +149,7 @@ class Namespace:
             links = {one.error.link for one in operations if isinstance(one.error, StillNamed)}
             operations = [one for one in operations if isinstance(one.error, StillNamed)]
             for link in links:
-                removal = Operation(remove.remove, GATEWAY_CRED, *link)
+                removal = Operation(names.remove, GATEWAY_CRED, *link)
                 self.run_together([removal])
                 with suppress(NotFound):
                     removal.outcome()
@@ -167,10 +166,10 @@ class Namespace:
             row = self._session(connection).one(sql.DIRTY_BYTES)
             return 0 if row is None else int(row[0])
 
-    def acknowledged(self, ino: int) -> acknowledged.Answer:
+    def acknowledged(self, ino: int) -> CloseAnswer:
         """Say whether a CLOSE of a file must wait for the bucket."""
         with self._database.reader() as connection:
-            return acknowledged.answer(self._session(connection), self.acknowledge, ino)
+            return content.answer(self._session(connection), self.acknowledge, ino)
 
     def keep_mark(self) -> None:
         """Move the mark of database and data files, at most once a minute, and tidy the journal."""

@@ -13,24 +13,24 @@ from typing import NamedTuple
 
 from sqlalchemy import text
 
-from gateway.data.layout import DataFiles
+from gateway.common.errors import IdentityError
+from gateway.common.types import InodeKind, Residency
 from gateway.db import journal
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement
 from gateway.db.engine import Connection, Database
 from gateway.db.models import RESERVED_INO, ROOT_INO, TRASH_INO
 from gateway.db.writer import Effects, Ids, Tx
-from gateway.errors import IdentityError
-from gateway.namespace import identity, lostfound
-from gateway.types import Kind, Residency
+from gateway.namespace import identity, names
+from gateway.namespace.data_files import DataFiles
 
-_REGULAR, _DIRECTORY = int(Kind.REGULAR), int(Kind.DIRECTORY)
+_REGULAR, _DIRECTORY = int(InodeKind.REGULAR), int(InodeKind.DIRECTORY)
 _ABSENT, _RESIDENT = int(Residency.ABSENT), int(Residency.RESIDENT)
 _COUNTED = f"s.kind = {_DIRECTORY} AND s.ino NOT IN ({RESERVED_INO}, {TRASH_INO})"
 """A directory that its parent's link count has: one that listings show."""
 
 
-class Problem(NamedTuple):
+class BrokenLaw(NamedTuple):
     """A broken law of the namespace."""
 
     check: str
@@ -231,7 +231,7 @@ _FILES = _sql(
 )
 
 
-def check(database: Database, files: DataFiles, *, repair: bool = False) -> list[Problem]:
+def check(database: Database, files: DataFiles, *, repair: bool = False) -> list[BrokenLaw]:
     """Find all problems. With ``repair``, repair those whose repair is safe.
 
     Returns the problems that were found, repaired or not. Raises TryAgain when the database does
@@ -244,10 +244,10 @@ def check(database: Database, files: DataFiles, *, repair: bool = False) -> list
         for (ino,) in session.all(NAMELESS):
             if repair:
                 with database.transaction(connection):
-                    lostfound.keep(Tx(connection, database.dialect, Ids(), "fsck", Effects()), ino)
+                    names.keep(Tx(connection, database.dialect, Ids(), "fsck", Effects()), ino)
                     journal.forget_readers(session)
             found.append(
-                Problem("nameless", f"inode {ino} has no name", f"named {lostfound.shown(ino)}")
+                BrokenLaw("nameless", f"inode {ino} has no name", f"named {names.shown(ino)}")
             )
         for law in CHECKS:
             for row in session.all(law.query):
@@ -255,7 +255,7 @@ def check(database: Database, files: DataFiles, *, repair: bool = False) -> list
                     with database.transaction(connection):
                         session.run(law.fix, key=row[0])
                         journal.forget_readers(session)
-                found.append(Problem(law.name, law.detail.format(*row), law.repair))
+                found.append(BrokenLaw(law.name, law.detail.format(*row), law.repair))
         found += _check_damaged(session, files)
         if repair:
             with database.transaction(connection):
@@ -269,23 +269,23 @@ def check(database: Database, files: DataFiles, *, repair: bool = False) -> list
 
 def _check_identity(
     database: Database, connection: Connection, files: DataFiles
-) -> Iterator[Problem]:
+) -> Iterator[BrokenLaw]:
     """Yield a problem if database and data files do not belong together."""
     try:
         identity.require_files(database, connection, files)
     except IdentityError as exc:
-        yield Problem("stamp", str(exc), "")
+        yield BrokenLaw("stamp", str(exc), "")
 
 
-def _check_damaged(session: Session, files: DataFiles) -> Iterator[Problem]:
+def _check_damaged(session: Session, files: DataFiles) -> Iterator[BrokenLaw]:
     """Yield the damaged files."""
     whole = set(_whole_again(session, files))
     for ino, reason in session.all(_DAMAGED):
         if ino in whole:
             detail = f"inode {ino}: {reason}; by now its data file can be read to its end"
-            yield Problem("damaged", detail, "damage forgotten")
+            yield BrokenLaw("damaged", detail, "damage forgotten")
         else:
-            yield Problem("damaged", f"inode {ino}: {reason}", "")
+            yield BrokenLaw("damaged", f"inode {ino}: {reason}", "")
 
 
 def _whole_again(session: Session, files: DataFiles) -> Iterator[int]:
@@ -313,7 +313,7 @@ def _forget_damage(session: Session, files: DataFiles) -> None:
         session.run(sql.DAMAGE_DELETE, the_ino=ino)
 
 
-def _check_files(session: Session, files: DataFiles, repair: bool) -> Iterator[Problem]:
+def _check_files(session: Session, files: DataFiles, repair: bool) -> Iterator[BrokenLaw]:
     """Yield where rows and data files differ. Damaged files were reported before."""
     known = set()
     damaged = {ino for ino, _reason in session.all(_DAMAGED)}
@@ -324,7 +324,7 @@ def _check_files(session: Session, files: DataFiles, repair: bool) -> Iterator[P
         path = files.path(ino, epoch)
         found_bytes = path.stat().st_size if path.exists() else 0
         if found_bytes != size:
-            yield Problem(
+            yield BrokenLaw(
                 "size", f"inode {ino} has {size} bytes, its data file {path} {found_bytes}", ""
             )
     # The next start deletes these files.
@@ -335,7 +335,7 @@ def _check_files(session: Session, files: DataFiles, repair: bool) -> Iterator[P
             if repair and is_ours:
                 files.set_aside(ino, epoch)
             # The file is never deleted: a database restored from a backup knows less than the disk.
-            yield Problem(
+            yield BrokenLaw(
                 "data file without inode",
                 f"{files.path(ino, epoch)} belongs to no inode",
                 f"moved to {files.aside}" if is_ours else "",

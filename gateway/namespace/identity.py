@@ -1,7 +1,7 @@
 """Checks that database, data files and bucket belong together. Nothing starts unless they do.
 
-The row of the volume and the stamp of the data files (``gateway.data.stamp``) name the same
-namespace and the same gateway, and have the same mark. The mark moves at each start of the NFS
+The row of the volume and the stamp of the data files (``gateway.namespace.data_files``) name the
+same namespace and the same gateway, and have the same mark. The mark moves at each start of the NFS
 server and in every minute in which something changed. So an older copy of the database, or of the
 data files, has an older mark and is refused before anything is read or changed.
 
@@ -23,18 +23,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from gateway import atomic, clock
-from gateway.data import stamp
-from gateway.data.layout import DataFiles
-from gateway.data.stamp import Stamp
+from gateway.common import clock
+from gateway.common.errors import IdentityError, SpillwayError
+from gateway.common.files import replace
+from gateway.config.settings import BucketSettings, Settings
 from gateway.db import schema
 from gateway.db import statements as sql
 from gateway.db.compiled import Session
 from gateway.db.engine import Connection, Database
-from gateway.db.lineage import Lineage
+from gateway.db.url import Lineage
 from gateway.db.writer import Tx, Writer
-from gateway.errors import IdentityError, SpillwayError
-from gateway.settings import BucketSettings, Settings
+from gateway.namespace import data_files
+from gateway.namespace.data_files import DataFiles, Stamp
 
 log = logging.getLogger("spillway.identity")
 
@@ -84,7 +84,7 @@ def of(session: Session) -> Identity:
 def surroundings(database: Database, connection: Connection, files: DataFiles) -> Surroundings:
     """Read what database and data files say of each other. Raises IdentityError, OSError."""
     found = of(Session(connection, database.dialect))
-    return Surroundings(found, stamp.read(files.root), database.backend.lineage(connection))
+    return Surroundings(found, data_files.read(files.root), database.backend.lineage(connection))
 
 
 def _is_unsure(stamped: Stamp) -> bool:
@@ -153,7 +153,7 @@ def require_files(database: Database, connection: Connection, files: DataFiles) 
     if found.gateway is None and not _is_taken(found, around.stamped, files):
         _require_bytes(Session(connection, database.dialect), files)
         return around
-    directory = stamp.directory_of(files.root) if files.root.is_dir() else 0
+    directory = data_files.directory_of(files.root) if files.root.is_dir() else 0
     why = problem(around, directory)
     if why is not None:
         raise IdentityError(f"{files.root} {why}")
@@ -170,7 +170,7 @@ def _is_taken(found: Identity, stamped: Stamp | None, files: DataFiles) -> bool:
 def owns(session: Session, files: DataFiles) -> bool:
     """Return whether data files are this namespace's, of any time. Unknown counts as no."""
     try:
-        found, stamped = of(session), stamp.read(files.root)
+        found, stamped = of(session), data_files.read(files.root)
     except IdentityError:
         return False
     if stamped is None:
@@ -242,7 +242,7 @@ def remember(settings: Settings) -> str:
     try:
         with database.reader() as connection:
             fs_id = of(Session(connection, database.dialect)).fs_id.hex()
-        is_new = atomic.replace(path, f"{fs_id}\n", 0o600)
+        is_new = replace(path, f"{fs_id}\n", 0o600)
         return f"{where}: {'written' if is_new else 'current'}"
     except OSError as exc:
         return (
@@ -297,7 +297,7 @@ class Mark:
             found.fs_id.hex(),
             gateway.hex(),
             (self._mark,),
-            stamp.directory_of(self._files.root),
+            data_files.directory_of(self._files.root),
             self._lineage,
             is_behind=self.is_behind,
         )
@@ -315,7 +315,7 @@ class Mark:
         """
         self._stamping.acquire()
         if self._stamped is not None:
-            stamp.write(self._files.root, self._stamped._replace(is_behind=True))
+            data_files.write(self._files.root, self._stamped._replace(is_behind=True))
 
     def keep(self, beside: Callable[[Tx], object]) -> None:
         """Move the mark if something was committed and the last move is a minute ago.
@@ -374,7 +374,7 @@ class Mark:
         with self._stamping:
             assert self._stamped is not None
             self._stamped = self._stamped._replace(**values)
-            stamp.write(self._files.root, self._stamped)
+            data_files.write(self._files.root, self._stamped)
 
 
 def require_bucket(database: Database, bucket: BucketSettings) -> None:

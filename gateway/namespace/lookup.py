@@ -1,15 +1,25 @@
-"""Reads the namespace: names, attributes and listings."""
+"""Reads the namespace: names, attributes and listings.
+
+Pins: what a person keeps on the local disk and from all policies.
+
+A pin is of an inode, so it follows a rename, and ends with the last name. A pin of a directory is
+of everything below it, whatever is written there later.
+
+Reads names and attributes beside the NFS server, as a client would see them now.
+
+While a file is open for writing, its data file has the true size and times. One statement reads the
+inode and whether it is open: with two statements, one result could be older.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from gateway.db import statements as sql
-from gateway.db.compiled import Session
-from gateway.db.models import RESERVED_NAME, ROOT_INO, TRASH_INO
-from gateway.errors import (
+from sqlalchemy import bindparam, delete, exists, insert, select
+
+from gateway.common.errors import (
     InvalidArgument,
     NameTooLong,
     NotADirectory,
@@ -17,7 +27,14 @@ from gateway.errors import (
     ReadOnly,
     Stale,
 )
-from gateway.types import NAME_MAX_BYTES, Attr, Dirent, Kind
+from gateway.common.types import NAME_MAX_BYTES, Attr, Dirent, InodeKind, Residency
+from gateway.config.settings import Settings
+from gateway.db import statements as sql
+from gateway.db.compiled import Session, Statement, b
+from gateway.db.engine import Database
+from gateway.db.models import RESERVED_NAME, ROOT_INO, TRASH_INO
+from gateway.db.statements import ATTR, IS_LISTED, dirent, inode, pin, presence
+from gateway.namespace.data_files import DataFiles
 
 T = TypeVar("T")
 
@@ -50,7 +67,7 @@ def get(session: Session, ino: int) -> Attr:
 def get_directory(session: Session, ino: int) -> Attr:
     """Return the attributes of a directory. Raises Stale, NotADirectory."""
     attr = get(session, ino)
-    if attr.kind != Kind.DIRECTORY:
+    if attr.kind != InodeKind.DIRECTORY:
         raise NotADirectory
     return attr
 
@@ -199,7 +216,7 @@ def readlink(session: Session, ino: int) -> bytes:
     row = session.one(sql.TARGET, ino=ino)
     if row is None:
         raise Stale
-    if row[1] != Kind.SYMLINK:
+    if row[1] != InodeKind.SYMLINK:
         raise InvalidArgument
     target: bytes = row[0]
     return target
@@ -211,3 +228,206 @@ def path_of(session: Session, ino: int) -> bytes:
     # A database that is damaged may have a circle of directories.
     names = [name for _at, _parent, name in islice(way_up(session, ino), _DEPTH_MAX)]
     return b"/".join(reversed(names))
+
+
+_COLUMNS = ("ino", "note", "pinned_by", "pinned_ns")
+ANY = Statement(select(pin.c.ino).limit(1))
+PIN = Statement(select(pin.c.ino).where(pin.c.ino == b("ino")))
+PINS = Statement(select(*(pin.c[name] for name in _COLUMNS)).order_by(pin.c.pinned_ns))
+INSERT = Statement(
+    insert(pin).from_select(
+        _COLUMNS,
+        select(*(bindparam(name, type_=pin.c[name].type) for name in _COLUMNS)).where(
+            exists().where(inode.c.ino == b("the_ino"), inode.c.nlink > 0)
+        ),
+    )
+)
+"""Adds a pin, unless the inode was removed meanwhile."""
+DELETE = Statement(delete(pin).where(pin.c.ino == b("the_ino")))
+
+
+class PinRow(NamedTuple):
+    """A row of ``pin``."""
+
+    ino: int
+    note: str
+    pinned_by: str
+    """Name of the user."""
+    pinned_ns: int
+
+
+class PinLookup:
+    """Says what is pinned. It remembers directories, so it serves one look at the tables.
+
+    Parameters: session.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._is_any = session.one(ANY) is not None
+        self._directories = {ROOT_INO: False}
+
+    def cover(self, ino: int) -> bool:
+        """Return whether an inode, or a directory above one of its names, is pinned."""
+        if not self._is_any:
+            return False
+        if self._session.one(PIN, ino=ino) is not None:
+            return True
+        names = self._session.all(sql.NAMES, ino=ino)
+        return any(self._covers_in(parent) for parent, _name in names)
+
+    def _covers_in(self, directory: int) -> bool:
+        passed: list[int] = []
+        found = False
+        at = directory
+        while at not in self._directories and not found:
+            passed.append(at)
+            found = self._session.one(PIN, ino=at) is not None
+            step = next(way_up(self._session, at), None)
+            if step is None:
+                break  # it was removed meanwhile
+            at = step[1]
+        found = found or self._directories.get(at, False)
+        self._directories.update(dict.fromkeys(passed, found))
+        return found
+
+
+def add(session: Session, new: PinRow) -> bool:
+    """Pin an inode, or replace its pin, in a write transaction. Returns False if it is gone."""
+    session.run(DELETE, the_ino=new.ino)
+    return session.run(INSERT, the_ino=new.ino, **new._asdict()) > 0
+
+
+def drop(session: Session, ino: int) -> bool:
+    """End a pin, in a write transaction. Returns False if there is none."""
+    return session.run(DELETE, the_ino=ino) > 0
+
+
+def every(session: Session) -> list[PinRow]:
+    """Return all pins, the oldest first."""
+    return [PinRow(*row) for row in session.all(PINS)]
+
+
+PAGE = 1024
+"""The entries that are read at a time."""
+
+_ENTRIES = select(dirent.c.cookie, dirent.c.name, inode.c.write_open, *ATTR).select_from(
+    dirent.join(inode, dirent.c.ino == inode.c.ino)
+)
+ENTRIES = Statement(
+    _ENTRIES.where(dirent.c.parent == b("parent"), dirent.c.cookie > b("cookie"), IS_LISTED)
+    .order_by(dirent.c.cookie)
+    .limit(b("most"))
+)
+ENTRIES_BY_NAME = Statement(
+    _ENTRIES.where(dirent.c.parent == b("parent"), dirent.c.name > b("name"), IS_LISTED)
+    .order_by(dirent.c.name)
+    .limit(b("most"))
+)
+ENTRY = Statement(_ENTRIES.where(dirent.c.parent == b("parent"), dirent.c.name == b("name")))
+
+PRESENT = Statement(
+    select(presence.c.ino).where(presence.c.ino == b("ino"), presence.c.epoch == b("epoch"))
+)
+
+
+class NamedInode(NamedTuple):
+    """A name with the attributes of its inode."""
+
+    name: bytes
+    attr: Attr
+    is_open: bool
+    """Whether a client has it open for writing, or had it open a moment ago."""
+
+
+class Browser:
+    """Reads the namespace of a gateway, whether or not its server runs. A context manager.
+
+    Parameters: settings; the schema must be current. Its methods raise TryAgain.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._database = Database(settings.database_url)
+        self._files = DataFiles(settings.files_dir)
+
+    def __enter__(self) -> Browser:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._database.close()
+
+    def root(self) -> NamedInode:
+        """Return the export's root, which has no name."""
+        with self._database.reader() as connection:
+            return NamedInode(b"", get(self._session(connection), ROOT_INO), False)
+
+    def entry(self, parent: int, name: bytes) -> NamedInode | None:
+        """Return the entry with a name in a directory, or None."""
+        with self._database.reader() as connection:
+            row = self._session(connection).one(ENTRY, parent=parent, name=name)
+        return None if row is None else self._now(row)
+
+    def entries(self, parent: int) -> Iterator[NamedInode]:
+        """Yield all entries of a directory, in the order in which they were made. They are read
+        page by page."""
+        cookie = 0
+        while rows := self._page(parent, cookie):
+            yield from map(self._now, rows)
+            cookie = rows[-1][0]
+
+    def page(self, parent: int, after: bytes, most: int) -> list[NamedInode]:
+        """Return the next entries of a directory by name.
+
+        Parameters: after, the name of the last one before, or b""; most, entries.
+        """
+        with self._database.reader() as connection:
+            session = self._session(connection)
+            rows = session.all(ENTRIES_BY_NAME, parent=parent, name=after, most=most)
+        return list(map(self._now, rows))
+
+    def target(self, ino: int) -> bytes | None:
+        """Return the target of a symbolic link, or None if the link was removed meanwhile."""
+        with self._database.reader() as connection:
+            try:
+                return readlink(self._session(connection), ino)
+            except Stale:
+                return None
+
+    def place_of_bytes(self, attr: Attr) -> str:
+        """Return where the bytes of a file are: resident, absent or partial."""
+        if attr.residency == Residency.RESIDENT:
+            return "resident"
+        with self._database.reader() as connection:
+            row = self._session(connection).one(PRESENT, ino=attr.ino, epoch=attr.epoch)
+        return "absent" if row is None else "partial"
+
+    def is_pinned(self, ino: int) -> bool:
+        """Return whether a person pinned an inode, or a directory above it."""
+        with self._database.reader() as connection:
+            return PinLookup(self._session(connection)).cover(ino)
+
+    def _page(self, parent: int, cookie: int) -> list[Sequence[Any]]:
+        with self._database.reader() as connection:
+            return self._session(connection).all(ENTRIES, parent=parent, cookie=cookie, most=PAGE)
+
+    def _session(self, connection: object) -> Session:
+        return Session(connection, self._database.dialect)
+
+    def _now(self, row: Sequence[Any]) -> NamedInode:
+        _cookie, name, is_open, *rest = row
+        attr = Attr(*rest)
+        return NamedInode(name, self._written(attr) if is_open else attr, bool(is_open))
+
+    def _written(self, attr: Attr) -> Attr:
+        """Return the attributes of an inode that is open for writing, with those that its data file
+        has."""
+        try:
+            found = self._files.path(attr.ino, attr.epoch).stat()
+        except FileNotFoundError:
+            return attr  # nothing was written yet
+        return attr._replace(
+            size=found.st_size,
+            used=found.st_blocks * 512,
+            mtime_ns=found.st_mtime_ns,
+            ctime_ns=max(attr.ctime_ns, found.st_ctime_ns),
+        )

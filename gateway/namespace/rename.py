@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import literal_column, select, update
 
-from gateway.db import statements as sql
-from gateway.db.compiled import Statement, b
-from gateway.db.models import TRASH_INO
-from gateway.db.named import Link
-from gateway.db.writer import Tx
-from gateway.errors import (
+from gateway.common.errors import (
     AccessDenied,
     Busy,
     CrossesItself,
@@ -20,14 +15,13 @@ from gateway.errors import (
     ReadOnly,
     TryAgain,
 )
-from gateway.namespace import imprint, naming, permissions
-from gateway.namespace.entries import (
-    count_name,
-    directory_changed,
-    lose_name,
-    note_renamed,
-    require_empty,
-)
+from gateway.common.types import Attr, Cred, InodeKind, RemovedName
+from gateway.db import statements as sql
+from gateway.db.compiled import Statement, b
+from gateway.db.latest_links import LatestLink
+from gateway.db.models import TRASH_INO
+from gateway.db.writer import Tx
+from gateway.namespace import attributes, fingerprint, latest_links
 from gateway.namespace.lookup import (
     check_name,
     check_new_name,
@@ -36,8 +30,14 @@ from gateway.namespace.lookup import (
     readlink,
     way_up,
 )
+from gateway.namespace.names import (
+    count_name,
+    directory_changed,
+    lose_name,
+    note_renamed,
+    require_empty,
+)
 from gateway.namespace.rotation import Gone
-from gateway.types import Attr, Cred, Kind, Removed
 
 _PASSAGE = Statement(
     select(sql.trash.c.ino).where(
@@ -46,7 +46,7 @@ _PASSAGE = Statement(
         sql.trash.c.since_ns == b("since_ns"),
     )
 )
-"""Selects the row that lets a checkpoint into the trash, or out of it (gateway.trash)."""
+"""Selects the row that lets a checkpoint into the trash, or out of it (gateway.lifecycle.trash)."""
 
 
 _HELD = Statement(
@@ -67,7 +67,7 @@ def rename(
     new_name: bytes,
     seen: int,
     only: int = 0,
-) -> tuple[Attr, Removed | None]:
+) -> tuple[Attr, RemovedName | None]:
     """Move a name, and replace an inode that has the new name (RFC 8881 section 18.26, POSIX).
 
     Returns the moved inode and what was replaced. If both names are of one inode, nothing happens.
@@ -78,9 +78,9 @@ def rename(
     1 more than ``trash.since_ns``: Busy is raised if no row lets the checkpoint pass, and Exists if
     the new name is taken, because nothing is replaced. For what a client removed of a checkpoint,
     and is taken back by itself, it is the number of its imprint. Otherwise a link moves, and it is
-    that of the imprint of what the link leads to (gateway.namespace.naming). only, the inode to
-    move, or 0 for any: if the old name is another inode's by now, TryAgain is raised. Raises also
-    NotFound, the type errors, NotEmpty, CrossesItself, AccessDenied, NotPermitted, ReadOnly,
+    that of the imprint of what the link leads to (gateway.namespace.latest_links). only, the inode
+    to move, or 0 for any: if the old name is another inode's by now, TryAgain is raised. Raises
+    also NotFound, the type errors, NotEmpty, CrossesItself, AccessDenied, NotPermitted, ReadOnly,
     StillNamed, Stale.
     """
     moved = find(tx, old_parent, old_name) if seen else None
@@ -95,16 +95,16 @@ def rename(
     elif moved is not None and _is_held(tx, moved, old_parent):
         if find(tx, new_parent, new_name) is not None:
             raise Exists
-        if imprint.of(tx, moved.ino).number != seen:
+        if fingerprint.of(tx, moved.ino).number != seen:
             raise Busy
         done = _rename(tx, cred, old_parent, old_name, new_parent, new_name, 0, True)
         tx.run(_UNRESERVE, the_ino=moved.ino)
         return done
     elif moved is not None:
-        link = Link(new_parent, new_name)
-        naming.place(tx, link, readlink(tx, moved.ino), seen)
+        link = LatestLink(new_parent, new_name)
+        latest_links.place(tx, link, readlink(tx, moved.ino), seen)
         done = _rename(tx, cred, old_parent, old_name, new_parent, new_name)
-        naming.placed(tx, link)
+        latest_links.placed(tx, link)
         return done
     return _rename(tx, cred, old_parent, old_name, new_parent, new_name, only, is_taken_back)
 
@@ -118,38 +118,38 @@ def _rename(
     new_name: bytes,
     only: int = 0,
     is_taken_back: bool = False,
-) -> tuple[Attr, Removed | None]:
+) -> tuple[Attr, RemovedName | None]:
     check_name(old_name)
     check_new_name(new_parent, new_name)
     moved = find(tx, old_parent, old_name)
     if moved is None:
         source_dir, _ = _directories(tx, old_parent, new_parent)
-        permissions.require_entry_change(source_dir, cred)
+        attributes.require_entry_change(source_dir, cred)
         raise NotFound
     if only not in (0, moved.ino):
         raise TryAgain
     if (moved.reserved or cred.is_gateway) and not is_taken_back:
         _require_alike(tx, moved, new_parent)
     replaced = find(tx, new_parent, new_name)
-    if replaced is not None or moved.kind == Kind.DIRECTORY:
+    if replaced is not None or moved.kind == InodeKind.DIRECTORY:
         # These checks refuse often, and a refusal is cheap only before the first change.
         source_dir, target_dir = _directories(tx, old_parent, new_parent)
-        permissions.require_removal(source_dir, moved, cred)
-        permissions.require_entry_change(target_dir, cred)
+        attributes.require_removal(source_dir, moved, cred)
+        attributes.require_entry_change(target_dir, cred)
         if replaced is not None:
             if replaced.ino == moved.ino:
                 return moved, None
-            permissions.require_removal(target_dir, replaced, cred)
+            attributes.require_removal(target_dir, replaced, cred)
             _require_replaceable(moved, replaced)
-        if moved.kind == Kind.DIRECTORY and old_parent != new_parent:
+        if moved.kind == InodeKind.DIRECTORY and old_parent != new_parent:
             _require_movable(tx, moved, new_parent, cred)
         if replaced is not None:
             # This check comes before the entry moves: the entry may be in the replaced directory.
             require_empty(tx, replaced)
 
     source_dir, target_dir = _change_directories(tx, moved, replaced, old_parent, new_parent)
-    permissions.require_removal(source_dir, moved, cred)
-    permissions.require_entry_change(target_dir, cred)
+    attributes.require_removal(source_dir, moved, cred)
+    attributes.require_entry_change(target_dir, cred)
     _require_unnamed(tx, moved, replaced, old_parent, new_parent)
     if replaced is None:
         removed = None
@@ -184,7 +184,7 @@ def _require_unnamed(
 def _is_held(tx: Tx, moved: Attr, directory: int) -> bool:
     """Return whether an inode is what a client removed of a checkpoint: it is taken back by itself,
     because the rest of the checkpoint may still be at its path."""
-    if moved.kind == Kind.DIRECTORY:
+    if moved.kind == InodeKind.DIRECTORY:
         return False
     for ino, parent, _name in way_up(tx, directory):
         if parent == TRASH_INO:
@@ -209,9 +209,9 @@ def _require_replaceable(moved: Attr, replaced: Attr) -> None:
 
     Ganesha checked the types too, but another client may have changed the name since.
     """
-    if moved.kind == Kind.DIRECTORY and replaced.kind != Kind.DIRECTORY:
+    if moved.kind == InodeKind.DIRECTORY and replaced.kind != InodeKind.DIRECTORY:
         raise NotADirectory
-    if moved.kind != Kind.DIRECTORY and replaced.kind == Kind.DIRECTORY:
+    if moved.kind != InodeKind.DIRECTORY and replaced.kind == InodeKind.DIRECTORY:
         raise IsADirectory
 
 
@@ -222,8 +222,8 @@ def _change_directories(
 
     Returns the old and the new parent as they are now.
     """
-    comes = int(moved.kind == Kind.DIRECTORY)
-    goes = int(replaced is not None and replaced.kind == Kind.DIRECTORY)
+    comes = int(moved.kind == InodeKind.DIRECTORY)
+    goes = int(replaced is not None and replaced.kind == InodeKind.DIRECTORY)
     if old_parent == new_parent:
         directory = directory_changed(tx, old_parent, links=-goes)
         return directory, directory
@@ -236,7 +236,7 @@ def _change_directories(
 def _require_movable(tx: Tx, directory: Attr, new_parent: int, cred: Cred) -> None:
     """Require that the caller may write a directory, whose ``..`` changes. Refuse to move it below
     itself: it would be lost with all that is in it."""
-    if not permissions.allowed(directory, cred, permissions.WRITE):
+    if not attributes.allowed(directory, cred, attributes.WRITE):
         raise AccessDenied
     _require_outside(tx, directory.ino, new_parent)
 

@@ -9,6 +9,16 @@ of root and ``/.spillway`` leave out what their listings leave out.
 
 A reserved file is never open for writing. What the gateway makes is never dirty: its version counts
 as drained. A file in the trash may be dirty.
+
+Reserves a tree for the gateway, and gives it back to clients, a few inodes in a transaction.
+
+So no other change waits for a large tree. A tree is reserved from the top down: clients change no
+name in a reserved directory, and move nothing that is reserved, so what is done stays below the
+top. When it is done, only the gateway changes anything in the tree. It is given back from the
+bottom up: nothing that is still reserved can leave the tree meanwhile. What a kill cuts off is done
+by another call, of either function.
+
+Neither moves ``change``: whether an inode is reserved is no attribute that clients see.
 """
 
 from __future__ import annotations
@@ -18,10 +28,23 @@ import os
 import stat
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from gateway.data.layout import DataFiles
+from sqlalchemy import select, update
+
+from gateway.common.errors import (
+    RESTART,
+    AccessDenied,
+    InvalidArgument,
+    IsADirectory,
+    NotFound,
+    ReadOnly,
+)
+from gateway.common.types import Attr, Cred, InodeKind, RemovedName, SetAttr
 from gateway.db import statements as sql
+from gateway.db.compiled import Session, Statement, b, given_numbers, numbers_of
+from gateway.db.engine import Database
 from gateway.db.models import (
     CHECKPOINTS_INO,
     PROMOTED_INO,
@@ -31,12 +54,12 @@ from gateway.db.models import (
     RUNS_INO,
     TRASH_INO,
 )
+from gateway.db.statements import dirent, inode
 from gateway.db.writer import Operation, Tx, Writer
-from gateway.errors import RESTART, AccessDenied, InvalidArgument, IsADirectory, NotFound, ReadOnly
-from gateway.namespace import inodes, permissions, remove
-from gateway.namespace.entries import add_name, count_name, directory_changed, lose_name
+from gateway.namespace import attributes, names, rotation
+from gateway.namespace.data_files import DataFiles
 from gateway.namespace.lookup import check_name, check_new_name, find, get_directory
-from gateway.types import Attr, Cred, Kind, Removed, SetAttr
+from gateway.namespace.names import add_name, count_name, directory_changed, lose_name
 
 log = logging.getLogger("spillway.reserved")
 
@@ -74,12 +97,12 @@ def ensure(tx: Tx, generation: int) -> None:
 def _make(
     tx: Tx, parent: int, name: bytes, ino: int, mode: int, generation: int, links: int = 2
 ) -> None:
-    inodes.insert(
+    rotation.insert_inode(
         tx,
         tx.now_ns,
         ino=ino,
         generation=generation,
-        kind=Kind.DIRECTORY,
+        kind=InodeKind.DIRECTORY,
         mode=mode,
         nlink=links,
         reserved=1,
@@ -95,7 +118,7 @@ class Installed(NamedTuple):
     """The result of an installation."""
 
     attr: Attr
-    removed: Removed | None
+    removed: RemovedName | None
     """What had the name before."""
     directory: Attr
 
@@ -147,7 +170,7 @@ class Install:
             attr, removed = self._transact(operation)
         except BaseException:
             # Without an answer of the database it stays, and the next start reclaims it.
-            if self._writer.run(remove.reclaim, made.ino):
+            if self._writer.run(names.reclaim, made.ino):
                 self._files.remove(made.ino, made.epoch)
             raise
         return Installed(attr, removed, operation.directories[-1])
@@ -169,12 +192,12 @@ def make_orphan(
 ) -> Attr:
     """Make the inode of a prepared file. Raises ReadOnly, AccessDenied, NotADirectory, Stale."""
     _require(get_directory(tx, parent), cred)
-    return inodes.insert(
+    return rotation.insert_inode(
         tx,
         tx.now_ns,
         ino=tx.new_ino(),
         generation=generation,
-        kind=Kind.REGULAR,
+        kind=InodeKind.REGULAR,
         mode=0o444 if wanted.mode is None else wanted.mode & 0o7777,
         nlink=0,
         uid=wanted.uid or 0,
@@ -189,11 +212,11 @@ def make_orphan(
 
 def name_orphan(
     tx: Tx, cred: Cred, parent: int, name: bytes, ino: int
-) -> tuple[Attr, Removed | None]:
+) -> tuple[Attr, RemovedName | None]:
     """Give an orphan a name, and take it from what has it. Raises as ``Install.run``."""
     check_new_name(parent, name)
     replaced = find(tx, parent, name)
-    if replaced is not None and replaced.kind == Kind.DIRECTORY:
+    if replaced is not None and replaced.kind == InodeKind.DIRECTORY:
         raise IsADirectory
     directory = directory_changed(tx, parent)
     _require(directory, cred)
@@ -209,6 +232,76 @@ def name_orphan(
 
 def _require(directory: Attr, cred: Cred) -> None:
     """Require a reserved directory, and the gateway itself. Raises ReadOnly, NotADirectory."""
-    permissions.require_entry_change(directory, cred)
+    attributes.require_entry_change(directory, cred)
     if not directory.reserved:
         raise ReadOnly
+
+
+AT_ONCE = 256
+"""The inodes of a transaction: 1 ms of a processor, and a wait for the disk."""
+LOOK_COST = 4
+"""A look into a directory takes as long as so many inodes."""
+
+_PAGE = Statement(
+    select(dirent.c.cookie, inode.c.ino, inode.c.kind)
+    .select_from(dirent.join(inode, inode.c.ino == dirent.c.ino))
+    .where(dirent.c.parent == b("parent"), dirent.c.cookie > b("after"))
+    .order_by(dirent.c.cookie)
+    .limit(b("most"))
+)
+_inos = given_numbers("inos")
+_MARK = Statement(
+    update(inode)
+    .where(inode.c.ino.in_(select(_inos.c.value)), inode.c.reserved != b("wanted"))
+    .values(reserved=b("wanted"))
+)
+
+
+def reserve(database: Database, top: int, on_page: Callable[[], None] = lambda: None) -> None:
+    """Have only the gateway change an inode and what is below it. A file that has another name
+    elsewhere is reserved there too.
+
+    Parameters: on_page, called after each transaction. Raises TryAgain.
+    """
+    _sweep(database, top, True, on_page)
+
+
+def give_back(database: Database, top: int, on_page: Callable[[], None] = lambda: None) -> None:
+    """Let clients change an inode and what is below it. Parameters and errors as ``reserve``."""
+    directories = _sweep(database, top, False, on_page)
+    # Those further down were found later.
+    directories.reverse()
+    for at in range(0, len(directories), AT_ONCE):
+        with database.writing() as session:
+            _mark(session, directories[at : at + AT_ONCE], False)
+        on_page()
+
+
+def _sweep(database: Database, top: int, wanted: bool, on_page: Callable[[], None]) -> list[int]:
+    """Mark what is below an inode: all of it and the inode itself to reserve it, or else all but
+    the directories. Returns the inode and the directories below it."""
+    directories = [top]
+    at = after = 0
+    inos = [top] if wanted else []
+    while at < len(directories):
+        room = AT_ONCE
+        with database.writing() as session:
+            while at < len(directories) and room > 0:
+                rows = session.all(_PAGE, parent=directories[at], after=after, most=room)
+                directories += (ino for _cookie, ino, kind in rows if kind == InodeKind.DIRECTORY)
+                inos += (
+                    ino for _cookie, ino, kind in rows if wanted or kind != InodeKind.DIRECTORY
+                )
+                if len(rows) < room:
+                    at, after = at + 1, 0
+                else:
+                    after = rows[-1][0]
+                room -= len(rows) + LOOK_COST
+            _mark(session, inos, wanted)
+        inos = []
+        on_page()
+    return directories
+
+
+def _mark(session: Session, inos: list[int], wanted: bool) -> None:
+    session.run(_MARK, inos=numbers_of(inos), wanted=int(wanted))

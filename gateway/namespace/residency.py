@@ -12,6 +12,8 @@ from typing import Any
 
 from sqlalchemy import and_, delete, exists, insert, or_, select, update
 
+from gateway.common.errors import Busy, NotPermitted, Stale, TryAgain
+from gateway.common.types import Attr, DataFileOnDisk, InodeKind, Residency
 from gateway.db.compiled import Session, Statement, b, given, rows_of
 from gateway.db.statements import (
     ATTR,
@@ -32,10 +34,7 @@ from gateway.db.statements import (
     warming,
 )
 from gateway.db.writer import Tx
-from gateway.errors import Busy, NotPermitted, Stale, TryAgain
-from gateway.namespace.lookup import get
-from gateway.namespace.pins import Pins
-from gateway.types import Attr, Found, Kind, Residency
+from gateway.namespace.lookup import PinLookup, get
 
 log = logging.getLogger("spillway.residency")
 
@@ -187,7 +186,7 @@ OPEN_EMPTIED = Statement(
 )
 
 
-def evict(tx: Tx, ino: int, content_version: int, found: Found | None) -> Attr:
+def evict(tx: Tx, ino: int, content_version: int, found: DataFileOnDisk | None) -> Attr:
     """Make a file absent: its bytes are in the bucket from now on.
 
     The caller deletes the data file of the epoch before, once this is durable. Then it deletes the
@@ -198,15 +197,15 @@ def evict(tx: Tx, ino: int, content_version: int, found: Found | None) -> Attr:
     not of this version, has no digests to verify it by, or its data file is not that of the row;
     NotPermitted when it is pinned; Stale.
     """
-    if Pins(tx).cover(ino):
+    if PinLookup(tx).cover(ino):
         # A candidate may have been pinned since it was found.
         raise NotPermitted
     if found is None:
         attr = get(tx, ino)
-        found = Found(attr.size, attr.mtime_ns)
+        found = DataFileOnDisk(attr.size, attr.mtime_ns)
     disk = {"the_ino": ino, "found_size": found.size, "found_mtime_ns": found.mtime_ns}
     if tx.one(IS_OF_ROW, **disk) is None:
-        if get(tx, ino).kind == Kind.REGULAR:
+        if get(tx, ino).kind == InodeKind.REGULAR:
             log.warning(
                 "inode %d is not evicted: its data file has %d bytes, written at %d ns, and its "
                 "row is older: the database may be older than the disk: stop the gateway and run: "
@@ -235,7 +234,7 @@ def give_up_copy(tx: Tx, ino: int) -> Attr | None:
         return None
     is_wanted = tx.one(WARMING, ino=ino) is not None
     attr = _with_new_epoch(tx, Attr(*row))
-    if is_wanted or Pins(tx).cover(ino):
+    if is_wanted or PinLookup(tx).cover(ino):
         tx.run(WARMING_INSERT, ino=ino, asked_ns=tx.now_ns)
     return attr
 

@@ -1,10 +1,12 @@
-"""Holds what clients remove of a checkpoint that the bucket may not lose yet.
+"""Inserts the rows of new inodes.
+
+Holds what clients remove of a checkpoint that the bucket may not lose yet.
 
 A job that rotates its checkpoints removes the old one when the new one is on the gateway, hours
 before the new one is in the bucket. So the removal of a file's last name is another one if the file
 is of the newest durable checkpoint of its run: in the same transaction the file gets a name in the
 trash, and keeps its object. Clients see no difference. What leaves the trash again, and why, is in
-gateway.trash.
+gateway.lifecycle.trash.
 
 The trash has an entry for each such checkpoint: a directory with the paths that its files had in
 it, or the file that it consists of.
@@ -29,23 +31,84 @@ from sqlalchemy import (
     update,
 )
 
-from gateway import trusted_clock
+from gateway.common import clock
+from gateway.common.clock import ElapsedTime
+from gateway.common.errors import SpillwayError
+from gateway.common.text import bytes_of
+from gateway.common.types import Attr, Extent, InodeKind, RemovedName
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.models import ROOT_INO, TRASH_INO
 from gateway.db.statements import checkpoint, checkpoint_record, inode, pin, trash
 from gateway.db.writer import Tx
-from gateway.errors import SpillwayError
-from gateway.escapes import bytes_of
-from gateway.namespace import inodes
 from gateway.namespace.lookup import check_name, find, get, way_down, way_up
-from gateway.trusted_clock import ElapsedTime
-from gateway.types import Attr, Extent, Kind, Removed
+
+
+def insert_inode(
+    session: Session | Tx,
+    now_ns: int,
+    *,
+    ino: int,
+    generation: int,
+    kind: int,
+    mode: int,
+    nlink: int,
+    uid: int = 0,
+    gid: int = 0,
+    size: int = 0,
+    used: int = 0,
+    atime_ns: int | None = None,
+    mtime_ns: int | None = None,
+    rdev: int = 0,
+    reserved: int = 0,
+    parent: int | None = None,
+    target: bytes | None = None,
+    verifier: bytes | None = None,
+    drained_version: int = 0,
+    write_open: int = 0,
+) -> Attr:
+    """Insert an inode of version 0, or 1 if it is a file. The caller gives it its name.
+
+    Parameters: now_ns, its times that are not given; parent, of a directory; the others are the
+    columns of ``inode``.
+    """
+    attr = Attr(
+        ino=ino,
+        generation=generation,
+        kind=kind,
+        mode=mode,
+        uid=uid,
+        gid=gid,
+        nlink=nlink,
+        size=size,
+        used=used,
+        atime_ns=now_ns if atime_ns is None else atime_ns,
+        mtime_ns=now_ns if mtime_ns is None else mtime_ns,
+        ctime_ns=now_ns,
+        btime_ns=now_ns,
+        change=1,
+        rdev=rdev,
+        epoch=0,
+        reserved=reserved,
+    )
+    session.run(
+        sql.INODE_INSERT,
+        **attr._asdict(),
+        target=target,
+        verifier=verifier,
+        parent=parent,
+        content_version=int(kind == InodeKind.REGULAR),
+        drained_version=drained_version,
+        write_open=write_open,
+        drain_after_ns=0,
+    )
+    return attr
+
 
 DURABLE = "durable"
 TRUSTED = ("listed", "alike")
 """State and grades of a checkpoint for which an older one may leave the bucket: those of
-gateway.checkpoints.facts, which knows this package."""
+gateway.catalogue.facts, which knows this package."""
 SILLY = b".nfs"
 """A client that has a removed file open gives it a name that begins so, and removes that later."""
 UNTIL_MAX_NS = (1 << 63) - 1
@@ -170,7 +233,7 @@ RECORD_COPY = Statement(
 PIN_DELETE = Statement(delete(pin).where(pin.c.ino == b("the_ino")))
 
 
-def hold(tx: Tx, victim: Attr, gone: Gone) -> Removed | None:
+def hold(tx: Tx, victim: Attr, gone: Gone) -> RemovedName | None:
     """Give the last name of an inode in the trash to it, if the bucket must keep what it has of it.
 
     The caller has taken the name away, and found that a file has an object. Returns None if the
@@ -183,7 +246,7 @@ def hold(tx: Tx, victim: Attr, gone: Gone) -> Removed | None:
     if one.has_newer or (one.ino == victim.ino and gone.is_replaced):
         # The object of a single file is replaced by that of the newer one at once.
         return None
-    if victim.kind == Kind.REGULAR and tx.one(IN_BUCKET, ino=victim.ino) is None:
+    if victim.kind == InodeKind.REGULAR and tx.one(IN_BUCKET, ino=victim.ino) is None:
         return None
     if not (_hold_file if one.ino == victim.ino else _hold_member)(tx, one, victim, gone):
         return None
@@ -191,7 +254,7 @@ def hold(tx: Tx, victim: Attr, gone: Gone) -> Removed | None:
     row = tx.change(HOLD, the_ino=victim.ino, now_ns=tx.now_ns)
     assert row is not None, "an entry without an inode"
     tx.touch(victim.ino)
-    return Removed(victim.ino, victim.kind, victim.nlink, victim.epoch, row[0])
+    return RemovedName(victim.ino, victim.kind, victim.nlink, victim.epoch, row[0])
 
 
 def _hold_file(tx: Tx, one: _Checkpoint, victim: Attr, gone: Gone) -> bool:
@@ -224,7 +287,7 @@ def _hold_member(tx: Tx, one: _Checkpoint, victim: Attr, gone: Gone) -> bool:
     at = top
     for ino, below in _between(tx, one.ino, gone.parent):
         inside = find(tx, at, below)
-        if inside is not None and inside.kind != Kind.DIRECTORY:
+        if inside is not None and inside.kind != InodeKind.DIRECTORY:
             return False
         at = _make_directory(tx, at, below, get(tx, ino)) if inside is None else inside.ino
     if find(tx, at, name) is not None:
@@ -285,12 +348,12 @@ def _make_directory(tx: Tx, parent: int, name: bytes | None, like: Attr) -> int:
     row = tx.one(sql.RESERVE, inos=1, cookies=1)
     assert row is not None, "the volume row is missing"
     ino, cookie = int(row[0]) - 1, int(row[1]) - 1
-    inodes.insert(
+    insert_inode(
         tx,
         tx.now_ns,
         ino=ino,
         generation=secrets.randbits(62),
-        kind=Kind.DIRECTORY,
+        kind=InodeKind.DIRECTORY,
         mode=like.mode,
         nlink=2,
         uid=like.uid,
@@ -324,7 +387,7 @@ def _add_entry(tx: Tx, one: _Checkpoint, ino: int, path: Sequence[bytes], gone: 
         dirty_used=0,
         deleted_ns=tx.now_ns,
         since_ns=_elapsed_ns(tx),
-        # The settings of those who ask say when: see gateway.trash.trash.
+        # The settings of those who ask say when: see gateway.lifecycle.trash.trash.
         expires_ns=UNTIL_MAX_NS,
         deleted_by=f"a client (uid {gone.uid})",
         reason="a client replaced it" if gone.is_replaced else "a client removed it",
@@ -339,7 +402,7 @@ def _add_entry(tx: Tx, one: _Checkpoint, ino: int, path: Sequence[bytes], gone: 
 
 
 def _count(tx: Tx, ino: int, victim: Attr) -> None:
-    is_file = int(victim.kind == Kind.REGULAR)
+    is_file = int(victim.kind == InodeKind.REGULAR)
     tx.run(COUNT, the_ino=ino, files=is_file, bytes=victim.size * is_file)
 
 
@@ -360,7 +423,7 @@ def _elapsed_ns(session: Session) -> int:
     row = session.one(sql.ELAPSED)
     stored = None if row is None else ElapsedTime(*row)
     try:
-        return trusted_clock.elapsed_time(trusted_clock.reading(), stored).elapsed_ns
+        return clock.elapsed_time(clock.reading(), stored).elapsed_ns
     except OSError:
         return 0 if stored is None else stored.elapsed_ns
 

@@ -9,15 +9,15 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from gateway import clock, failpoints
-from gateway.data.layout import DataFiles, SyncError
+from gateway.common import clock, failpoints
+from gateway.common.types import InodeKind, Sealed
 from gateway.db import statements as sql
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.models import FIRST_COOKIE, FIRST_FREE_INO, ROOT_INO
 from gateway.db.writer import Operation, Tx, Writer
-from gateway.namespace import content, inodes, remove, residency
-from gateway.types import Kind, Sealed
+from gateway.namespace import content, names, residency, rotation
+from gateway.namespace.data_files import DataFiles, SyncError
 
 log = logging.getLogger("spillway.volume")
 
@@ -62,12 +62,12 @@ def create(database: Database) -> bool:
 
 
 def _insert_root(session: Session) -> None:
-    inodes.insert(
+    rotation.insert_inode(
         session,
         clock.now_ns(),
         ino=ROOT_INO,
         generation=secrets.randbits(62),
-        kind=Kind.DIRECTORY,
+        kind=InodeKind.DIRECTORY,
         mode=0o755,
         nlink=2,
         parent=ROOT_INO,
@@ -125,7 +125,7 @@ def reclaim(writer: Writer, files: DataFiles) -> int:
     """Delete the bytes of files without a name; nothing may have them open. Returns how many."""
     orphans = writer.run(_orphans)
     for batch in _batches(orphans):
-        _run(writer, [Operation(remove.reclaim, ino) for ino, _epoch in batch])
+        _run(writer, [Operation(names.reclaim, ino) for ino, _epoch in batch])
         failpoints.hit(failpoints.RECLAIM_BEFORE_UNLINK)
         for ino, epoch in batch:
             _remove(files, ino, epoch)

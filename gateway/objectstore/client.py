@@ -36,8 +36,8 @@ from botocore.exceptions import (
 from botocore.exceptions import ConnectionError as BotoConnectionError
 from botocore.parsers import ResponseParserError
 
-from gateway import early, tls
-from gateway.errors import (
+from gateway.common import network, retry
+from gateway.common.errors import (
     ObjectRefused,
     StoreBusy,
     StoreError,
@@ -46,9 +46,9 @@ from gateway.errors import (
     StoreUnavailable,
     TooLarge,
 )
+from gateway.config.settings import Settings
 from gateway.objectstore.pace import LASTING, Gate
-from gateway.objectstore.wire import Wire
-from gateway.settings import Settings
+from gateway.objectstore.signed_http import Wire
 
 if TYPE_CHECKING:
     from botocore.model import OperationModel
@@ -91,7 +91,7 @@ OF_ALL_REQUESTS |= {"RequestTimeTooSkewed"}
 """Codes that any kind of request can get."""
 
 
-class Stamp(NamedTuple):
+class FileStamp(NamedTuple):
     """What shows that a file is another one, or was written again."""
 
     inode: int
@@ -99,16 +99,16 @@ class Stamp(NamedTuple):
     size: int
 
 
-def stamp_of(settings: Settings) -> Stamp | None:
+def stamp_of(settings: Settings) -> FileStamp | None:
     """Return what the credentials file looks like, or None if there is none to look at."""
     try:
-        found = early.place(settings.credentials_file).stat()
+        found = retry.place(settings.credentials_file).stat()
     except OSError:
         return None
-    return Stamp(found.st_ino, found.st_mtime_ns, found.st_size)
+    return FileStamp(found.st_ino, found.st_mtime_ns, found.st_size)
 
 
-class Connection:
+class BucketConnection:
     """The two ways to the bucket, with one set of credentials. Making one contacts no server.
 
     Parameters: settings; pace, the limits that every request keeps; attempts, how often to try a
@@ -132,7 +132,7 @@ class Connection:
         self._wire: Wire | None = None
         self._client: S3Client | None = None
         self._session = botocore.session.Session()
-        if early.place(settings.credentials_file).exists():
+        if retry.place(settings.credentials_file).exists():
             _use_credentials(self._session, settings)
         name, self._ca_bundle = "bucket.ca_bundle", settings.bucket.ca_bundle
         if not self._ca_bundle:
@@ -261,8 +261,8 @@ def _check_ca_bundle(name: str, path: str) -> None:
 def _use_credentials(session: botocore.session.Session, settings: Settings) -> None:
     path = settings.credentials_file
     try:
-        with early.place(path).open():  # botocore takes a file that it may not read for empty
-            found = SharedCredentialProvider(str(early.place(path)), "default").load()
+        with retry.place(path).open():  # botocore takes a file that it may not read for empty
+            found = SharedCredentialProvider(str(retry.place(path)), "default").load()
     except ConfigParseError:
         # The message of the error is not shown: it quotes the line, which may be the secret.
         raise StoreRefused(
@@ -330,10 +330,10 @@ def typed(
         )
     if isinstance(exc, ResponseParserError):
         return StoreUnavailable(f"{where} answers {operation} with something that is not S3")
-    untrusted = tls.error_behind(exc) if isinstance(exc, SSLError) else None
+    untrusted = network.error_behind(exc) if isinstance(exc, SSLError) else None
     if isinstance(untrusted, ssl.SSLCertVerificationError):
         return StoreRefused(
-            f"the certificate of {where} is not trusted: {tls.why_untrusted(untrusted)}: set "
+            f"the certificate of {where} is not trusted: {network.why_untrusted(untrusted)}: set "
             "bucket.ca_bundle to that of its CA, or correct bucket.endpoint_url"
         )
     if isinstance(exc, ReadTimeoutError) and _may_last(operation):

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from botocore.exceptions import ClientError
 
-from gateway.errors import ObjectRefused, StoreError, StoreRefused
+from gateway.common.errors import ObjectRefused, StoreError, StoreRefused
 from gateway.objectstore import client
 from gateway.objectstore.request import Requests
 

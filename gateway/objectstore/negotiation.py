@@ -3,6 +3,11 @@
 A server that does not know the newer checksums accepts wrong ones. Only a refusal shows that a
 checksum is verified. A store may also refuse the header itself, so it must accept the right
 checksum too, and tell it afterwards. All this must hold for whole objects and for parts.
+
+Remembers which checksum a store verifies.
+
+A person may name the checksum (``bucket.checksum``). Otherwise the store is asked once: by the
+drain before its first upload, or by ``spillway bucket setup``.
 """
 
 from __future__ import annotations
@@ -12,39 +17,44 @@ import logging
 import secrets
 from contextlib import suppress
 
-from gateway.errors import ObjectRefused, StoreError
+from sqlalchemy import delete, insert, select
+
+from gateway.common import clock
+from gateway.common.errors import ObjectRefused, StoreError
+from gateway.config.settings import CHECKSUM_AUTO, BucketSettings, Settings
+from gateway.db.compiled import Session, Statement, b
+from gateway.db.statements import endpoint
 from gateway.objectstore import client
-from gateway.objectstore.body import digest
-from gateway.objectstore.checksums import Kind
-from gateway.objectstore.keys import probe_key
+from gateway.objectstore.bodies import digest
+from gateway.objectstore.checksums import ChecksumKind
+from gateway.objectstore.key_mapper import probe_key
 from gateway.objectstore.pace import Gate
 from gateway.objectstore.s3 import S3Store
-from gateway.settings import Settings
 
 log = logging.getLogger("drain")
 
 BODY = b"Spillway asks which checksums this store verifies.\n"
 
 
-def negotiate(settings: Settings, pace: Gate | None = None) -> Kind | None:
+def negotiate(settings: Settings, pace: Gate | None = None) -> ChecksumKind | None:
     """Return the cheapest checksum that the store verifies, which is MD5 if it verifies no other.
 
     None means that the answers of the store did not tell this time, so the caller uses MD5 and may
     ask again. Parameters: pace, the limits that every request keeps.
     """
-    for kind in (Kind.CRC64NVME, Kind.CRC32C):
+    for kind in (ChecksumKind.CRC64NVME, ChecksumKind.CRC32C):
         found = _Trial(settings, kind, pace).is_verified()
         if found is not False:
             return kind if found else None
     # A store that takes no object at all (its key is disabled, the storage class is unknown) also
     # refuses both wrong and right checksums.
-    return Kind.MD5 if _Trial(settings, Kind.MD5, pace).takes_objects() else None
+    return ChecksumKind.MD5 if _Trial(settings, ChecksumKind.MD5, pace).takes_objects() else None
 
 
 class _Trial(S3Store):
     """A store that is assumed to verify one kind of checksum."""
 
-    def __init__(self, settings: Settings, kind: Kind, pace: Gate | None) -> None:
+    def __init__(self, settings: Settings, kind: ChecksumKind, pace: Gate | None) -> None:
         super().__init__(settings, pace=pace, kind=kind)
         # Another gateway may be asking at the same time.
         self._key = probe_key(settings.bucket.prefix, secrets.token_hex(8))
@@ -128,3 +138,38 @@ def _is_refusal(exc: StoreError) -> bool:
     """Return whether the store refuses the checksum or the kind of request. False means that it
     refuses our credentials, or cannot answer now."""
     return client.code_in(exc) == "BadDigest" or client.is_lacking(exc)
+
+
+ENDPOINT = Statement(
+    select(endpoint.c.checksum).where(endpoint.c.url == b("url"), endpoint.c.bucket == b("bucket"))
+)
+ENDPOINT_INSERT = Statement(insert(endpoint))
+ENDPOINT_DELETE = Statement(
+    delete(endpoint).where(endpoint.c.url == b("the_url"), endpoint.c.bucket == b("the_bucket"))
+)
+
+
+def configured(bucket: BucketSettings) -> ChecksumKind | None:
+    """Return the checksum that a person chose, or None if the store is to be asked."""
+    return None if bucket.checksum == CHECKSUM_AUTO else ChecksumKind(bucket.checksum)
+
+
+def known(session: Session, bucket: BucketSettings) -> ChecksumKind | None:
+    """Return the checksum for a store, or None if the store was not asked yet or its answers did
+    not tell."""
+    if (chosen := configured(bucket)) is not None:
+        return chosen
+    row = session.one(ENDPOINT, url=bucket.endpoint_url, bucket=bucket.name)
+    return None if row is None else ChecksumKind(row[0])
+
+
+def remember(session: Session, bucket: BucketSettings, kind: ChecksumKind) -> None:
+    """Record the kind of checksum that a store was found to verify."""
+    session.run(ENDPOINT_DELETE, the_url=bucket.endpoint_url, the_bucket=bucket.name)
+    session.run(
+        ENDPOINT_INSERT,
+        url=bucket.endpoint_url,
+        bucket=bucket.name,
+        checksum=kind.value,
+        asked_ns=clock.now_ns(),
+    )

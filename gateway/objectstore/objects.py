@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from gateway.errors import ObjectRefused
-from gateway.objectstore.checksums import Digests, Kind, Sum
+from gateway.common.errors import ObjectRefused
+from gateway.objectstore.checksums import BodyChecksums, ChecksumKind, Sum
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -51,7 +51,7 @@ class Part(NamedTuple):
 
     number: int
     etag: str
-    digests: Digests
+    digests: BodyChecksums
     """The digests of the bytes that were sent."""
 
 
@@ -65,10 +65,10 @@ class ListedPart(NamedTuple):
     sum: Sum | None
     """The checksum beside the ETag, where it was asked for and the store tells it."""
 
-    def has(self, digests: Digests, kind: Kind) -> bool:
+    def has(self, digests: BodyChecksums, kind: ChecksumKind) -> bool:
         """Whether the store says that it has these bytes."""
         wanted = digests.sum(kind)
-        return (self.etag == wanted.value) if kind is Kind.MD5 else self.sum == wanted
+        return (self.etag == wanted.value) if kind is ChecksumKind.MD5 else self.sum == wanted
 
 
 class Head(NamedTuple):
@@ -88,17 +88,17 @@ class Head(NamedTuple):
     """Empty: the store does not say. S3 says nothing of STANDARD."""
 
 
-class Stored(NamedTuple):
+class VerifiedObject(NamedTuple):
     """An object that was sent and verified."""
 
     head: Head
-    digests: Digests
+    digests: BodyChecksums
     """The digests of the bytes that were sent."""
     is_doubtful: bool = False
     """Whether an earlier try got no answer. The store may carry it out after other requests."""
 
 
-class Begun(NamedTuple):
+class BegunCopy(NamedTuple):
     """The multipart upload of a copy in parts."""
 
     upload_id: str
@@ -148,7 +148,7 @@ def is_opaque(answer: Mapping[str, Any]) -> bool:
     return kms or "SSECustomerAlgorithm" in answer
 
 
-def sum_in(answer: Mapping[str, Any], kind: Kind) -> Sum | None:
+def sum_in(answer: Mapping[str, Any], kind: ChecksumKind) -> Sum | None:
     """The checksum that an answer has beside the ETag; None: none of the kind, of the whole."""
     value = str(answer.get(kind.field) or "")
     # One of parts' checksums, with their number behind it, says nothing of the whole.
@@ -160,7 +160,7 @@ def require_sum(answer: Mapping[str, Any], expected: Sum, key: str) -> bool:
 
     Raises: ObjectRefused when the store has other bytes.
     """
-    if expected.kind is Kind.MD5:
+    if expected.kind is ChecksumKind.MD5:
         return require_etag(answer, expected.value, key)
     found = sum_in(answer, expected.kind)
     if found is not None:

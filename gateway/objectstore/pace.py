@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, Protocol
 
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 
-from gateway import clock, schedule
+from gateway.common import clock, units
 
 BURST_SECONDS = 0.1
 STEADY = 16
@@ -112,11 +112,11 @@ class Gate(Protocol):
     def begin(self, goes_first: Goes = always) -> int:
         """Wait for a place and take it. Returns the number of the request."""
 
-    def end(self, number: int, *hows: Ended) -> None:
+    def end(self, number: int, *hows: RequestEnd) -> None:
         """Give back a place after a request, or after several that followed each other in it."""
 
 
-class Ended(NamedTuple):
+class RequestEnd(NamedTuple):
     """The end of a request, as the pace needs it."""
 
     too_much: bool
@@ -131,11 +131,11 @@ class Ended(NamedTuple):
     """The status of HTTP, or 0 without an answer."""
 
 
-def ended(status: int, headers: Mapping[str, str], body_bytes: int) -> Ended:
+def ended(status: int, headers: Mapping[str, str], body_bytes: int) -> RequestEnd:
     """Return what an answer says about the pace. Parameters: headers, with names in lower case."""
     too_much = status in TOO_MUCH
     after = retry_after_seconds(headers.get("retry-after")) if too_much else 0.0
-    return Ended(too_much, after, body_bytes if status < 300 else 0, status=status)
+    return RequestEnd(too_much, after, body_bytes if status < 300 else 0, status=status)
 
 
 class Rates(NamedTuple):
@@ -160,7 +160,7 @@ class Pace:
         self, rates: Rates, places: int, stop: threading.Event, busy: int | None = None
     ) -> None:
         self._rates = rates
-        self._spans = [schedule.parse(entry) for entry in rates.schedule]
+        self._spans = [units.parse(entry) for entry in rates.schedule]
         self._stop = stop
         self._drains = 1
         self._by_request = TokenBucket(rates.requests_per_second)
@@ -282,7 +282,7 @@ class Pace:
     def _place_seconds(self) -> float:
         return 0.0 if self._under_way < self.places else SCHEDULE_SECONDS
 
-    def end(self, number: int, *hows: Ended) -> None:
+    def end(self, number: int, *hows: RequestEnd) -> None:
         """Give back a place after a request, or after several that followed each other in it.
 
         Parameters: number, from begin; hows, the end of each request.
@@ -293,7 +293,7 @@ class Pace:
                 self._count(number, how)
             self._lock.notify_all()
 
-    def _count(self, number: int, how: Ended) -> None:
+    def _count(self, number: int, how: RequestEnd) -> None:
         self.bytes += how.taken_bytes
         self.requests += 1
         self._answers[how.status] += 1
@@ -320,7 +320,7 @@ class Pace:
     def _bytes_per_second(self) -> float:
         rate: float = self._rates.bytes_per_second
         if self._spans:
-            rate = schedule.rate_at(self._spans, clock.minute_of_day(), rate)
+            rate = units.rate_at(self._spans, clock.minute_of_day(), rate)
         return rate / self._drains
 
     # boto calls the following, on the thread of the request.
@@ -347,9 +347,9 @@ class Pace:
         if exception is not None and self._own.number:
             timed_out = isinstance(exception, TIMED_OUT)
             too_much = timed_out and self._own.operation not in LASTING
-            self._over(Ended(too_much, is_lost=not timed_out))
+            self._over(RequestEnd(too_much, is_lost=not timed_out))
 
-    def _over(self, how: Ended) -> None:
+    def _over(self, how: RequestEnd) -> None:
         number, self._own.number = self._own.number, 0
         self.end(number, how)
 

@@ -14,19 +14,19 @@ from typing import Any, NamedTuple
 
 from botocore.exceptions import ClientError
 
-from gateway import clock
-from gateway.errors import ObjectRefused, StoreError, StoreUnavailable
+from gateway.common import clock
+from gateway.common.errors import ObjectRefused, StoreError, StoreUnavailable
+from gateway.common.types import DEEP_THAW_HOURS, STANDARD, THAW_HOURS, TIERED
 from gateway.objectstore import client
-from gateway.objectstore.incoming import Incoming
+from gateway.objectstore.bodies import Incoming
 from gateway.objectstore.objects import etag_of
 from gateway.objectstore.pace import Goes, always
 from gateway.objectstore.request import Requests
-from gateway.storageclasses import DEEP_THAW_HOURS, STANDARD, THAW_HOURS, TIERED
 
 _EXPIRY = re.compile('expiry-date="([^"]+)"')
 
 
-class Place(NamedTuple):
+class ObjectLocation(NamedTuple):
     """Where an object is, and as what it was recorded."""
 
     key: str
@@ -65,7 +65,7 @@ class Ranges(Requests):
 
     @contextmanager
     def get(
-        self, place: Place, start: int, size: int, goes_first: Goes = always
+        self, place: ObjectLocation, start: int, size: int, goes_first: Goes = always
     ) -> Iterator[Incoming]:
         """Ask for bytes of an object. They are read inside of the context.
 
@@ -91,7 +91,7 @@ class Ranges(Requests):
                 incoming = stack.enter_context(asked.get(key, query, headers, size, goes_first))
             yield incoming
 
-    def _spelled(self, place: Place, exc: ClientError) -> str | None:
+    def _spelled(self, place: ObjectLocation, exc: ClientError) -> str | None:
         """Return how the store spells an ETag that it refused as a condition, if only the case of
         its letters was recorded otherwise, as older releases did."""
         if client.code_of(exc) not in ("PreconditionFailed", "412"):
@@ -99,7 +99,7 @@ class Ranges(Requests):
         found = etag_of(self._call("head_object", place.key, **_version_of(place)))
         return str(found) if found == place.etag and str(found) != str(place.etag) else None
 
-    def other_version(self, place: Place, size: int) -> str | None:
+    def other_version(self, place: ObjectLocation, size: int) -> str | None:
         """Return the id of an older version of an object that has the recorded ETag, or None.
 
         Raises StoreUnavailable.
@@ -128,7 +128,7 @@ class Ranges(Requests):
             if not answer.get("IsTruncated") or after != place.key or marker == before:
                 return None
 
-    def archived(self, place: Place) -> Archived:
+    def archived(self, place: ObjectLocation) -> Archived:
         """Return what the store says of an archived object. Raises StoreError."""
         answer = self._call("head_object", place.key, **_version_of(place))
         kept_in = answer.get("StorageClass", ""), answer.get("ArchiveStatus", "")
@@ -141,7 +141,9 @@ class Ranges(Requests):
             until_ns=None if found is None else _time_ns(found[1]),
         )
 
-    def restore(self, place: Place, archived: Archived, tier: str, days: int) -> str | None:
+    def restore(
+        self, place: ObjectLocation, archived: Archived, tier: str, days: int
+    ) -> str | None:
         """Ask an archived object back. Returns how fast it comes; None: it was asked back before.
         Raises StoreError.
 
@@ -164,7 +166,7 @@ class Ranges(Requests):
         return tier
 
 
-def _version_of(place: Place) -> dict[str, str]:
+def _version_of(place: ObjectLocation) -> dict[str, str]:
     return {} if place.version is None else {"VersionId": place.version}
 
 

@@ -1,25 +1,62 @@
-"""Sends requests to one bucket, at a pace, and maps errors to ours."""
+"""Which conditions of a request a store heeds.
+
+Stores differ: one ignores a condition and overwrites what is there, another one refuses every
+request that has it. So a condition is trusted only after the store was seen to heed it
+(ownerstore.py asks).
+
+Sends requests to one bucket, at a pace, and maps errors to ours.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from enum import StrEnum
 from typing import Any, TypeVar
 
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
-from gateway import failpoints
-from gateway.errors import StoreRefused
-from gateway.failpoints import DRAIN_REQUEST
+from gateway.common import failpoints
+from gateway.common.errors import StoreRefused
+from gateway.common.failpoints import DRAIN_REQUEST
+from gateway.config.settings import Settings
 from gateway.objectstore import client
-from gateway.objectstore.body import Body
-from gateway.objectstore.checksums import Kind
-from gateway.objectstore.conditions import Conditions
+from gateway.objectstore.bodies import Body
+from gateway.objectstore.checksums import ChecksumKind
 from gateway.objectstore.pace import Gate, Goes, always
-from gateway.objectstore.wire import Put
-from gateway.settings import Settings
+from gateway.objectstore.signed_http import Put
+
+ABSENT = "*"
+"""Nothing is expected at a key (If-None-Match: *). An ETag, without quotes, expects that object."""
+
+
+class Conditions(StrEnum):
+    """What was seen of a store. Each member also has what the one before it has."""
+
+    NONE = "none"
+    """It heeds none that helps."""
+    CREATE = "create"
+    """PutObject with If-None-Match: * replaces nothing."""
+    REPLACE = "replace"
+    """PutObject with If-Match replaces that object and no other."""
+
+    @property
+    def creates(self) -> bool:
+        return self is not Conditions.NONE
+
+    @property
+    def replaces(self) -> bool:
+        return self is Conditions.REPLACE
+
+    def header(self, expected: str | None) -> dict[str, str]:
+        """Return the header of a PUT that expects something at its key (ABSENT or an ETag), or
+        nothing if the store does not heed it, or nothing is expected."""
+        if expected == ABSENT:
+            return {"If-None-Match": "*"} if self.creates else {}
+        return {"If-Match": f'"{expected}"'} if expected and self.replaces else {}
+
 
 T = TypeVar("T")
 
@@ -38,7 +75,7 @@ class Requests:
         pace: Gate | None = None,
         attempts: int | None = None,
         address: str | None = None,
-        kind: Kind = Kind.MD5,
+        kind: ChecksumKind = ChecksumKind.MD5,
     ) -> None:
         self.kind = kind
         """Changes at the most once, before the first body is sent."""
@@ -46,14 +83,14 @@ class Requests:
         """What the store heeds. Changes at the most once, before the first body is sent."""
         self.permit: Callable[[], None] | None = None
         """Called before each request that changes something. It raises StoreError if this gateway
-        may not: the bucket and prefix may be another one's (gateway.ownership)."""
+        may not: the bucket and prefix may be another one's (gateway.objectstore.ownership)."""
         self._address = address
         self._pace = pace
         self._attempts = client.ATTEMPTS_MAX if attempts is None else attempts
         self._settings = settings
         self._making = threading.Lock()
-        self._connection: client.Connection | None = None
-        self._credentials: client.Stamp | None = None
+        self._connection: client.BucketConnection | None = None
+        self._credentials: client.FileStamp | None = None
         """The credentials file from which the connection was made."""
         self._kept_as = _kept_as(settings)
 
@@ -83,7 +120,7 @@ class Requests:
         query: Mapping[str, str],
         headers: Mapping[str, str],
         body: Body,
-        also: Collection[Kind] = (),
+        also: Collection[ChecksumKind] = (),
         goes_first: Goes = always,
     ) -> tuple[Put, dict[str, Any]]:
         """Send a body; returns also the part of the answer that describes the object."""
@@ -113,7 +150,9 @@ class Requests:
         )
         return answer
 
-    def _do(self, operation: str, key: str | None, request: Callable[[client.Connection], T]) -> T:
+    def _do(
+        self, operation: str, key: str | None, request: Callable[[client.BucketConnection], T]
+    ) -> T:
         if not operation.startswith(_READS):
             self.require_permit()
         with self._typed(operation, key):
@@ -123,7 +162,7 @@ class Requests:
             failpoints.hit_counted(DRAIN_REQUEST.format(operation=operation, when="after"))
             return answer
 
-    def _connected(self) -> client.Connection:
+    def _connected(self) -> client.BucketConnection:
         """Return the connection, a new one if the credentials file has changed: a session token
         lives for an hour or so, and what renews it writes the file before that."""
         # To make one takes half a second of processor time: not once in each of many threads.
@@ -134,7 +173,7 @@ class Requests:
                 return connected
             self._credentials = found
             try:
-                connected = client.Connection(
+                connected = client.BucketConnection(
                     self._settings, self._pace, self._attempts, self._address
                 )
             except StoreRefused:

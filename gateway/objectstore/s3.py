@@ -18,7 +18,7 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from gateway.errors import (
+from gateway.common.errors import (
     Deferred,
     ObjectRefused,
     Occupied,
@@ -28,22 +28,21 @@ from gateway.errors import (
     StoreSlow,
     StoreUnavailable,
 )
+from gateway.config.settings import Settings
 from gateway.objectstore import client
-from gateway.objectstore.body import Body
-from gateway.objectstore.checksums import Digests, Kind, Sum, sum_of
-from gateway.objectstore.conditions import ABSENT
+from gateway.objectstore.bodies import Body
+from gateway.objectstore.checksums import BodyChecksums, ChecksumKind, Sum, sum_of
 from gateway.objectstore.deletions import Deletions
-from gateway.objectstore.inflight import in_flight
 from gateway.objectstore.objects import (
     COPY_MAX_BYTES,
     COPY_PART_BYTES,
     PART_BYTES,
-    Begun,
+    BegunCopy,
     Head,
     ListedPart,
     Part,
     PendingUpload,
-    Stored,
+    VerifiedObject,
     etag_of,
     form,
     is_opaque,
@@ -54,9 +53,9 @@ from gateway.objectstore.objects import (
     sum_in,
 )
 from gateway.objectstore.pace import Gate, Goes, always
-from gateway.objectstore.partcopies import InMemory, PartCopy
-from gateway.objectstore.wire import Put
-from gateway.settings import Settings
+from gateway.objectstore.part_copies import InMemory, PartCopy, in_flight
+from gateway.objectstore.request import ABSENT
+from gateway.objectstore.signed_http import Put
 
 _UNKNOWN_UPLOAD = ("NoSuchUpload", "NoSuchKey", "404")
 """Answers about a multipart upload that the store does not know, or that was completed. Ceph
@@ -81,14 +80,14 @@ class S3Store(Deletions):
         pace: Gate | None = None,
         attempts: int | None = None,
         address: str | None = None,
-        kind: Kind = Kind.MD5,
+        kind: ChecksumKind = ChecksumKind.MD5,
     ) -> None:
         super().__init__(settings, pace, attempts, address, kind)
         self._bucket = settings.bucket.name
         self.copy_max_bytes = copy_max_bytes
         """Larger objects are copied in parts."""
         self._part_copies = threading.BoundedSemaphore(PART_COPIES)
-        self._begun: dict[Hashable, Begun] = {}
+        self._begun: dict[Hashable, BegunCopy] = {}
         """The copies in parts that were begun and have not ended."""
 
     def head(self, key: str, with_sum: bool = False) -> Head | None:
@@ -97,7 +96,7 @@ class S3Store(Deletions):
         Parameters: with_sum, ask also for the newer checksum, if the store verifies one. AWS
         refuses that for an object whose KMS key we may not use, so a deletion must not ask.
         """
-        asks = {"ChecksumMode": "ENABLED"} if with_sum and self.kind is not Kind.MD5 else {}
+        asks = {"ChecksumMode": "ENABLED"} if with_sum and self.kind is not ChecksumKind.MD5 else {}
         try:
             answer = self._call("head_object", key, **asks)
         except ObjectRefused as exc:
@@ -119,7 +118,7 @@ class S3Store(Deletions):
 
     def put(
         self, key: str, body: Body, metadata: Mapping[str, str], there: str | None = None
-    ) -> Stored:
+    ) -> VerifiedObject:
         """Store an object in one request and verify it. Raises StoreError.
 
         The store confirms the bytes by their checksum in its answer, or by an ETag that is their
@@ -147,16 +146,16 @@ class S3Store(Deletions):
             head = Head(len(body), etag_of(answer), dict(metadata), False, told)
         else:
             head = self._verified(key, len(body), expected)
-        return Stored(head, sent.digests, sent.is_repeated)
+        return VerifiedObject(head, sent.digests, sent.is_repeated)
 
     def looks_first(self, there: str | None) -> bool:
         """Return whether ``put`` asks first what is at the key: a request more. Parameters: there,
         as of ``put``."""
         return there == ABSENT and not self.conditions.creates
 
-    def has(self, head: Head, digests: Digests) -> bool:
+    def has(self, head: Head, digests: BodyChecksums) -> bool:
         """Return whether an object that was sent in one request is shown to be of some bytes."""
-        return digests.sum(self.kind) in (head.sum, Sum(Kind.MD5, head.etag))
+        return digests.sum(self.kind) in (head.sum, Sum(ChecksumKind.MD5, head.etag))
 
     def begin(self, key: str, metadata: Mapping[str, str]) -> str:
         """Start a multipart upload. Returns its id.
@@ -171,7 +170,7 @@ class S3Store(Deletions):
         return upload_id
 
     def _checksum_of_parts(self) -> dict[str, str]:
-        if self.kind is Kind.MD5:
+        if self.kind is ChecksumKind.MD5:
             return {}
         return {"ChecksumAlgorithm": self.kind.algorithm, "ChecksumType": "FULL_OBJECT"}
 
@@ -181,7 +180,7 @@ class S3Store(Deletions):
         upload_id: str,
         number: int,
         body: Body,
-        also: Collection[Kind] = (),
+        also: Collection[ChecksumKind] = (),
         goes_first: Goes = always,
     ) -> Part:
         """Send one part and verify the answer. Raises StoreError.
@@ -200,7 +199,7 @@ class S3Store(Deletions):
         None means that the store does not know the upload, or that the upload was begun with
         another checksum. Then it takes no parts with ours, and it is aborted. Raises StoreError.
         """
-        wanted = None if self.kind is Kind.MD5 else self.kind.algorithm
+        wanted = None if self.kind is ChecksumKind.MD5 else self.kind.algorithm
         return self._listed(key, upload_id, wanted)
 
     def _listed(
@@ -249,7 +248,7 @@ class S3Store(Deletions):
         expected = sum_of([part.digests for part in parts], kind)
         listed = [{"PartNumber": part.number, "ETag": part.etag} for part in parts]
         how: dict[str, str] = {}
-        if kind is not Kind.MD5:
+        if kind is not ChecksumKind.MD5:
             how = {kind.field: expected.value, "ChecksumType": "FULL_OBJECT"}
             for one, part in zip(listed, parts, strict=True):
                 one[kind.field] = part.digests.header(kind)
@@ -419,7 +418,9 @@ class S3Store(Deletions):
                 **absent,
             )
         plain = is_plain_md5(head.etag) and not head.opaque_etag and not copied
-        found = self._verified(target, head.size, Sum(Kind.MD5, head.etag) if plain else None)
+        found = self._verified(
+            target, head.size, Sum(ChecksumKind.MD5, head.etag) if plain else None
+        )
         if head.sum is not None and found.sum is not None:
             require(found.sum.value, head.sum.value, target)
         return found
@@ -455,14 +456,14 @@ class S3Store(Deletions):
         part_bytes: int,
         kept_as: Mapping[str, str],
         in_parts: PartCopy,
-    ) -> tuple[Begun, dict[int, ListedPart]]:
+    ) -> tuple[BegunCopy, dict[int, ListedPart]]:
         """Return the upload of a copy in parts, and the parts that an earlier try has copied."""
         begun = in_parts.begun()
         if begun is not None:
             there = self._listed(target, begun.upload_id)
             if there is not None:
                 return begun, there
-        begun = Begun(self._begin(target, metadata, kept_as), part_bytes)
+        begun = BegunCopy(self._begin(target, metadata, kept_as), part_bytes)
         in_parts.record(begun)
         return begun, {}
 
@@ -471,7 +472,7 @@ class S3Store(Deletions):
         source: str,
         target: str,
         head: Head,
-        begun: Begun,
+        begun: BegunCopy,
         there: Mapping[int, ListedPart],
         absent: Mapping[str, str],
         in_parts: PartCopy,
@@ -563,7 +564,7 @@ class S3Store(Deletions):
         # ETags are compared only if they have the same form: some servers answer the MD5 of the
         # whole for an object of parts. A newer checksum must be in the answer, because it is used
         # only with stores that tell it.
-        if expected.kind is not Kind.MD5:
+        if expected.kind is not ChecksumKind.MD5:
             if head.sum is None:
                 raise ObjectRefused(
                     f"{key}: stored, but the store does not tell its {expected.kind}: find out "
@@ -589,7 +590,7 @@ def _if_still(head: Head) -> dict[str, str]:
 def is_made_of(head: Head, size: int, expected: Sum, metadata: Mapping[str, str]) -> bool:
     """Return whether an object that was there already is proven to be of these bytes: by its
     checksum, or by the metadata that it was sent with."""
-    is_proven = expected in (head.sum, Sum(Kind.MD5, head.etag))
+    is_proven = expected in (head.sum, Sum(ChecksumKind.MD5, head.etag))
     return head.size == size and (is_proven or _same(head.metadata, metadata))
 
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
-from gateway.errors import ObjectRefused, StoreError, StoreRefused
+from gateway.common.errors import ObjectRefused, StoreError, StoreRefused
+from gateway.common.types import ARCHIVES
+from gateway.config.settings import Settings
 from gateway.objectstore import client
-from gateway.settings import Settings
-from gateway.storageclasses import ARCHIVES
 
 RULE_ID = "spillway-abort-incomplete-uploads"
 ABORT_DAYS = 7
@@ -31,7 +31,7 @@ class NotTold(NamedTuple):
     why: str
 
 
-class Transition(NamedTuple):
+class LifecycleTransition(NamedTuple):
     """A rule's move of an object to another storage class. The bytes stay the same."""
 
     storage_class: str
@@ -43,7 +43,7 @@ class Transition(NamedTuple):
         return self.storage_class in ARCHIVES
 
 
-class Found(NamedTuple):
+class BucketConfiguration(NamedTuple):
     """The settings that the bucket tells."""
 
     versioning: str | NotTold
@@ -63,11 +63,11 @@ class Setup:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._client = client.Connection(settings, None, client.ATTEMPTS_MAX).client
+        self._client = client.BucketConnection(settings, None, client.ATTEMPTS_MAX).client
         prefix = settings.bucket.prefix
         self._prefix = f"{prefix}/" if prefix else ""
 
-    def look(self) -> Found:
+    def look(self) -> BucketConfiguration:
         """Return the bucket's settings. Raises StoreError when the bucket cannot be used."""
         self._call("list_objects_v2", MaxKeys=1)
         versioning = self._ask("get_bucket_versioning")
@@ -76,7 +76,7 @@ class Setup:
         if not isinstance(lifecycle, NotTold) and "Rules" not in lifecycle:
             # Some servers answer any question about a bucket with the list of its objects.
             lifecycle = NotTold("an answer without rules")
-        return Found(
+        return BucketConfiguration(
             versioning if isinstance(versioning, NotTold) else versioning.get("Status", ""),
             lock if isinstance(lock, NotTold) else lock.get("ObjectLockConfiguration"),
             lifecycle,
@@ -90,18 +90,18 @@ class Setup:
         """Return whether a rule deletes objects below the prefix that no client deleted."""
         return self._touches(rule) and bool(rule.get("Expiration", {}).keys() & {"Days", "Date"})
 
-    def transitions(self, rule: Rule) -> list[Transition]:
+    def transitions(self, rule: Rule) -> list[LifecycleTransition]:
         """Return the moves by a rule of current objects below the prefix."""
         found = rule.get("Transitions", []) if self._touches(rule) else []
         return [
-            Transition(
+            LifecycleTransition(
                 str(one.get("StorageClass", "another class")),
                 f"after {one['Days']} days" if "Days" in one else f"on {one.get('Date')}",
             )
             for one in found
         ]
 
-    def apply(self, found: Found) -> None:
+    def apply(self, found: BucketConfiguration) -> None:
         """Add the gateway's rule beside all others.
 
         Raises StoreError; StoreRefused also when the bucket does not tell its rules, or does not

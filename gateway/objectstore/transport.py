@@ -34,7 +34,7 @@ from botocore.exceptions import (
 from botocore.httpsession import get_cert_path
 from botocore.utils import get_environ_proxies
 
-from gateway.objectstore.incoming import Incoming, named
+from gateway.objectstore.bodies import Incoming, named
 
 EXPECT_BYTES = 1024 * 1024
 """The store is asked first whether it wants a larger body (Expect: 100-continue)."""

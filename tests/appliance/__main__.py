@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from admin_api import priority
+from admin_api import cpu_budget
 from package.build import debian_version
 from tests.appliance.choices import Choices
 from tests.appliance.image import image
@@ -125,7 +125,7 @@ class Run:
         for name, capabilities in {"nfs": "0000000000000400", "drain": "0000000000000000"}.items():
             assert self._machine.ssh(script.format(name)).stdout.split()[1] == capabilities
         threads = "ps -L -o ni= -p $(systemctl show -P MainPID spillway-admin)"
-        assert set(self._machine.ssh(threads).stdout.split()) == {"0", str(priority.ANSWERS)}
+        assert set(self._machine.ssh(threads).stdout.split()) == {"0", str(cpu_budget.ANSWERS)}
         users = self._machine.ssh("ps -o user= -C ganesha.nfsd").stdout.split()
         assert users == ["spillway"]
 

@@ -45,7 +45,7 @@ def _broken(package: Path, tree: Path) -> Path:
     # It is a library, but no plugin: Ganesha starts and cannot load it.
     library = next(Path("/usr/lib").rglob("libcap.so.2"))
     shutil.copy(library, tree / PREFIX / "libfsalpython.so")
-    [settings] = (tree / PREFIX).rglob("gateway/settings.py")
+    [settings] = (tree / PREFIX).rglob("gateway/config/settings.py")
     head = f"class {SECTION.capitalize()}Settings:\n"
     text = settings.read_text(encoding="utf-8")
     assert text.count(head) == 1

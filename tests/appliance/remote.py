@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from gateway import config
-from gateway.settings import Settings
+from gateway.config import loader
+from gateway.config.settings import Settings
 from tests.appliance.machine import Machine
 
 DATA_DIR = "/var/lib/spillway"
@@ -43,4 +43,4 @@ class RemoteGateway:
         data_dir.mkdir()
         subprocess.run(["tar", "-C", data_dir, "-xf", packed, "--no-same-owner"], check=True)
         values = {"gateway": {"data_dir": str(data_dir)}, "bucket": {"name": "copy"}}
-        return config.from_mapping(values, {})
+        return loader.from_mapping(values, {})

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from boto3.s3.transfer import TransferConfig
 
-from gateway import config
+from gateway.config import loader
 from tests.bench import drain, load
 from tests.bench.experiments import Experiment
 from tests.bench.load import MIB
@@ -91,7 +91,7 @@ class Site:
             f"access_key_id = {ACCESS_KEY}\nsecret_access_key = {SECRET_KEY}\n"
         )
         stack.enter_context(self.gateway)
-        self._export = config.load(self.gateway.config, {}).nfs.export
+        self._export = loader.load(self.gateway.config, {}).nfs.export
 
     def make(self, files: Files) -> None:
         """Write files and drain them."""

@@ -260,7 +260,7 @@ def site(directory: Path, url: str = "") -> Iterator[Site]:
 @contextmanager
 def _draining(server: Server, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     settings = server.settings
-    command = [sys.executable, "-m", "gateway.drain", "--config", str(settings.source)]
+    command = [sys.executable, "-m", "gateway.processes.drain", "--config", str(settings.source)]
     with log.open("ab") as output:
         process = subprocess.Popen(
             command, stdout=output, stderr=output, preexec_fn=die_with_parent, env={**os.environ}

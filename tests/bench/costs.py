@@ -23,18 +23,16 @@ from sqlalchemy.dialects.sqlite.pysqlite import dialect as sqlite_dialect
 
 from fsal import bridge
 from fsal.verbs import Verbs
+from gateway.common.types import Attr, InodeKind
+from gateway.config.settings import Settings
 from gateway.db import statements as sql
 from gateway.db.compiled import Statement
 from gateway.db.sqlite import Sqlite
-from gateway.namespace import create, volume
+from gateway.namespace import names as names_module
+from gateway.namespace import volume
 from gateway.namespace.facade import Namespace
-from gateway.namespace.nameslog import NamesLog
-from gateway.namespace.sharednames import SharedNames
-from gateway.namespace.space import Space
-from gateway.namespace.trouble import DiskTrouble
-from gateway.namespace.used import Used
-from gateway.settings import Settings
-from gateway.types import Attr, Kind
+from gateway.namespace.names_log import NamesLog
+from gateway.namespace.server_reports import DiskTrouble, SharedNames, Space, Used
 from tests.bench import load, names, report, sites
 from tests.bench.idle import fill
 from tests.support.volumes import make_settings, make_volume
@@ -158,7 +156,7 @@ def parameters(directory: Path) -> Iterator[tuple[str, ...]]:
     make_volume(settings)
     connection = sqlite3.connect(settings.data_dir / "namespace.db", isolation_level=None)
     numbers = itertools.count(10_000)
-    attr = Attr(*[0] * len(Attr._fields))._replace(kind=Kind.REGULAR, nlink=1, residency=2)
+    attr = Attr(*[0] * len(Attr._fields))._replace(kind=InodeKind.REGULAR, nlink=1, residency=2)
     inode = {
         **attr._asdict(),
         **{"target": None, "verifier": None, "parent": None, "content_version": 1},
@@ -265,7 +263,7 @@ def known_absent(directory: Path) -> Iterator[tuple[str, ...]]:
         creates.micros()
 
         def without() -> float:
-            with patch.object(create, "find", lambda *_: None):
+            with patch.object(names_module, "find", lambda *_: None):
                 return creates.micros()
 
         asked, known = least((creates.micros, without))

@@ -23,10 +23,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gateway import config
+from gateway.common.types import ROOT_CRED, Sealed, SetAttr
+from gateway.config import loader
 from gateway.db.models import ROOT_INO
-from gateway.objectstore.checksums import Kind
-from gateway.types import ROOT_CRED, Sealed, SetAttr
+from gateway.objectstore.checksums import ChecksumKind
 from tests.bench.rows import Measured, Row, Target
 from tests.support.certificates import certify
 from tests.support.namespace import Namespace
@@ -102,7 +102,7 @@ class Bench:
         self.settings = make_settings(directory / "data", values)
         make_volume(self.settings)
         self.settings.source.write_text(
-            config.render({"gateway": {"data_dir": str(self.settings.data_dir)}, **values})
+            loader.render({"gateway": {"data_dir": str(self.settings.data_dir)}, **values})
         )
         self.settings.credentials_file.touch(0o600)
         self.settings.credentials_file.write_text(credentials())
@@ -140,7 +140,13 @@ class Bench:
             "UPDATE inode SET drained_version = 0, drain_after_ns = :never WHERE kind = 1",
             never=NEVER_NS,
         )
-        command = [sys.executable, "-m", "gateway.drain", "--config", str(self.settings.source)]
+        command = [
+            sys.executable,
+            "-m",
+            "gateway.processes.drain",
+            "--config",
+            str(self.settings.source),
+        ]
         environment = {**os.environ, "SPILLWAY_BUCKET_PREFIX": f"drain-{number}"}
         with self._log.open("ab") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
@@ -266,11 +272,14 @@ def measure(directory: Path, pairs: int) -> Iterator[list[Measured]]:
             yield _rows(load, *_alternate(Bench(scratch, load), pairs))
         finally:
             shutil.rmtree(scratch)
-    for kind, target in ((Kind.MD5, None), (Kind.CRC64NVME, Target(2.0, at_most=True))):
+    for kind, target in (
+        (ChecksumKind.MD5, None),
+        (ChecksumKind.CRC64NVME, Target(2.0, at_most=True)),
+    ):
         yield [_over_tls(directory, pairs, kind, target)]
 
 
-def _over_tls(directory: Path, pairs: int, kind: Kind, target: Target | None) -> Measured:
+def _over_tls(directory: Path, pairs: int, kind: ChecksumKind, target: Target | None) -> Measured:
     """Measure the processors of both programs with a store that verifies a checksum."""
     load = LOADS[0]
     scratch = Path(tempfile.mkdtemp(dir=directory))

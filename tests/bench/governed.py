@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from gateway.adminsettings import AdminSettings
+from gateway.config.settings import AdminSettings
 from tests.bench import drain, load
 from tests.bench.experiments import Experiment
 from tests.bench.load import MIB

@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from gateway.types import Kind
+from gateway.common.types import InodeKind
 from tests.support.gateway import Gateway
 from tests.support.ports import free_port
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
@@ -46,13 +46,15 @@ def fill(database: Path, files: int, held: int) -> None:
     top = FIRST_INO + DIRECTORIES
     for number in range(DIRECTORIES):
         ino = FIRST_INO + number
-        connection.execute(_INODE, (ino, Kind.DIRECTORY, 2, ROOT, 0, 0, 0))
+        connection.execute(_INODE, (ino, InodeKind.DIRECTORY, 2, ROOT, 0, 0, 0))
         connection.execute(_DIRENT, (ROOT, b"d%d" % number, ino, ino))
     for number in range(files + held):
         ino, parent = top + number, FIRST_INO + number % DIRECTORIES
         is_held = number >= files
         name = b"f%d.tmp" % number if is_held else b"f%d" % number
-        connection.execute(_INODE, (ino, Kind.REGULAR, 1, None, 1, int(not is_held), number + 1))
+        connection.execute(
+            _INODE, (ino, InodeKind.REGULAR, 1, None, 1, int(not is_held), number + 1)
+        )
         connection.execute(_DIRENT, (parent, name, ino, ino))
         if not is_held:
             connection.execute(_OBJECT, (ino, f"d{number % DIRECTORIES}/f{number}"))

@@ -9,8 +9,8 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from admin_api.sampling import FIGURES
-from gateway.types import Kind
+from admin_api.dashboard import FIGURES
+from gateway.common.types import InodeKind
 
 ROOT = 2
 FIRST_INO = 1000
@@ -112,10 +112,12 @@ class _Filler:
         self._connection.close()
 
     def _directory(self, parent: int, name: bytes, below: int, ns: int) -> int:
-        return self._inode(parent, name, kind=Kind.DIRECTORY, links=2 + below, ns=ns, above=parent)
+        return self._inode(
+            parent, name, kind=InodeKind.DIRECTORY, links=2 + below, ns=ns, above=parent
+        )
 
     def _file(self, parent: int, name: bytes, ns: int, drained: int, after_ns: int) -> int:
-        kind = Kind.REGULAR
+        kind = InodeKind.REGULAR
         return self._inode(parent, name, kind=kind, ns=ns, drained=drained, after=after_ns)
 
     def _inode(
@@ -131,7 +133,7 @@ class _Filler:
         after: int = 0,
     ) -> int:
         ino, self._next = self._next, self._next + 1
-        version = int(kind == Kind.REGULAR)
+        version = int(kind == InodeKind.REGULAR)
         self._connection.execute(
             _INODE,
             {

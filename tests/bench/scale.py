@@ -23,9 +23,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from gateway.common.types import ROOT_CRED, SetAttr
+from gateway.config.settings import Settings
 from gateway.db.writer import Operation
-from gateway.settings import Settings
-from gateway.types import ROOT_CRED, SetAttr
 from tests.support.namespace import Namespace
 from tests.support.volumes import make_settings, make_volume
 

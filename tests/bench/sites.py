@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from gateway import config
-from gateway.types import ROOT_CRED, SetAttr
+from gateway.common.types import ROOT_CRED, SetAttr
+from gateway.config import loader
 from tests.bench.scale import ROOT, creator, spread
 from tests.support.namespace import Namespace
 from tests.support.nfsserver import Server
@@ -76,7 +76,7 @@ def _populate(kind: str, directory: Path, name: str, count: int) -> None:
         for number in range(count):
             (made / f"f{number:07d}").touch()
         return
-    namespace = Namespace(config.load(directory / "spillway.toml", {}))
+    namespace = Namespace(loader.load(directory / "spillway.toml", {}))
     try:
         parent = namespace.mkdir(ROOT_CRED, ROOT, name.encode(), SetAttr(mode=0o755)).ino
         spread(POPULATING_CALLERS, count, creator(namespace, [parent]))

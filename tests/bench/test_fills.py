@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from admin_api.store.opening import open_store
-from gateway import config
-from gateway.checkpoints.follower import Follower
+from admin_api.store import open_store
+from gateway.catalogue.tracker import Follower
 from gateway.cli.main import main
+from gateway.config import loader
 from gateway.db.engine import Database
 from tests.bench import idle, manyfiles
 from tests.support.volumes import make_settings, make_volume, query
@@ -58,7 +58,7 @@ def test_the_store_of_the_admin_api_is_filled(tmp_path: Path) -> None:
     path = tmp_path / "spillway.toml"
     configuration = ["--config", str(path), "--bucket", "b"]
     assert main(["init", *configuration, "--data-dir", str(tmp_path / "data")]) == 0
-    settings = config.load(path)
+    settings = loader.load(path)
     open_store(settings).close()
     manyfiles.fill_store(settings.admin_db)
     with closing(sqlite3.connect(settings.admin_db)) as connection:

@@ -24,9 +24,9 @@ from typing import Any, NamedTuple, TypeVar
 from awscrt import auth, http, io, s3
 from awscrt.checksums import crc64nvme
 
-from gateway.objectstore.body import Section
-from gateway.objectstore.checksums import Kind
-from gateway.objectstore.client import Connection
+from gateway.objectstore.bodies import Section
+from gateway.objectstore.checksums import ChecksumKind
+from gateway.objectstore.client import BucketConnection
 from tests.bench import report
 from tests.support.certificates import certify
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer, credentials
@@ -93,7 +93,7 @@ class Own:
         settings.credentials_file.parent.mkdir(parents=True, exist_ok=True)
         settings.credentials_file.touch(0o600)
         settings.credentials_file.write_text(credentials())
-        self._wire = Connection(settings, None, 1).wire
+        self._wire = BucketConnection(settings, None, 1).wire
         self._buffers = local()
 
     def put(self, paths: Sequence[Path]) -> None:
@@ -109,7 +109,7 @@ class Own:
     def _put(self, path: Path) -> None:
         with path.open("rb") as file:
             body = Section(file.fileno(), 0, os.fstat(file.fileno()).st_size)
-            self._wire.put("put_object", path.name, {}, {}, body, Kind.CRC64NVME)
+            self._wire.put("put_object", path.name, {}, {}, body, ChecksumKind.CRC64NVME)
 
     def _get(self, one: Range) -> int:
         at, crc = one.start, 0

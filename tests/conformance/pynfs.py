@@ -17,8 +17,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gateway.cli import nfsserver
-from gateway.nfssettings import NfsSettings
+from gateway.config.settings import NfsSettings
+from gateway.nfs import ganesha_conf
 from tests.conformance.suite import Result, Suite
 from tests.support.nfsserver import KINDS, Server
 
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minor", type=int, nargs="+", choices=(0, 1), default=[0, 1])
     parser.add_argument("--tests", nargs="+", metavar="TEST", help="codes and groups of pynfs")
     args = parser.parse_args(arguments)
-    release = nfsserver.release(NfsSettings().ganesha)
+    release = ganesha_conf.ganesha_release(NfsSettings().ganesha)
     expected = read_expected(EXPECTED.read_text(), release) if args.server == "spillway" else {}
     unexpected: list[str] = []
     try:

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import pytest
 
-from gateway.checkpoints.facts import TRUSTED
-from gateway.checkpoints.follower import Follower
-from gateway.checkpoints.looks import Row
+from gateway.catalogue.display_state import CheckpointRow
+from gateway.catalogue.facts import TRUSTED
+from gateway.catalogue.tracker import Follower
 from tests.frameworks.recorded import STEPS
 from tests.frameworks.recorder import Call, Recording
 from tests.frameworks.replay import Replay, below
@@ -145,9 +145,9 @@ class Trials:
         assert not wrong, f"{len(wrong)}: {wrong[0]}"
         return marked
 
-    def _rows(self) -> dict[str, dict[str, Row]]:
+    def _rows(self) -> dict[str, dict[str, CheckpointRow]]:
         """Return the catalogue, by trials and the paths in them."""
-        found: dict[str, dict[str, Row]] = {trial.top: {} for trial in self.made}
+        found: dict[str, dict[str, CheckpointRow]] = {trial.top: {} for trial in self.made}
         for row in rows_of(self._world.settings):
             top, _, path = row.path.decode().partition("/")
             found[top][path] = row

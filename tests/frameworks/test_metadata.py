@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.checkpoints import indexes, pickles
-from gateway.checkpoints.pickles import Made, Pairs
+from gateway.catalogue import content, indexes
+from gateway.catalogue.content import Made, Pairs
 from tests.frameworks.savings import SAVINGS, Record, Saving
 from tests.support.checkpoints.layouts import metadata
 from tests.support.checkpoints.memory import Memory, MemoryPlace, parts
@@ -22,7 +22,7 @@ def listing(data: bytes) -> indexes.Listing | None:
 
 
 def pieces(data: bytes) -> list[Made]:
-    _value, made = pickles.read(data)
+    _value, made = content.read(data)
     return [one for one in made if one.name.endswith("._StorageInfo")]
 
 

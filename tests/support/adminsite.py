@@ -14,14 +14,14 @@ import httpx
 import uvicorn
 from fastapi import FastAPI
 
-from admin_api.access.authenticate import authenticate
+from admin_api.access.authentication import authenticate
 from admin_api.access.principal import Principal, Role
 from admin_api.access.tokens import create
 from admin_api.app import create_app
-from admin_api.gateway import Gateway
-from gateway import config
+from admin_api.requests import GovernedGateway
 from gateway.cli.main import main
-from gateway.settings import Settings
+from gateway.config import loader
+from gateway.config.settings import Settings
 from tests.support.direct import answering
 
 ADMIN = Principal("tests", Role.ADMIN, "t1")
@@ -35,9 +35,9 @@ class AdminSite(NamedTuple):
     http: httpx.Client
 
     @property
-    def gateway(self) -> Gateway:
+    def gateway(self) -> GovernedGateway:
         """What the routes get."""
-        found: Gateway = self.app.state.gateway
+        found: GovernedGateway = self.app.state.gateway
         return found
 
     def token(self, role: Role, expires_ns: int | None = None) -> str:
@@ -58,7 +58,7 @@ def admin_site(directory: Path, principal: Principal | None = ADMIN) -> Iterator
         ["init", "--config", str(path), "--data-dir", str(directory / "data"), "--bucket", "b"]
     )
     assert status == 0
-    found = config.load(path)
+    found = loader.load(path)
     # The machine of the tests is always busy.
     settings = replace(found, admin=replace(found.admin, busy_share=1.0))
     app = create_app(settings)
@@ -80,7 +80,7 @@ def admin_site(directory: Path, principal: Principal | None = ADMIN) -> Iterator
 def serving(app: FastAPI) -> Iterator[str]:
     """Serve an application by uvicorn, in a thread. Yields its URL."""
     listener = socket.create_server(("127.0.0.1", 0))
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as admin_api.listening does
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as admin_api.listener does
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from gateway import config
-from gateway.settings import Settings
+from gateway.config import loader
+from gateway.config.settings import Settings
 from tests.support.waiting import until
 
 DEADLINE_SECONDS = 30.0
@@ -64,7 +64,7 @@ class Site:
 
     @property
     def settings(self) -> Settings:
-        return config.load(self.config, {})
+        return loader.load(self.config, {})
 
     def edit(self, section: str, key: str, value: str) -> None:
         """Set a key in the TOML file to a value in TOML's syntax."""

@@ -15,15 +15,16 @@ from typing import Any
 
 import pytest
 
+from gateway.common.errors import SpillwayError, Stale, errno_of
+from gateway.common.types import Attr, Cred, DataFileOnDisk, SetAttr
+from gateway.config.settings import Settings
 from gateway.db.writer import Operation
-from gateway.door import door, frames
-from gateway.door.frames import Answer, Op, Request
-from gateway.errors import SpillwayError, Stale, errno_of
-from gateway.namespace import create, remove, rename, residency, volume
+from gateway.namespace import names, rename, residency, volume
+from gateway.namespace.attributes import setattr_
 from gateway.namespace.facade import Namespace
-from gateway.namespace.setattr import setattr_
-from gateway.settings import Settings
-from gateway.types import Attr, Cred, Found, SetAttr
+from gateway.namespace.names import link, mkdir, symlink
+from gateway.rpc import control, frames
+from gateway.rpc.frames import Op, RpcReply, RpcRequest
 from tests.support.fakedoor import FakeDoor, encoded
 
 TOGETHER = 64
@@ -41,9 +42,9 @@ class Direct:
     def __init__(self, settings: Settings) -> None:
         self._namespace = Namespace(settings)
 
-    def run(self, requests: Sequence[Request]) -> list[Answer]:
+    def run(self, requests: Sequence[RpcRequest]) -> list[RpcReply]:
         """Run requests, many in a transaction. Returns the answers in their order."""
-        answers: list[Answer] = []
+        answers: list[RpcReply] = []
         for start in range(0, len(requests), TOGETHER):
             batch = requests[start : start + TOGETHER]
             operations = [self._operation(request) for request in batch]
@@ -59,67 +60,65 @@ class Direct:
         finally:
             self._namespace.close()
 
-    def _operation(self, request: Request) -> Operation[Any] | None:
+    def _operation(self, request: RpcRequest) -> Operation[Any] | None:
         """Return the change that a request asks for, or None if it asks for no change."""
         op, ino, name, ino2, name2, change, wanted, cred, _offset, _length = request
         generation = self._namespace.boot.generation
         match op:
             case Op.MKDIR:
-                return Operation(create.mkdir, cred, ino, name, wanted, generation=generation)
+                return Operation(mkdir, cred, ino, name, wanted, generation=generation)
             case Op.SYMLINK:
-                return Operation(
-                    create.symlink, cred, ino, name, name2, wanted, generation=generation
-                )
+                return Operation(symlink, cred, ino, name, name2, wanted, generation=generation)
             case Op.LINK:
-                return Operation(create.link, cred, ino2, ino, name)
+                return Operation(link, cred, ino2, ino, name)
             case Op.RENAME:
                 return Operation(rename.rename, cred, ino, name, ino2, name2, change)
             case Op.REMOVE:
                 only = (ino2, change) if ino2 else None
-                return Operation(remove.remove, cred, ino, name, only)
+                return Operation(names.remove, cred, ino, name, only)
             case Op.SETATTR if cred.uid == 0:
                 return Operation(setattr_, ino, wanted)
             case Op.EVICT:
                 return Operation(residency.evict, ino, change, self._found(ino))
         return None
 
-    def _found(self, ino: int) -> Found | None:
+    def _found(self, ino: int) -> DataFileOnDisk | None:
         """Return the data file of an inode. Without an inode the operation fails."""
         try:
             return self._namespace.files.look(ino, self._namespace.getattr(ino).epoch)
         except Stale:
             return None
 
-    def _answer(self, request: Request, operation: Operation[Any] | None) -> Answer:
+    def _answer(self, request: RpcRequest, operation: Operation[Any] | None) -> RpcReply:
         try:
             if operation is None:
                 return self._other(request)
             result = operation.outcome()
         except (SpillwayError, OSError) as exc:
-            return Answer(errno_of(exc), None)
+            return RpcReply(errno_of(exc), None)
         if request.op is Op.RENAME:
             result, _removed = result
         elif request.op is Op.EVICT:
             self._namespace.files.remove(request.ino, result.epoch - 1)
-        return Answer(0, result if isinstance(result, Attr) else None)
+        return RpcReply(0, result if isinstance(result, Attr) else None)
 
-    def _other(self, request: Request) -> Answer:
+    def _other(self, request: RpcRequest) -> RpcReply:
         """Answer a request that is refused, or that is no operation of a transaction."""
         ino, name, cred = request.ino, request.name, request.cred
         match request.op:
             case Op.LOOKUP:
                 found = self._namespace.lookup(ino, name, is_gateway=cred.is_gateway)
-                return Answer(0, found)
+                return RpcReply(0, found)
             case Op.INSTALL:
                 done = self._namespace.install(cred, ino, name, request.name2, request.wanted)
-                return Answer(0, done.attr)
+                return RpcReply(0, done.attr)
             case Op.GETATTR:
-                return Answer(0, self._namespace.getattr(request.ino))
+                return RpcReply(0, self._namespace.getattr(request.ino))
             case Op.INVALIDATE:
-                return Answer(0, None)  # no process has anything in memory
+                return RpcReply(0, None)  # no process has anything in memory
             case Op.SETATTR:
-                return Answer(errno.EPERM, None)
-        return Answer(errno.ENOTSUP, None)
+                return RpcReply(errno.EPERM, None)
+        return RpcReply(errno.ENOTSUP, None)
 
 
 class DirectServer(FakeDoor):
@@ -151,11 +150,11 @@ class DirectServer(FakeDoor):
 def answering() -> Iterator[None]:
     """Let ``Direct`` answer at the doors that this process opens."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(door, "_reach", lambda settings, _until: Direct(settings))
+        patch.setattr(control, "_reach", lambda settings, _until: Direct(settings))
         yield
 
 
-def _decoded(op: int, body: bytes) -> Request:
+def _decoded(op: int, body: bytes) -> RpcRequest:
     ino, ino2, change, offset, length, *rest = frames._BODY.unpack_from(body)
     atime_ns, mtime_ns, mask, mode, uid, gid, user, group, groups, name, name2, flags = rest
     given = (mode, uid, gid, atime_ns, mtime_ns)
@@ -165,4 +164,4 @@ def _decoded(op: int, body: bytes) -> Request:
     at += 4 * groups
     names = body[at : at + name], body[at + name : at + name + name2]
     cred = cred._replace(is_gateway=bool(flags & frames._FOR_GATEWAY))
-    return Request(Op(op), ino, names[0], ino2, names[1], change, wanted, cred, offset, length)
+    return RpcRequest(Op(op), ino, names[0], ino2, names[1], change, wanted, cred, offset, length)

@@ -17,12 +17,13 @@ from typing import Any
 
 from botocore.exceptions import ResponseStreamingError
 
-from gateway import clock, config
+from gateway.common import clock
+from gateway.common.errors import NotFound
+from gateway.common.types import ROOT_CRED, Attr, Sealed, SetAttr
+from gateway.config import loader
 from gateway.db.models import RESERVED_NAME, ROOT_INO
-from gateway.errors import NotFound
-from gateway.objectstore.conditions import Conditions
+from gateway.objectstore.request import Conditions
 from gateway.objectstore.s3 import S3Store
-from gateway.types import ROOT_CRED, Attr, Sealed, SetAttr
 from tests.support.drain import Drain
 from tests.support.namespace import Namespace
 from tests.support.owner import OWNER, own
@@ -113,7 +114,7 @@ class Site:
         data_dir = self.settings.data_dir
         self.settings = make_settings(data_dir, self.values)
         self.settings.source.write_text(
-            config.render({"gateway": {"data_dir": str(data_dir)}, **self.values})
+            loader.render({"gateway": {"data_dir": str(data_dir)}, **self.values})
         )
 
     def set_credentials(self, text: str) -> None:
@@ -307,7 +308,13 @@ class Site:
     @contextmanager
     def process(self) -> Iterator[subprocess.Popen[bytes]]:
         """Run the drain as a process of its own."""
-        command = [sys.executable, "-m", "gateway.drain", "--config", str(self.settings.source)]
+        command = [
+            sys.executable,
+            "-m",
+            "gateway.processes.drain",
+            "--config",
+            str(self.settings.source),
+        ]
         with self.output.open("ab") as output:
             process = subprocess.Popen(
                 command, stdout=output, stderr=output, preexec_fn=die_with_parent

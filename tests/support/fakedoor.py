@@ -16,12 +16,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from gateway.door import frames
-from gateway.door.frames import Op
-from gateway.door.remote import SOCKET
-from gateway.errors import SpillwayError, errno_of
+from gateway.common.errors import SpillwayError, errno_of
+from gateway.common.types import Attr
 from gateway.namespace import residency
-from gateway.types import Attr
+from gateway.rpc import frames
+from gateway.rpc.control import SOCKET
+from gateway.rpc.frames import Op
 from tests.support.namespace import Namespace
 from tests.support.waiting import until
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from gateway import config
-from gateway.control import status
-from gateway.serialize import to_json
+from gateway.common.models import to_json
+from gateway.config import loader
+from gateway.service import status
 from tests.support.owner import confirm
 from tests.support.ports import free_port
 from tests.support.waiting import until
@@ -71,7 +71,7 @@ class Gateway:
                 "AWS_SECRET_ACCESS_KEY": secret_access_key,
             },
         )
-        confirm(config.load(self.config))
+        confirm(loader.load(self.config))
 
     def _configure(self, bucket: str, endpoint_url: str, values: Values) -> None:
         merged: dict[str, dict[str, Any]] = {
@@ -93,7 +93,7 @@ class Gateway:
         }
         for section, keys in values.items():
             merged.setdefault(section, {}).update(keys)
-        self.config.write_text(config.render(merged))
+        self.config.write_text(loader.render(merged))
 
     def spillway(
         self,
@@ -121,7 +121,7 @@ class Gateway:
         It is made in this process. The start of a command takes two seconds of processor time, and
         tests that wait for a state ask all the time.
         """
-        made = status.gather(config.load(self.config, self._environ))
+        made = status.gather(loader.load(self.config, self._environ))
         found: dict[str, Any] = json.loads(json.dumps(to_json(made)))
         return found
 

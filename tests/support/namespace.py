@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from gateway.common.types import Attr, Cred, DataFileOnDisk, RemovedName, Sealed, SetAttr
 from gateway.db.writer import Operation, Tx
-from gateway.namespace import content, create, facade, remove, rename, residency, xattr
-from gateway.namespace.setattr import setattr_
-from gateway.types import Attr, Cred, Found, Removed, Sealed, SetAttr
+from gateway.namespace import content, facade, names, rename, residency
+from gateway.namespace.attributes import setattr_
 from tests.support.waiting import until
 
 P = ParamSpec("P")
@@ -39,7 +39,7 @@ class Namespace(facade.Namespace):
         for_writing: bool = True,
     ) -> Attr:
         return self.run(
-            create.create,
+            names.create,
             cred,
             parent,
             name,
@@ -59,33 +59,33 @@ class Namespace(facade.Namespace):
         until(lambda: "mark" not in {one.name for one in threading.enumerate()}, "the mark")
 
     def mkdir(self, *args: Any) -> Attr:
-        return self.run(create.mkdir, *args, generation=self.boot.generation)
+        return self.run(names.mkdir, *args, generation=self.boot.generation)
 
     def symlink(self, *args: Any) -> Attr:
-        return self.run(create.symlink, *args, generation=self.boot.generation)
+        return self.run(names.symlink, *args, generation=self.boot.generation)
 
     def mknod(self, *args: Any) -> Attr:
-        return self.run(create.mknod, *args, generation=self.boot.generation)
+        return self.run(names.mknod, *args, generation=self.boot.generation)
 
     def link(self, *args: Any) -> Attr:
-        return self.run(create.link, *args)
+        return self.run(names.link, *args)
 
     def rename(
         self, cred: Cred, parent: int, name: bytes, new_parent: int, new_name: bytes
-    ) -> tuple[Attr, Removed | None]:
+    ) -> tuple[Attr, RemovedName | None]:
         return self.run(rename.rename, cred, parent, name, new_parent, new_name, 0)
 
-    def remove(self, *args: Any) -> Removed:
-        return self.run(remove.remove, *args)
+    def remove(self, *args: Any) -> RemovedName:
+        return self.run(names.remove, *args)
 
     def setattr(self, ino: int, wanted: SetAttr) -> Attr:
         return self.run(setattr_, ino, wanted)
 
     def setxattr(self, cred: Cred, ino: int, name: bytes, value: bytes, how: int = 0) -> Attr:
-        return self.run(xattr.setxattr, cred, ino, name, value, how)
+        return self.run(names.setxattr, cred, ino, name, value, how)
 
     def removexattr(self, *args: Any) -> Attr:
-        return self.run(xattr.removexattr, *args)
+        return self.run(names.removexattr, *args)
 
     def open_write(self, ino: int) -> Attr:
         """Open an inode for writing. The data file gets the row's mtime, as writer.c sets it."""
@@ -99,7 +99,7 @@ class Namespace(facade.Namespace):
         """Open an inode for a writer that empties it, as OPEN with TRUNC does."""
         return self.run(content.open_write, ino, True)
 
-    def evict(self, ino: int, content_version: int, found: Found | None = None) -> Attr:
+    def evict(self, ino: int, content_version: int, found: DataFileOnDisk | None = None) -> Attr:
         """Make a file absent. The caller deletes the data file of the epoch before.
 
         Parameters: found, the data file as the server finds it (default: as the row has it).
@@ -127,5 +127,5 @@ class Namespace(facade.Namespace):
 
     def reclaim(self, ino: int, epoch: int) -> None:
         """Delete an orphan without opens as seal.c does: first the row, then the bytes."""
-        if self.run(remove.reclaim, ino):
+        if self.run(names.reclaim, ino):
             self.files.remove(ino, epoch)

@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from gateway import config
-from gateway.cli import ganesha_conf, nfsserver
-from gateway.settings import Settings
+from gateway.config import loader
+from gateway.config.settings import Settings
+from gateway.nfs import ganesha_conf
 from tests.support.gateway import PLUGINS_DIR, Values, resident_mib
 from tests.support.ports import free_port
 from tests.support.s3server import die_with_parent
@@ -142,7 +142,7 @@ class Server:
 
     def start(self) -> None:
         """Start the server. Returns when it accepts connections; it may be in grace then."""
-        ours = nfsserver.environ() if self._is_ours else os.environ
+        ours = ganesha_conf.environ() if self._is_ours else os.environ
         environ = {k: v for k, v in ours.items() if not k.startswith("SPILLWAY_")}
         with self._stderr.open("ab") as stderr:
             self._process = subprocess.Popen(
@@ -191,8 +191,8 @@ def _settings(directory: Path, port: int, values: Values) -> Settings:
     }
     sections = {**ours, **values}
     merged = {name: {**ours.get(name, {}), **keys} for name, keys in sections.items()}
-    path.write_text(config.render(merged))
-    settings = config.load(path, {})
+    path.write_text(loader.render(merged))
+    settings = loader.load(path, {})
     settings.data_dir.mkdir()
     return settings
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from contextlib import closing
 
+from gateway.config.settings import BucketSettings, DrainSettings, Settings
 from gateway.db.engine import Database
-from gateway.objectstore.conditions import Conditions
-from gateway.ownership import claim
-from gateway.ownership.keeper import LOOK_SECONDS, Ownership
-from gateway.settings import BucketSettings, DrainSettings, Settings
+from gateway.objectstore.ownership import LOOK_SECONDS, NO_CLAIM, Ownership, write
+from gateway.objectstore.request import Conditions
 from tests.support.volumes import query
 
 OWNER = ".spillway/owner.json"
@@ -24,7 +23,7 @@ def own(settings: Settings, conditions: Conditions = Conditions.NONE) -> None:
     heeds no conditions would be waited for, and asked which ones it heeds."""
     with closing(Database(settings.database_url)) as database:
         with database.writing() as session:
-            claim.write(session, settings, claim.NO_CLAIM._replace(conditions=conditions))
+            write(session, settings, NO_CLAIM._replace(conditions=conditions))
         ownership = Ownership(settings, database)
         ownership.take()
         confirm(settings)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gateway import clock
-from gateway.settings import Settings
-from gateway.types import Extent
+from gateway.common import clock
+from gateway.common.types import Extent
+from gateway.config.settings import Settings
 from tests.support.volumes import query
 
 ROW = (

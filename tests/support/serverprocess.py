@@ -15,11 +15,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
+from gateway.common.errors import NotFound, SpillwayError, TryAgain
+from gateway.common.types import ROOT_CRED, Sealed, SetAttr
+from gateway.config.settings import Settings
 from gateway.db import postgres
-from gateway.errors import NotFound, SpillwayError, TryAgain
 from gateway.namespace import identity
-from gateway.settings import Settings
-from gateway.types import ROOT_CRED, Sealed, SetAttr
 from tests.support.namespace import Namespace
 from tests.support.volumes import make_settings
 from tests.support.waiting import until

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from gateway import config
+from gateway.config import loader
 from tests.support.gateway import Gateway, Values
 from tests.support.namespace import Namespace
 from tests.support.s3proxy import S3Proxy
@@ -60,7 +60,7 @@ def running(
             say=print,  # shown by pytest when the test fails
         )
         if prepare is not None:
-            namespace = Namespace(config.load(gateway.config, {}))
+            namespace = Namespace(loader.load(gateway.config, {}))
             prepare(namespace)
             namespace.close()
         with gateway:

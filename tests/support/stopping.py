@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from gateway.common.errors import TryAgain
 from gateway.db.engine import Backend
-from gateway.errors import TryAgain
 from tests.support.waiting import until
 
 

@@ -1,14 +1,14 @@
-"""Moves things into the trash and out of it, as gateway.trash does, without a look at them."""
+"""Moves things into the trash and out of it, as the trash does, without a look at them."""
 
 from __future__ import annotations
 
 from contextlib import closing
 
+from gateway.common.types import GATEWAY_CRED
+from gateway.config.settings import Settings
 from gateway.db.engine import Database
 from gateway.db.models import TRASH_INO
-from gateway.namespace import marks, rename
-from gateway.settings import Settings
-from gateway.types import GATEWAY_CRED
+from gateway.namespace import rename, reserved
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
 
@@ -16,7 +16,7 @@ from tests.support.volumes import query
 def reserve(settings: Settings, ino: int) -> None:
     """Have only the gateway change an inode and what is below it."""
     with closing(Database(settings.database_url)) as database:
-        marks.reserve(database, ino)
+        reserved.reserve(database, ino)
 
 
 def discard(
@@ -53,5 +53,5 @@ def let_out(settings: Settings, ino: int) -> int:
 def give_back(settings: Settings, ino: int) -> None:
     """Let clients change what was taken out of the trash."""
     with closing(Database(settings.database_url)) as database:
-        marks.give_back(database, ino)
+        reserved.give_back(database, ino)
     query(settings, "DELETE FROM trash WHERE ino = :ino", ino=ino)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from gateway.common.types import ROOT_CRED, InodeKind, SetAttr
+from gateway.config.settings import Settings
 from gateway.db.models import ROOT_INO
 from gateway.db.writer import Operation
-from gateway.namespace import create
-from gateway.settings import Settings
-from gateway.types import ROOT_CRED, Kind, SetAttr
+from gateway.namespace import names
 from tests.support.namespace import Namespace
 
 TOGETHER = 100
@@ -32,11 +32,11 @@ def _fill(namespace: Namespace, parent: int) -> None:
     for number in range(TOGETHER):
         where = ROOT_CRED, parent, b"n%d" % number
         if number % 10:
-            one = Operation(create.symlink, *where, b"x", SetAttr(), generation=generation)
+            one = Operation(names.symlink, *where, b"x", SetAttr(), generation=generation)
         else:
-            one = Operation(create.create, *where, SetAttr(), generation=generation)
+            one = Operation(names.create, *where, SetAttr(), generation=generation)
         made.append(one)
     namespace.run_together(made)
     for attr in (one.outcome() for one in made):
-        if attr.kind == Kind.REGULAR:
+        if attr.kind == InodeKind.REGULAR:
             namespace.files.path(attr.ino, attr.epoch).write_bytes(b"bytes")

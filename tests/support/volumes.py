@@ -12,18 +12,18 @@ from typing import Any
 
 from sqlalchemy import text
 
-from gateway import config
-from gateway.control import alarms
-from gateway.control.status import Status, gather_quickly
-from gateway.data.layout import DataFiles
+from gateway.common.models import from_json, to_json
+from gateway.config import loader
+from gateway.config.settings import Settings
 from gateway.db import upgrade
 from gateway.db.engine import Database
 from gateway.db.models import CHECKPOINTS_INO, RESERVED_INO
-from gateway.db.opening import opened
+from gateway.db.schema import opened
 from gateway.db.sqlite import Sqlite
 from gateway.namespace import volume
-from gateway.serialize import from_json, to_json
-from gateway.settings import Settings
+from gateway.namespace.data_files import DataFiles
+from gateway.service import alarms
+from gateway.service.status import Status, gather_quickly
 
 Values = Mapping[str, Mapping[str, Any]]
 
@@ -38,7 +38,7 @@ def make_settings(directory: Path, values: Values | None = None) -> Settings:
     }
     for section, keys in (values or {}).items():
         merged.setdefault(section, {}).update(keys)
-    return config.from_mapping(merged, {}, directory / "spillway.toml")
+    return loader.from_mapping(merged, {}, directory / "spillway.toml")
 
 
 def make_volume(settings: Settings) -> None:

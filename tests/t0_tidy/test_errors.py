@@ -7,10 +7,11 @@ import builtins
 import re
 from collections.abc import Iterator, Mapping
 
-from gateway import errors
-from tests.t0_tidy.test_tidy import module_of, sources
+from gateway.common import errors
+from tests.support.importgraph import name_of
+from tests.t0_tidy.test_tidy import sources
 
-ROOT_CLASS = "gateway.errors.SpillwayError"
+ROOT_CLASS = "gateway.common.errors.SpillwayError"
 PRODUCT = ("gateway", "admin_api", "fsal")
 
 Bases = Mapping[str, list[str]]
@@ -54,7 +55,7 @@ def strays(bases: Bases) -> set[str]:
 
 def product() -> Bases:
     paths = [path for path in sources() if path.suffix == ".py"]
-    modules = {module_of(path): path for path in paths}
+    modules = {name_of(path): path for path in paths}
     return {
         name: found
         for module, path in modules.items()
@@ -71,8 +72,8 @@ def test_each_exception_class_is_in_the_tree() -> None:
 
 def test_a_class_outside_the_tree_would_be_seen() -> None:
     text = """
-from gateway import errors
-from gateway.errors import UserError
+from gateway.common import errors
+from gateway.common.errors import UserError
 import ssl
 class Root(errors.SpillwayError): pass
 class Fine(UserError): pass

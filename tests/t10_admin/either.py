@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gateway import config
-from gateway.cli import reach
+from gateway.cli import target
 from gateway.cli.api import Api
 from gateway.cli.client import RemoteGateway
-from gateway.cli.local import LocalGateway
+from gateway.cli.local import CommandGateway
 from gateway.cli.main import program_parser
-from gateway.control.gateway import Gateway
+from gateway.config import loader
+from gateway.service.gateway import Gateway
 from tests.t10_admin.afar import Afar
 
 WAYS = ("here", "afar")
@@ -21,9 +21,9 @@ WAYS = ("here", "afar")
 def either(site: Afar, way: str, role: str = "admin") -> Iterator[Gateway]:
     """Open a gateway. Args: way, one of ``WAYS``; role, of the token from afar."""
     if way == "here":
-        with LocalGateway(config.load(site.site.settings.source), "mara") as local:
+        with CommandGateway(loader.load(site.site.settings.source), "mara") as local:
             yield local
         return
     args = program_parser().parse_args([*site.options(role), "status"])
-    with Api(reach.reach_of(args, args.gateway)) as api:
+    with Api(target.reach_of(args, args.gateway)) as api:
         yield RemoteGateway(api)

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from admin_api.jobs import rows
-from gateway.control import deletion
+from gateway.service import deletion
 from tests.support.adminsite import AdminSite, admin_site
 from tests.support.checkpoints.keeping import Present, catch_up, save
 from tests.support.checkpoints.world import World

@@ -14,19 +14,19 @@ from typing import Any
 
 from sqlalchemy import text
 
-from gateway import clock
-from gateway.checkpoints.catalogue import rules_of
+from gateway.catalogue.store import rules_of
+from gateway.common import clock
+from gateway.common.types import Sealed
+from gateway.config.settings import Settings
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
-from gateway.exports.keeper import Exports, Wanted
-from gateway.namespace import pins
-from gateway.objectstore import keys
-from gateway.promotion import members
-from gateway.promotion import store as promotions
-from gateway.retention import policy, store
-from gateway.retention.facts import Checkpoint
-from gateway.settings import Settings
-from gateway.types import Sealed
+from gateway.lifecycle.promotion import members
+from gateway.lifecycle.promotion import store as promotions
+from gateway.lifecycle.retention import policy, store
+from gateway.lifecycle.retention.facts import PlanCheckpoint
+from gateway.namespace import lookup
+from gateway.nfs.export_service import ExportService, WantedExport
+from gateway.objectstore import key_mapper
 from tests.support.checkpoints.records import record
 from tests.support.checkpoints.trashing import trash_of
 from tests.support.checkpoints.world import World, follow
@@ -125,7 +125,7 @@ def _drain(world: World, paths: Sequence[str]) -> None:
     with engine.begin() as connection:
         for path in paths:
             ino = world.attr(path).ino
-            key = keys.key_of(prefix, tuple(path.encode().split(b"/")))
+            key = key_mapper.key_of(prefix, tuple(path.encode().split(b"/")))
             connection.execute(
                 text("UPDATE inode SET drained_version = content_version WHERE ino = :ino"),
                 {"ino": ino},
@@ -191,19 +191,19 @@ def _age(settings: Settings) -> None:
     )
 
 
-def _throw_away(world: World) -> list[Checkpoint]:
+def _throw_away(world: World) -> list[PlanCheckpoint]:
     found = []
     trash = trash_of(world)
     for step, by in ((38_000, "pretrain-ladder v2"), (36_000, "pretrain-ladder v2")):
         row = world.row(f"{PRETRAIN}/step-{step}")
         assert row is not None
         trash.put(row.ino, row.path, row.evidence, by, "it is not among the newest 3")
-        given = {name: getattr(row, name) for name in Checkpoint._fields if hasattr(row, name)}
-        found.append(Checkpoint(**given))
+        given = {name: getattr(row, name) for name in PlanCheckpoint._fields if hasattr(row, name)}
+        found.append(PlanCheckpoint(**given))
     return found
 
 
-def _govern(settings: Settings, world: World, trashed: Sequence[Checkpoint]) -> None:
+def _govern(settings: Settings, world: World, trashed: Sequence[PlanCheckpoint]) -> None:
     database = Database(settings.database_url)
     with database.writing() as session:
         for number, document in enumerate(POLICIES):
@@ -221,7 +221,7 @@ def _govern(settings: Settings, world: World, trashed: Sequence[Checkpoint]) -> 
         row = world.row(f"{PRETRAIN}/step-40000")
         assert row is not None
         note = "evaluation of Thursday compares against it"
-        pins.add(session, pins.Pin(row.ino, note, "mara", clock.now_ns() - 5 * HOUR_NS))
+        lookup.add(session, lookup.PinRow(row.ino, note, "mara", clock.now_ns() - 5 * HOUR_NS))
     _promote(settings, database, world)
     database.close()
     for table, column, back_ns in (
@@ -259,10 +259,10 @@ def _promote(settings: Settings, database: Database, world: World) -> None:
 
 def _export(settings: Settings) -> None:
     database = Database(settings.database_url)
-    exports = Exports(settings, database)
+    exports = ExportService(settings, database)
     hosts = ("10.20.9.4 rw", "10.20.0.0/16 ro")
-    exports.put(Wanted("/datasets", b"datasets", hosts, "none"), "mara")
-    exports.put(Wanted("/team/scratch", b"scratch", ("10.20.0.0/16 rw",), "root"), "jonas")
+    exports.put(WantedExport("/datasets", b"datasets", hosts, "none"), "mara")
+    exports.put(WantedExport("/team/scratch", b"scratch", ("10.20.0.0/16 rw",), "root"), "jonas")
     database.close()
 
 

@@ -13,12 +13,12 @@ from fastapi import FastAPI
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from admin_api.app import create_app
-from gateway import config
 from gateway.cli.main import main
+from gateway.config import loader
+from gateway.config.settings import Settings
 from gateway.db.engine import Database
-from gateway.exports import server
-from gateway.exports.keeper import Exports
-from gateway.settings import Settings
+from gateway.nfs import server
+from gateway.nfs.export_service import ExportService
 from tests.support.adminsite import serving
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
 from tests.support.volumes import query
@@ -69,11 +69,11 @@ def seeded_site(directory: Path) -> Iterator[Seeded]:
             "space": {"dirty_limit_bytes": 2_000_000_000_000},
         }
         path = directory / "spillway.toml"
-        path.write_text(config.render(values))
+        path.write_text(loader.render(values))
         credentials = {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
         with patch.dict(os.environ, credentials):
             assert main(["init", "--config", str(path)]) == 0
-        settings = config.load(path)
+        settings = loader.load(path)
         seed(settings)
         app = create_app(settings)
         secret = fill(app.state.gateway)
@@ -117,7 +117,7 @@ def visit(page: Page, site: Seeded, name: str) -> None:
 def served_exports(site: Seeded) -> Iterator[None]:
     """Have the pages find an NFS server that has all exports. None runs."""
     database = Database(site.settings.database_url)
-    found = [one.export for one in Exports(site.settings, database).listed()]
+    found = [one.export for one in ExportService(site.settings, database).listed()]
     database.close()
     told = server.Told(
         os.getpid(), [server.Exported(one.number, 1, one.directory, 0, 0) for one in found]

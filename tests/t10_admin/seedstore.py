@@ -8,27 +8,27 @@ from typing import Any
 
 from sqlalchemy import update
 
-from admin_api import sampling
+from admin_api import audit, dashboard, store
+from admin_api.access import tokens
 from admin_api.access import tokens as access
 from admin_api.access.principal import Role
-from admin_api.gateway import Gateway
+from admin_api.audit import CallOrigin, CallOutcome
 from admin_api.jobs import rows
-from admin_api.store import audit, models, tokens
-from admin_api.store.audit import Origin, Outcome
-from gateway import clock
+from admin_api.requests import GovernedGateway
+from gateway.common import clock
 from gateway.db.compiled import Session, Statement, b
 
 _LAST_SAVE_SECONDS = clock.now_ns() // clock.NS - 11 * 60
 HOUR_NS = 3600 * clock.NS
 DAY_NS = 24 * HOUR_NS
-_audit_table: Any = models.Audit.__table__
+_audit_table: Any = store.AuditTable.__table__
 _SPREAD = Statement(
     update(_audit_table).values(at_ns=b("now_ns") - (b("most") - _audit_table.c.id) * b("step_ns"))
 )
 """Spreads the entries over the last hours."""
 
 
-def fill(gateway: Gateway) -> str:
+def fill(gateway: GovernedGateway) -> str:
     """Fill the store. Returns the secret of a token of an admin."""
     with gateway.store.writing() as session:
         now_ns = clock.now_ns()
@@ -42,30 +42,32 @@ def fill(gateway: Gateway) -> str:
         for at_seconds in range(now_ns // clock.NS - 86_400, now_ns // clock.NS, 60):
             written, sent, dirty = burst(at_seconds)
             at_ns = at_seconds * clock.NS
-            sampling.put(session, sampling.Sample(at_ns, int(dirty), written, sent))
+            dashboard.put(session, dashboard.Sample(at_ns, int(dirty), written, sent))
     return secret
 
 
 def _audit(session: Session) -> None:
     before = {"name": "pretrain-ladder", "run": "llama-70b/*", "keep_newest": 5}
     after = {**before, "keep_newest": 3}
-    calls: tuple[tuple[str, str, str, Outcome], ...] = (
-        ("slurm-prolog", "POST", "/api/v1/files/warm", Outcome(202)),
-        ("", "GET", "/api/v1/status", Outcome(401, "this token is not known")),
-        ("mara", "POST", "/login", Outcome(200, "logged in")),
+    calls: tuple[tuple[str, str, str, CallOutcome], ...] = (
+        ("slurm-prolog", "POST", "/api/v1/files/warm", CallOutcome(202)),
+        ("", "GET", "/api/v1/status", CallOutcome(401, "this token is not known")),
+        ("mara", "POST", "/login", CallOutcome(200, "logged in")),
         (
             *("mara", "PUT", "/api/v1/policies/pretrain-ladder"),
-            Outcome(200, None, json.dumps(before), json.dumps(after)),
+            CallOutcome(200, None, json.dumps(before), json.dumps(after)),
         ),
         (
             *("grafana", "DELETE", "/api/v1/checkpoints/4711"),
-            Outcome(403, "this needs the role admin, and grafana has viewer: use another token"),
+            CallOutcome(
+                403, "this needs the role admin, and grafana has viewer: use another token"
+            ),
         ),
-        ("jonas", "POST", "/policy/expire-experiments/switch", Outcome(303)),
+        ("jonas", "POST", "/policy/expire-experiments/switch", CallOutcome(303)),
     )
     for number, (who, method, path, outcome) in enumerate(calls):
         address = "10.20.0.17" if number % 2 else "10.20.0.4"
-        origin = Origin(who, None, address, f"{number:032x}", method, path)
+        origin = CallOrigin(who, None, address, f"{number:032x}", method, path)
         audit.add(session, origin, outcome)
     session.run(_SPREAD, now_ns=clock.now_ns(), step_ns=47 * 60 * clock.NS, most=len(calls) + 1)
 
@@ -83,7 +85,7 @@ def _jobs(session: Session, now_ns: int) -> None:
     for number, (kind, arguments, state, done, total, text) in enumerate(asked):
         at_ns = now_ns - (len(asked) - number) * HOUR_NS // 3
         ended_ns = None if state == "running" else at_ns + 400 * clock.NS
-        row = rows.Row(
+        row = rows.JobRow(
             id=f"{number:016x}",
             kind=kind,
             arguments=json.dumps(arguments),

@@ -12,13 +12,13 @@ import httpx
 import pytest
 from fastapi.routing import iter_route_contexts
 
-from admin_api import calls, problems
+from admin_api import audit, problems
 from admin_api.access import sessions
+from admin_api.access.authentication import role_of
 from admin_api.access.principal import Role
-from admin_api.access.roles import role_of
-from admin_api.access.tokens import TRIES, MustWait, Refused, Verifier
+from admin_api.access.tokens import TRIES, InvalidToken, MustWait, Verifier
 from admin_api.app import PREFIX, create_app
-from gateway import clock
+from gateway.common import clock
 from tests.support.adminsite import AdminSite, admin_site, serving
 
 OPEN = {
@@ -102,7 +102,9 @@ def test_each_route_needs_a_token_and_its_role(site: AdminSite, texts: dict[Role
         if one.path in OPEN:
             assert one.role is None, one
             continue
-        assert one.role is not None, f"{one}: a parameter of admin_api.access.roles is missing"
+        assert one.role is not None, (
+            f"{one}: a parameter of admin_api.access.authentication is missing"
+        )
         lower = [None, *(texts[role] for role in Role if role < one.role)]
         kinds = {"form": (b"a=%00&csrf=x", FORM)} if one.is_page else BODIES
         for (what, (body, kind)), token in itertools.product(kinds.items(), lower):
@@ -123,7 +125,7 @@ def test_each_route_needs_a_token_and_its_role(site: AdminSite, texts: dict[Role
             statuses = {what: answer.status_code for what, answer in wrong.items()}
             assert statuses == {"list": 422, "broken": 422, "no UTF-8": 422, "no JSON": 415}, one
     # Routes that change something are not for those who only read.
-    lax = [one for one in every if one.method not in calls.SAFE and one.role is Role.VIEWER]
+    lax = [one for one in every if one.method not in audit.SAFE and one.role is Role.VIEWER]
     tries = {"/retention/plan", "/retention/validate", "/exports/validate"}  # they store nothing
     assert {one.path.removeprefix(PREFIX) for one in lax} <= {"/logout", *tries}
 
@@ -177,7 +179,7 @@ def test_a_token_that_has_ended_locks_no_other_out(site: AdminSite) -> None:
     verifier = Verifier(site.gateway.store)
     ended = site.token(Role.VIEWER, clock.now_ns())
     for _ in range(2 * TRIES):
-        with pytest.raises(Refused, match="has expired"):
+        with pytest.raises(InvalidToken, match="has expired"):
             verifier.verify(ended, "10.0.0.2")
     assert verifier.verify(site.token(Role.VIEWER), "10.0.0.2").role is Role.VIEWER
 
@@ -185,12 +187,12 @@ def test_a_token_that_has_ended_locks_no_other_out(site: AdminSite) -> None:
 def test_tries_are_counted_by_the_network_of_a_host(site: AdminSite) -> None:
     verifier = Verifier(site.gateway.store)
     for number in range(TRIES):
-        with pytest.raises(Refused):
+        with pytest.raises(InvalidToken):
             verifier.verify("spw_wrong", f"2001:db8::{number:x}")
     with pytest.raises(MustWait):
         verifier.verify("spw_wrong", "2001:db8::ffff")
     for other in ("2001:db8:0:1::1", "10.0.0.1"):
-        with pytest.raises(Refused):
+        with pytest.raises(InvalidToken):
             verifier.verify("spw_wrong", other)
 
 
@@ -262,7 +264,7 @@ def test_sessions(site: AdminSite, texts: dict[Role, str]) -> None:
 def test_a_restart_keeps_tokens_and_sessions_and_no_secret_is_stored(tmp_path: Path) -> None:
     with admin_site(tmp_path, None) as site:
         text = site.token(Role.ADMIN)
-        key = {calls.KEY: "one"}
+        key = {audit.KEY: "one"}
         new = {"name": "x", "role": "viewer"}
         made = site.http.post("tokens", json=new, headers={**bearer(text), **key}).json()
         site.http.post("login", json={"token": text})

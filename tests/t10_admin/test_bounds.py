@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from admin_api.access.principal import Role
-from admin_api.calls import KEY
-from admin_api.gateway import LOGINS, REFUSALS
+from admin_api.access.tokens import SESSIONS_MAX
+from admin_api.audit import KEY
 from admin_api.jobs import rows, runner
-from admin_api.jobs.kinds import Kind, Work
-from admin_api.jobs.runner import Runner
-from admin_api.store.tokens import SESSIONS_MAX
+from admin_api.jobs.kinds import JobKind, RunningJob
+from admin_api.jobs.runner import JobThreads
+from admin_api.requests import LOGINS, REFUSALS
 from tests.support.adminsite import ADMIN, AdminSite, admin_site
 from tests.support.waiting import until
 
@@ -71,7 +71,7 @@ def test_jobs_that_wait_give_their_thread_to_others(
     ends = threading.Event()
     begun: list[str] = []
 
-    def wait(work: Work) -> dict[str, Any]:
+    def wait(work: RunningJob) -> dict[str, Any]:
         if not work.memory:
             work.memory["name"] = work.arguments["name"]
             begun.append(work.memory["name"])
@@ -80,8 +80,8 @@ def test_jobs_that_wait_give_their_thread_to_others(
         return {"name": work.memory["name"]}
 
     with admin_site(tmp_path) as site:
-        kinds = [Kind("waits", wait, waits=True)]
-        jobs = Runner(site.settings, site.gateway.database, site.gateway.store, kinds)
+        kinds = [JobKind("waits", wait, waits=True)]
+        jobs = JobThreads(site.settings, site.gateway.database, site.gateway.store, kinds)
         made = [jobs.submit("waits", {"name": f"{at}"}, ADMIN, "r").id for at in range(7)]
         until(lambda: len(begun) == 7, "all have begun")
         assert jobs.cancel(made[0]).cancel_asked

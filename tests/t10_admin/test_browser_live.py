@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from gateway import config
-from gateway.control import checkpoints
-from gateway.db.opening import opened, reading
+from gateway.config import loader
+from gateway.db.schema import opened, reading
+from gateway.service import checkpoints
 from tests.support.ports import free_port
 from tests.support.site import Site, running
 from tests.support.waiting import until
@@ -56,7 +56,7 @@ def save(site: Site, step: int, size_mib: int) -> None:
 
 def states(site: Site) -> dict[int | None, str]:
     """Return the state of each step."""
-    settings = config.load(site.gateway.config)
+    settings = loader.load(site.gateway.config)
     with opened(settings.database_url) as database, reading(database) as session:
         return {one.step: one.state for one in checkpoints.every(session, settings)}
 
@@ -64,7 +64,7 @@ def states(site: Site) -> dict[int | None, str]:
 def logged_in(site: Site, browser: Browser) -> tuple[Page, Watched]:
     made = site.gateway.spillway("token", "create", "--role", "admin", "--name", "mara")
     secret = made.stdout.strip()
-    url = f"http://127.0.0.1:{config.load(site.gateway.config).admin.port}"
+    url = f"http://127.0.0.1:{loader.load(site.gateway.config).admin.port}"
     context = browser.new_context(base_url=url, viewport={"width": 1440, "height": 900})
     page = context.new_page()
     page.set_default_timeout(WAIT_MS)

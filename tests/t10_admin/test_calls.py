@@ -16,18 +16,16 @@ from fastapi import APIRouter
 from fastapi.routing import iter_route_contexts
 from markupsafe import Markup
 
-from admin_api.access.limiter import Limiter
-from admin_api.access.principal import Role
-from admin_api.access.roles import Operator, role_of
+from admin_api import audit
+from admin_api.access.authentication import Operator, role_of
+from admin_api.access.principal import Limiter, Role
 from admin_api.app import PREFIX, create_app
-from admin_api.asked import HIDDEN, asked
-from admin_api.calls import KEY, KEY_MAX, SAFE, Recorded
-from admin_api.envelope import BODY_BYTES_MAX, HEADERS, HSTS
-from admin_api.gateway import Governed
+from admin_api.audit import HIDDEN, KEY, KEY_MAX, SAFE, Recorded, asked
+from admin_api.middleware import BODY_BYTES_MAX, HEADERS, HSTS
 from admin_api.pages.render import _environment
-from admin_api.store import audit
-from gateway import clock
-from gateway.errors import UserError
+from admin_api.requests import Governed
+from gateway.common import clock
+from gateway.common.errors import UserError
 from tests.support.adminsite import AdminSite, admin_site, serving
 from tests.support.waiting import until
 
@@ -115,7 +113,7 @@ def test_each_route_that_changes_something_says_what_it_was_and_is(site: AdminSi
             continue
         if Recorded not in get_type_hints(route.endpoint, include_extras=True).values():
             silent.add(route.path.removeprefix(PREFIX))
-    assert silent == STORES_NOTHING, "a parameter of type admin_api.calls.Recorded is missing"
+    assert silent == STORES_NOTHING, "a parameter of type admin_api.audit.Recorded is missing"
 
 
 def test_the_audit_is_listed_by_who_path_and_time(site: AdminSite) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from admin_api.pages import checkpoints
-from gateway.checkpoints.shown import MEANING
+from gateway.catalogue.display_state import MEANING
 from tests.support.checkpoints.keeping import save
 from tests.support.volumes import query
 from tests.t10_admin.filled import Filled, filled

@@ -13,15 +13,15 @@ import httpx
 import pytest
 from sqlalchemy import insert
 
-from admin_api.access.authenticate import authenticate
+from admin_api.access.authentication import authenticate
 from admin_api.app import create_app
-from admin_api.events.checkpoints import Looker
-from gateway.checkpoints.shown import CATALOGUED, EXPIRED
+from admin_api.events import Looker
+from gateway.catalogue.display_state import CATALOGUED, EXPIRED
 from gateway.cli.main import main
+from gateway.config.settings import Settings
 from gateway.db.compiled import Statement
 from gateway.db.engine import Database
 from gateway.db.statements import checkpoint, inode
-from gateway.settings import Settings
 from tests.support.adminsite import ADMIN, serving
 from tests.support.checkpoints.keeping import save
 from tests.support.volumes import query

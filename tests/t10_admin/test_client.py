@@ -7,15 +7,12 @@ from typing import Any
 
 import pytest
 
-from gateway.cli import client, jobfollower
-from gateway.cli.api import PREFIX, Call
+from gateway.cli import api, client
+from gateway.cli.api import PREFIX, ApiCall
 from tests.support.adminsite import admin_site
 
 CALLS = [
-    one
-    for module in (client, jobfollower)
-    for one in vars(module).values()
-    if isinstance(one, Call)
+    one for module in (client, api) for one in vars(module).values() if isinstance(one, ApiCall)
 ]
 
 
@@ -27,7 +24,7 @@ def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, An
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: f"{call.method} {call.path}")
-def test_a_call_is_an_operation(described: dict[str, Any], call: Call[Any]) -> None:
+def test_a_call_is_an_operation(described: dict[str, Any], call: ApiCall[Any]) -> None:
     operation = described["paths"][f"{PREFIX}{call.path}"][call.method.lower()]
     [answer] = [one for status, one in operation["responses"].items() if status.startswith("2")]
     if call.model is None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from admin_api.app import create_app
-from gateway import config
 from gateway.cli.main import (
     FOR_ANY_GATEWAY,
     NEEDS_NO_GATEWAY,
@@ -18,6 +17,7 @@ from gateway.cli.main import (
     main,
     program_parser,
 )
+from gateway.config import loader
 from tests.t10_admin.test_remote import ONLY_HERE
 
 OFFERED = {
@@ -124,7 +124,7 @@ def operations(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     path = tmp_path_factory.mktemp("commands")
     where = ["--config", str(path / "spillway.toml"), "--data-dir", str(path / "data")]
     assert main(["init", *where, "--bucket", "b"]) == 0
-    described: dict[str, dict[str, Any]] = create_app(config.load(path / "spillway.toml")).openapi()
+    described: dict[str, dict[str, Any]] = create_app(loader.load(path / "spillway.toml")).openapi()
     return {
         f"{method.upper()} {address.removeprefix('/api/v1')}": {
             one["name"] for one in operation.get("parameters", ()) if one["in"] == "query"

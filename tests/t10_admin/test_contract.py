@@ -20,8 +20,8 @@ import pytest
 
 from admin_api.access.principal import Role
 from admin_api.access.tokens import create
-from admin_api.gateway import open_gateway
-from gateway import config
+from admin_api.requests import open_gateway
+from gateway.config import loader
 from tests.support import nfs4
 from tests.support.checkpoints.layouts import safetensors, tensors
 from tests.support.gateway import Gateway, Values
@@ -57,7 +57,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
         "drain": {"settle_seconds": 0.1},
     }
     with running(directory, values) as site:
-        settings = config.load(site.gateway.config, {})
+        settings = loader.load(site.gateway.config, {})
         opened = open_gateway(settings)
         with opened.store.writing() as session:
             token = create(session, "schemathesis", Role.ADMIN, None, "tests")[1]

@@ -14,7 +14,7 @@ import pytest
 
 from admin_api.access.principal import Role
 from admin_api.access.tokens import create
-from admin_api.store.opening import open_store
+from admin_api.store import open_store
 from gateway.cli.main import main
 from tests.support.clisite import PROGRAM, Running, Site, environ
 from tests.support.ports import free_port

@@ -14,12 +14,11 @@ from typing import Any
 import httpx
 import pytest
 
-from admin_api.access import lasting
+from admin_api import events as hubs
+from admin_api.access import authentication, tokens
 from admin_api.access.principal import Role
 from admin_api.app import create_app
-from admin_api.events import hub as hubs
-from admin_api.store import tokens
-from gateway import clock
+from gateway.common import clock
 from tests.support.adminsite import ADMIN, AdminSite, admin_site
 from tests.support.checkpoints.keeping import save
 from tests.support.waiting import until
@@ -89,7 +88,7 @@ def revoke(site: Filled, token: str) -> None:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lasting, "CHECK_SECONDS", 0.2)
+    monkeypatch.setattr(authentication, "CHECK_SECONDS", 0.2)
     monkeypatch.setattr(hubs, "LOOK_SECONDS", 0.05)
     monkeypatch.setattr(hubs, "REST", 0)
 

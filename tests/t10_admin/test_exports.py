@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.exports.keeper import Exports, Wanted
+from gateway.nfs.export_service import ExportService, WantedExport
 from tests.support.adminsite import admin_site
 from tests.t10_admin.filled import Filled, tag
 
@@ -58,17 +58,19 @@ def test_exports_are_made_replaced_and_removed(
     assert late["current"] == stored.json()
     site.ask("DELETE", "exports/datasets", 412, headers=tag(made))
     # So is one that comes between the look and the change.
-    put, settings = Exports.put, site.site.settings
+    put, settings = ExportService.put, site.site.settings
 
-    def overtaken(exports: Exports, wanted: Wanted, author: str, version: int | None) -> Any:
-        put(exports, Wanted("/datasets", b"datasets", ["10.9.0.0/16 ro"], "none"), "other")
+    def overtaken(
+        exports: ExportService, wanted: WantedExport, author: str, version: int | None
+    ) -> Any:
+        put(exports, WantedExport("/datasets", b"datasets", ["10.9.0.0/16 ro"], "none"), "other")
         return put(exports, wanted, author, version)
 
-    monkeypatch.setattr(Exports, "put", overtaken)
+    monkeypatch.setattr(ExportService, "put", overtaken)
     between = site.ask("PUT", "exports/datasets", 412, json=DATASETS, headers=tag(stored))
     assert between["current"]["clients"] == ["10.9.0.0/16 ro"]
     monkeypatch.undo()
-    assert Exports(settings, site.site.gateway.database).get("/datasets") is not None
+    assert ExportService(settings, site.site.gateway.database).get("/datasets") is not None
     seen = site.http.get("exports/datasets")
     assert site.http.delete("exports/datasets", headers=tag(seen)).status_code == 204
     assert recorded(site)["before"]["version"] == 3

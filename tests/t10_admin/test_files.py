@@ -12,17 +12,17 @@ import pytest
 
 from admin_api.app import KINDS
 from admin_api.jobs import kinds, rows
-from admin_api.jobs.kinds import Kind
-from admin_api.jobs.runner import THREADS, Runner
+from admin_api.jobs.kinds import JobKind
+from admin_api.jobs.runner import THREADS, JobThreads
 from admin_api.problems import Problem
-from gateway.control import configuration, warming
-from gateway.control.masking import without_userinfo
+from gateway.common.models import to_json
+from gateway.common.types import ROOT_CRED, SetAttr
+from gateway.config.settings import BucketSettings, NamespaceSettings
 from gateway.db.engine import Database
-from gateway.drain.job import Work
-from gateway.namespace.browse import ENTRIES_BY_NAME
-from gateway.serialize import to_json
-from gateway.settings import BucketSettings, NamespaceSettings
-from gateway.types import ROOT_CRED, SetAttr
+from gateway.drain.job import WorkKind
+from gateway.namespace.lookup import ENTRIES_BY_NAME
+from gateway.service import configuration, residency
+from gateway.service.configuration import without_userinfo
 from tests.support.adminsite import ADMIN, admin_site
 from tests.support.checkpoints.world import World
 from tests.support.volumes import query
@@ -171,7 +171,7 @@ def test_the_queue_is_listed_and_takes_orders(site: Filled) -> None:
     site.ask("PUT", "queue/orders", 404, json={"path": "gone", "order": "bump"})
     assert site.ask("POST", "queue/retry", json={"path": "d/w"})["had_failed"] is False
     ino = _ino(site, "d/w")
-    row = f"'{Work.UPLOAD.value}', {ino}, 'd/w', 3, 'no', {1 << 62}, NULL, 0"
+    row = f"'{WorkKind.UPLOAD.value}', {ino}, 'd/w', 3, 'no', {1 << 62}, NULL, 0"
     failed = f"INSERT INTO retry VALUES ({row})"
     query(site.site.settings, failed)
     assert site.ask("POST", "queue/retry", json={"path": "d/w"})["had_failed"] is True
@@ -200,8 +200,8 @@ def test_a_job_says_why_it_failed(site: Filled, monkeypatch: pytest.MonkeyPatch)
     evicted = job(site, "POST", "files/evict", json={"paths": ["d"]})
     assert (evicted["state"], evicted["problem"]["status"]) == ("failed", 502)
     assert "credentials" in evicted["text"]
-    monkeypatch.setattr(warming, "DEAD_SECONDS", 0.0)
-    monkeypatch.setattr(warming, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(residency, "DEAD_SECONDS", 0.0)
+    monkeypatch.setattr(residency, "POLL_SECONDS", 0.05)
     warmed = job(site, "POST", "files/warm", json={"paths": ["d", "nothing%FF"]})
     assert warmed["state"] == "done" and warmed["result"]["left_files"] == 1
     [missing] = warmed["result"]["failures"]
@@ -230,12 +230,12 @@ def test_a_restart_resumes_jobs_or_says_what_to_do(site: Filled) -> None:
     gateway = site.site.gateway
     ran: list[dict[str, Any]] = []
 
-    def run(work: kinds.Work) -> dict[str, Any]:
+    def run(work: kinds.RunningJob) -> dict[str, Any]:
         ran.append(work.arguments)
         return {}
 
-    again, once = Kind("again", run), Kind("once", run, "look at the bucket, and ask again")
-    never = Runner(gateway.settings, gateway.database, gateway.store, (again, once, *KINDS))
+    again, once = JobKind("again", run), JobKind("once", run, "look at the bucket, and ask again")
+    never = JobThreads(gateway.settings, gateway.database, gateway.store, (again, once, *KINDS))
     never.stop()  # what it is given stays for the next one
     ids = {
         name: never.submit(kind, {"name": name}, ADMIN, "r").id
@@ -245,7 +245,7 @@ def test_a_restart_resumes_jobs_or_says_what_to_do(site: Filled) -> None:
         for name in ("r", "i", "c"):
             session.run(rows.RUN, the_id=ids[name], new_text="half", now_ns=1)
         session.run(rows.CANCEL, the_id=ids["c"])
-    next_one = Runner(gateway.settings, gateway.database, gateway.store, (again, once))
+    next_one = JobThreads(gateway.settings, gateway.database, gateway.store, (again, once))
     next_one.start()
     found = {name: ended(site, id) for name, id in ids.items()}
     next_one.stop()
@@ -259,7 +259,7 @@ def test_jobs_end_with_the_process_and_bounds_hold(
     site: Filled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gateway = site.site.gateway
-    running = Runner(gateway.settings, gateway.database, gateway.store, KINDS)
+    running = JobThreads(gateway.settings, gateway.database, gateway.store, KINDS)
     id = running.submit("wait", {"paths": ["d/w"]}, ADMIN, "r").id
     until(lambda: site.ask("GET", f"jobs/{id}")["state"] == "running", "the job")
     running.stop()
@@ -267,7 +267,7 @@ def test_jobs_end_with_the_process_and_bounds_hold(
     monkeypatch.setattr("admin_api.jobs.runner.WAITING_MAX", 0)
     with pytest.raises(Problem, match="jobs wait already"):
         running.submit("wait", {"paths": ["d/w"]}, ADMIN, "r")
-    other = Runner(gateway.settings, gateway.database, gateway.store, KINDS)
+    other = JobThreads(gateway.settings, gateway.database, gateway.store, KINDS)
     other.cancel(id)
     other.start()
     assert ended(site, id)["state"] == "cancelled"
@@ -278,12 +278,12 @@ def test_jobs_that_wait_keep_no_others_from_work(site: Filled) -> None:
     gateway = site.site.gateway
     go_on = threading.Event()
 
-    def wait(_work: kinds.Work) -> dict[str, Any]:
+    def wait(_work: kinds.RunningJob) -> dict[str, Any]:
         assert go_on.wait(30)
         return {}
 
-    given = Kind("waits", wait, waits=True), Kind("works", lambda _work: {})
-    runner = Runner(gateway.settings, gateway.database, gateway.store, given)
+    given = JobKind("waits", wait, waits=True), JobKind("works", lambda _work: {})
+    runner = JobThreads(gateway.settings, gateway.database, gateway.store, given)
     waiting = [runner.submit("waits", {}, ADMIN, "r").id for _ in range(THREADS + 1)]
     assert ended(site, runner.submit("works", {}, ADMIN, "r").id)["state"] == "done"
     go_on.set()
@@ -294,10 +294,12 @@ def test_jobs_that_wait_keep_no_others_from_work(site: Filled) -> None:
 def test_an_unforeseen_error_of_a_job_is_not_shown(site: Filled) -> None:
     gateway = site.site.gateway
 
-    def run(_work: kinds.Work) -> dict[str, Any]:
+    def run(_work: kinds.RunningJob) -> dict[str, Any]:
         raise RuntimeError("a secret of the inside")
 
-    runner = Runner(gateway.settings, gateway.database, gateway.store, (Kind("breaks", run),))
+    runner = JobThreads(
+        gateway.settings, gateway.database, gateway.store, (JobKind("breaks", run),)
+    )
     failed = ended(site, runner.submit("breaks", {}, ADMIN, "r").id)
     runner.stop()
     assert failed["state"] == "failed" and "secret" not in json.dumps(failed)

@@ -16,20 +16,19 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import select
 
-from admin_api import sampling
+from admin_api import metrics
 from admin_api.access.principal import Role
 from admin_api.access.tokens import create
-from admin_api.gateway import open_gateway
-from admin_api.metrics import families
-from admin_api.sampling import Sample, Sampler
-from admin_api.store import models
+from admin_api.dashboard import Sample, Sampler, put
+from admin_api.requests import open_gateway
+from admin_api.store import SampleTable
 from admin_api.tls import VALID, Certificate, certificate_end_ns
-from gateway import clock, config, state
-from gateway.control import status
-from gateway.control.checkpoints import Catalogue
-from gateway.control.runs import Run
+from gateway.common import clock
+from gateway.config import datadir, loader
+from gateway.config.settings import Settings
 from gateway.db.compiled import Statement
-from gateway.settings import Settings
+from gateway.service import status
+from gateway.service.checkpoints import CatalogueStatus, Run
 from tests.support import nfs4
 from tests.support.adminsite import AdminSite, admin_site
 from tests.support.ports import free_port
@@ -38,7 +37,7 @@ from tests.support.waiting import until
 
 MONITORING = Path(__file__).parents[2] / "docs" / "monitoring"
 _METRIC = re.compile(r"\bspillway_[a-z0-9_]+")
-_sample: Any = models.Sample.__table__
+_sample: Any = SampleTable.__table__
 SAMPLES = Statement(select(*_sample.c).order_by(_sample.c.at_ns))
 MINUTE_NS = 60 * clock.NS
 
@@ -84,7 +83,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, st
     directory = tmp_path_factory.mktemp("metrics")
     admin = {"enabled": True, "port": port, "metrics_public": True}
     with running(directory, {"admin": admin, "drain": {"settle_seconds": 0.1}}) as site:
-        settings = config.load(site.gateway.config, {})
+        settings = loader.load(site.gateway.config, {})
         save(settings, "one.pt")
         site.gateway.until_drained()
 
@@ -254,10 +253,10 @@ def test_the_documents_say_of_each_alert_what_to_do() -> None:
 
 def test_runs_have_a_bounded_number_of_labels() -> None:
     at_risk = [Run(f"r{number}", None, None, number, 1, None, None) for number in range(99)]
-    catalogue = Catalogue(True, 99, {}, at_risk, 0, None)
+    catalogue = CatalogueStatus(True, 99, {}, at_risk, 0, None)
     labelled = [
         sample.labels["run"]
-        for family in families._runs(catalogue)
+        for family in metrics._runs(catalogue)
         for sample in family.samples
         if family.name == "spillway_run_rpo_seconds"
     ]
@@ -275,8 +274,8 @@ def test_samples_have_rates_and_a_restart_is_no_burst(
     save(settings, "two.pt")
 
     def sent() -> int:
-        report = state.read(settings, state.DRAIN)
-        return report["counters"]["bytes"] if report and state.alive(report) else -1
+        report = datadir.read(settings, datadir.DRAIN)
+        return report["counters"]["bytes"] if report and datadir.alive(report) else -1
 
     until(lambda: sent() >= 200_000, "the report of the drain")
     sampler.take()
@@ -315,9 +314,9 @@ def test_history_has_steps_and_gaps(site: AdminSite) -> None:
         token = create(session, "v", Role.VIEWER, None, "tests")[1]
         for minute in (0, 1, 2, 3, 10, 11):  # the gateway did not run from 4 to 9
             rate = None if minute == 2 else 100.0 * minute
-            sampling.put(session, Sample(minute * MINUTE_NS, 10 * minute, rate, rate))
+            put(session, Sample(minute * MINUTE_NS, 10 * minute, rate, rate))
         # The clock was a century ahead for a moment.
-        sampling.put(session, Sample(100 * 365 * 1440 * MINUTE_NS, 1, 1.0, 1.0))
+        put(session, Sample(100 * 365 * 1440 * MINUTE_NS, 1, 1.0, 1.0))
     headers = {"Authorization": f"Bearer {token}"}
 
     def ask(status: int = 200, **params: Any) -> Any:

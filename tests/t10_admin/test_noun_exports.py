@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.control.exports import Exports, ReloadedExports, RemovedExport, Rights
+from gateway.common.errors import ExportRefused, NotThere, SpillwayError
+from gateway.common.types import ROOT_CRED, SetAttr
 from gateway.db.models import ROOT_INO
-from gateway.errors import ExportRefused, NotThere, SpillwayError
-from gateway.types import ROOT_CRED, SetAttr
+from gateway.service.exports import Exports, ReloadedExports, RemovedExport, Rights
 from tests.t10_admin.afar import Afar, afar
 from tests.t10_admin.either import WAYS, either
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from admin_api import sampling
-from admin_api.sampling import Sample
-from gateway import clock
-from gateway.control.gateway import Gateway
-from gateway.errors import StoreError, UserError
-from gateway.serialize import to_json
+from admin_api import dashboard
+from admin_api.dashboard import Sample
+from gateway.common import clock
+from gateway.common.errors import StoreError, UserError
+from gateway.common.models import to_json
+from gateway.service.gateway import Gateway
 from tests.t10_admin.afar import Afar, afar
 from tests.t10_admin.either import WAYS, either
 
@@ -36,7 +36,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Afar]:
         with made.site.gateway.store.writing() as session:
             for minutes in range(1, 30):
                 at_ns = last_ns - minutes * 60 * clock.NS
-                sampling.put(session, Sample(at_ns, minutes << 20, 3.5, None, rpo_seconds=90.0))
+                dashboard.put(session, Sample(at_ns, minutes << 20, 3.5, None, rpo_seconds=90.0))
         for note in ("first", "second"):
             made.ask("POST", "pins", 201, json={"path": "d", "note": note})
         yield made

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from gateway.cache.eviction import Verdict
+from gateway.cache.eviction import EvictionVerdict
 from gateway.cli.main import main
-from gateway.control import evicting
-from gateway.escapes import text_of
-from gateway.types import ROOT_CRED, SetAttr
+from gateway.common.text import text_of
+from gateway.common.types import ROOT_CRED, SetAttr
+from gateway.service import residency
 from tests.t10_admin.afar import Afar, afar
 
 ODD = b"odd\x1b\xff%41"
@@ -103,8 +103,8 @@ def test_names_are_changed(ask: Ask, way: str) -> None:
 class Differing:
     """Evicts nothing: the bucket has something else."""
 
-    def run(self, _ask: object, wanted: list[object]) -> list[Verdict]:
-        return [Verdict.DIFFERS for _one in wanted]
+    def run(self, _ask: object, wanted: list[object]) -> list[EvictionVerdict]:
+        return [EvictionVerdict.DIFFERS for _one in wanted]
 
 
 def test_bytes_are_evicted(ask: Ask, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,12 +112,12 @@ def test_bytes_are_evicted(ask: Ask, way: str, monkeypatch: pytest.MonkeyPatch) 
     def eviction_of(*_: object) -> Iterator[Differing]:
         yield Differing()
 
-    monkeypatch.setattr(evicting, "eviction_of", eviction_of)
+    monkeypatch.setattr(residency, "eviction_of", eviction_of)
     paths = (way, f"{way}/open/f", f"{way}/none")
     told = ask("evict", *paths, status=1, error="not drained yet")
     assert (told["evicted_files"], told["absent_before_files"]) == (0, 1)
     assert {one["path"]: one["reason"] for one in told["skipped_first"]} == {
-        f"{way}/drained": str(Verdict.DIFFERS),
+        f"{way}/drained": str(EvictionVerdict.DIFFERS),
         f"{way}/open/f": "not drained yet",
     }
     assert told["failures"] == [

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gateway.control.policies import Policies
-from gateway.errors import NotThere, SpillwayError
-from gateway.retention import policy
+from gateway.common.errors import NotThere, SpillwayError
+from gateway.lifecycle.retention import policy
+from gateway.service.policies import Policies
 from tests.support.checkpoints.keeping import catch_up, save
 from tests.support.volumes import query
 from tests.t10_admin.afar import Afar, afar

@@ -11,8 +11,8 @@ from admin_api.access.principal import Role
 from admin_api.access.tokens import made as prepare
 from admin_api.jobs import rows
 from gateway.cli.main import main
-from gateway.control.gateway import Gateway
-from gateway.errors import NotPossible, NotThere, UserError
+from gateway.common.errors import NotPossible, NotThere, UserError
+from gateway.service.gateway import Gateway
 from tests.t10_admin.afar import Afar, afar
 from tests.t10_admin.either import WAYS, either
 
@@ -22,7 +22,7 @@ RUNNING, DONE = "0123456789abcdef", "fedcba9876543210"
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Afar]:
     with afar(tmp_path_factory.mktemp("tokens")) as made:
-        row = rows.Row(
+        row = rows.JobRow(
             *(RUNNING, "warm", '{"paths": ["d"]}', rows.RUNNING, 1, 2, "1 file", "mara", "t", "r"),
             *(1, 1, None, 0, None, None),
         )

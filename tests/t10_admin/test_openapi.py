@@ -11,8 +11,8 @@ import pytest
 from fastapi.routing import iter_route_contexts
 from pydantic import TypeAdapter
 
-from admin_api import examples, problems
-from admin_api.access.roles import role_of
+from admin_api import openapi, problems
+from admin_api.access.authentication import role_of
 from tests.support.adminsite import AdminSite, admin_site
 
 METHODS = ("get", "put", "post", "delete", "patch")
@@ -61,13 +61,13 @@ def test_each_operation_is_described_with_examples_that_are_valid(site: AdminSit
             [body] = route.dependant.body_params
             _value, errors = body.validate(sent, {}, loc=("body",))
             assert not errors, (name, sent, errors)
-            assert examples.MISSING not in texts_in(sent), (name, sent)
+            assert openapi.MISSING not in texts_in(sent), (name, sent)
         [done] = [one for status, one in operation["responses"].items() if status[0] == "2"]
         if route.status_code == 204:
             assert "content" not in done, name
             continue
         shown = example_in(done["content"])
-        assert examples.MISSING not in texts_in(shown), (name, shown)
+        assert openapi.MISSING not in texts_in(shown), (name, shown)
         if route.response_field is not None:
             TypeAdapter(route.response_model).validate_json(json.dumps(shown))
 

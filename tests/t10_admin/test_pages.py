@@ -12,14 +12,13 @@ import httpx
 import pytest
 from fastapi.routing import APIRoute
 
-from admin_api import sampling
-from admin_api.access import lasting
+from admin_api import dashboard
+from admin_api.access import authentication, tokens
+from admin_api.access.authentication import role_of
 from admin_api.access.principal import Role
-from admin_api.access.roles import role_of
 from admin_api.pages import site as pages
 from admin_api.pages.render import STATIC, static
-from admin_api.store import tokens
-from gateway import clock
+from gateway.common import clock
 from tests.support.adminsite import AdminSite, admin_site
 
 VENDOR = STATIC / "vendor"
@@ -198,13 +197,13 @@ def test_the_history_is_condensed_and_says_what_was_written(
 ) -> None:
     log_in(site, http, Role.VIEWER)
     assert http.get("/live/history").json() == [[], [], [], []]
-    sampling.Sampler(site.settings, site.gateway.store, site.app.state.figures.status).take()
+    dashboard.Sampler(site.settings, site.gateway.store, site.app.state.figures.status).take()
     # Nothing runs: no rate is known.
     assert [column[-1] for column in http.get("/live/history").json()[1:]] == [0, None, None]
     with site.gateway.store.writing() as session:
         for minutes in (40, 30):
             at_ns = clock.now_ns() - minutes * 60 * clock.NS
-            sampling.put(session, sampling.Sample(at_ns, minutes, 8.0, 4.0))
+            dashboard.put(session, dashboard.Sample(at_ns, minutes, 8.0, 4.0))
     hour = http.get("/live/history").json()
     assert [column[:2] for column in hour[1:]] == [[40, 30], [8.0, 8.0], [4.0, 4.0]]
     month = http.get("/live/history", params={"seconds": 31 * 86_400}).json()
@@ -226,7 +225,7 @@ def test_news_come_at_once_and_when_a_report_is_written(
 def test_news_end_with_the_token_of_their_session(
     site: AdminSite, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lasting, "CHECK_SECONDS", 0.2)
+    monkeypatch.setattr(authentication, "CHECK_SECONDS", 0.2)
     token = site.token(Role.VIEWER)
     assert http.post("/login", data={"token": token}).status_code == 303
     with http.stream("GET", "/live/events", timeout=10) as answer:

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from admin_api.paths import PathText, path_of
-from gateway import config
-from gateway.settings import Settings
+from admin_api.requests import PathText, path_of
+from gateway.config import loader
+from gateway.config.settings import Settings
 
 ASKED: TypeAdapter[str] = TypeAdapter(PathText)
-SETTINGS: Settings = config.from_mapping({"bucket": {"name": "b"}}, {}, Path("/none"))
+SETTINGS: Settings = loader.from_mapping({"bucket": {"name": "b"}}, {}, Path("/none"))
 
 
 @given(st.binary(min_size=1).filter(lambda name: b"\0" not in name))

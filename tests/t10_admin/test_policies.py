@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from admin_api import figures
-from gateway.control import retention
-from gateway.retention import policy
-from gateway.retention.facts import Current
+from admin_api import dashboard
+from gateway.lifecycle.retention import policy
+from gateway.lifecycle.retention.facts import Current
+from gateway.service import policies
 from tests.support.checkpoints.keeping import save
 from tests.support.volumes import query
 from tests.t10_admin.filled import Filled, filled, tag
@@ -182,8 +182,8 @@ def test_a_plan_that_deletes_much_is_approved(site: Filled) -> None:
 def test_a_kept_plan_has_what_people_said_by_now(
     site: Filled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(figures, "PLAN_SECONDS", 10**6)
-    monkeypatch.setattr(figures, "PLAN_LATE_SECONDS", 10**6)  # what is kept is kept for days
+    monkeypatch.setattr(dashboard, "PLAN_SECONDS", 10**6)
+    monkeypatch.setattr(dashboard, "PLAN_LATE_SECONDS", 10**6)  # what is kept is kept for days
     kept = site.site.app.state.figures
     before = kept.plan()
     assert kept.plan() is before
@@ -211,7 +211,7 @@ def test_the_preview_of_a_policy_makes_no_plan_of_all_runs(
     site.ask("POST", "policies", 201, json=NEWEST)
     site.ask("GET", "retention/plan")
     made: list[object] = []
-    monkeypatch.setattr(retention, "planned", made.append)
+    monkeypatch.setattr(policies, "planned", made.append)
     form = {"version": "1", "name": "newest", "run": "jobs/*", "wait_hours": "0"}
     page = site.page("/policies/preview", **form, keep_newest="1")
     assert "1 checkpoint more is deleted" in page and ">step 3 " in page
@@ -223,15 +223,15 @@ def test_the_preview_of_a_policy_makes_no_plan_of_all_runs(
 def test_a_preview_says_what_a_plan_of_all_says(site: Filled) -> None:
     site.ask("POST", "policies", 201, json=NEWEST)
     database, settings = site.site.gateway.database, site.site.settings
-    now = retention.planned(settings, database, ())
+    now = policies.planned(settings, database, ())
     for table in (
         {**NEWEST, "keep_newest": 1},
         {**NEWEST, "run": "other/*"},
         {**NEWEST, "name": "another", "keep_newest": 2},
     ):
         other = Current(policy.of(table), 0)
-        made = retention.revised(settings, database, now, other)
-        whole = retention.planned(settings, database, [other])
+        made = policies.revised(settings, database, now, other)
+        whole = policies.planned(settings, database, [other])
         assert made.plan.decisions == whole.plan.decisions
         assert made.policies == whole.policies
         assert made.asked == whole.asked

@@ -10,10 +10,10 @@ from typing import Any
 
 import httpx
 
-from admin_api import priority
-from admin_api.jobs.kinds import Kind, Work
-from admin_api.jobs.runner import Runner
-from admin_api.priority import ANSWERS
+from admin_api import cpu_budget
+from admin_api.cpu_budget import ANSWERS
+from admin_api.jobs.kinds import JobKind, RunningJob
+from admin_api.jobs.runner import JobThreads
 from gateway.cli.main import main
 from tests.support.adminsite import ADMIN, admin_site
 from tests.support.clisite import PROGRAM, Running, Site, environ
@@ -58,16 +58,16 @@ def test_no_thread_has_it_where_answers_have_no_limit(tmp_path: Path) -> None:
 def test_a_job_has_the_priority_of_the_process_although_an_answer_began_it(tmp_path: Path) -> None:
     found: dict[str, int] = {}
 
-    def run(work: Work) -> dict[str, Any]:
+    def run(work: RunningJob) -> dict[str, Any]:
         found[work.arguments["name"]] = of_this_thread()
         return {}
 
     with admin_site(tmp_path) as site:
-        kinds = Kind("works", run), Kind("waits", run, waits=True)
-        runner = Runner(site.settings, site.gateway.database, site.gateway.store, kinds)
+        kinds = JobKind("works", run), JobKind("waits", run, waits=True)
+        runner = JobThreads(site.settings, site.gateway.database, site.gateway.store, kinds)
 
         def answer() -> None:
-            priority.first()
+            cpu_budget.first()
             found["answer"] = of_this_thread()
             for kind in kinds:
                 runner.submit(kind.name, {"name": kind.name}, ADMIN, "r")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from admin_api import problems
-from gateway import errors
-from gateway.ownership.foreign import ForeignObject
+from gateway.common import errors
+from gateway.objectstore.foreign import ForeignObject
 
 
 @pytest.mark.parametrize(

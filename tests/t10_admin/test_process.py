@@ -18,14 +18,14 @@ from cryptography import x509
 
 from admin_api.access.principal import Role
 from admin_api.access.tokens import create
-from admin_api.envelope import HEADERS
-from admin_api.gateway import open_gateway
-from admin_api.listening import listen, require_safe
+from admin_api.listener import listen, require_safe
+from admin_api.middleware import HEADERS
+from admin_api.requests import open_gateway
 from admin_api.tls import AUTHORITY, Certificate, paths
-from gateway import clock
 from gateway.cli.main import main
-from gateway.errors import UserError
-from gateway.settings import Settings
+from gateway.common import clock
+from gateway.common.errors import UserError
+from gateway.config.settings import Settings
 from tests.support.certificates import certify
 from tests.support.clisite import PROGRAM, Running, Site, environ, spillway
 from tests.support.ports import free_port

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from admin_api.recent import AFTER_SECONDS, Recent
-from gateway import clock
-from gateway.errors import TryAgain
+from admin_api.dashboard import AFTER_SECONDS, Recent
+from gateway.common import clock
+from gateway.common.errors import TryAgain
 from tests.support.waiting import until
 
 KEEP, LATE = 5.0, 60.0

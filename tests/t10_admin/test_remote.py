@@ -17,12 +17,12 @@ import pytest
 
 from admin_api.access.principal import Role
 from admin_api.access.tokens import create
-from admin_api.store.opening import open_store
+from admin_api.store import open_store
 from admin_api.tls import paths
-from gateway.cli import reach
+from gateway.cli import target
 from gateway.cli.main import FOR_ANY_GATEWAY, NEEDS_NO_GATEWAY, SUBCOMMANDS, main
-from gateway.settings import Settings
-from gateway.types import ROOT_CRED, SetAttr
+from gateway.common.types import ROOT_CRED, SetAttr
+from gateway.config.settings import Settings
 from tests.support.checkpoints.keeping import catch_up, put, save
 from tests.support.checkpoints.world import World
 from tests.support.clisite import PROGRAM, Running, Site, environ
@@ -275,13 +275,13 @@ def test_what_goes_wrong_is_one_line_with_a_remedy(
     assert f"chmod 600 {readable}" in fails([*given[:-1], str(readable)], "status")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert "~" not in fails(given[:4], "status")
-    monkeypatch.setenv(reach.TOKEN, f"{token}\nX: y")
+    monkeypatch.setenv(target.TOKEN, f"{token}\nX: y")
     assert "no token in one line" in fails(given[:4], "status")
-    monkeypatch.setenv(reach.TOKEN, token)
-    monkeypatch.setenv(reach.CA, given[3])
-    monkeypatch.setenv(reach.GATEWAY, remote.url)
+    monkeypatch.setenv(target.TOKEN, token)
+    monkeypatch.setenv(target.CA, given[3])
+    monkeypatch.setenv(target.GATEWAY, remote.url)
     assert run("pins", options=[])[0] == 0
-    monkeypatch.setenv(reach.GATEWAY, nothing)
+    monkeypatch.setenv(target.GATEWAY, nothing)
     assert run("pins", here=True)[0] == 0
     assert run("completion", "bash", options=[])[0] == 0
 

@@ -14,9 +14,9 @@ from gateway.cli import client
 from gateway.cli.api import Api
 from gateway.cli.client import RemoteGateway
 from gateway.cli.main import main
-from gateway.cli.progress import Line
-from gateway.cli.reach import Reach
-from gateway.errors import NotPossible
+from gateway.cli.output import ProgressLine
+from gateway.cli.target import Reach
+from gateway.common.errors import NotPossible
 from tests.support.checkpoints.keeping import save
 from tests.support.records import record
 from tests.support.volumes import query
@@ -232,7 +232,7 @@ def test_a_promotion_is_waited_for(
     )
     shown: list[str] = []
     monkeypatch.setattr(client, "_rest", lambda _then: query(settings, next(steps)))
-    monkeypatch.setattr(Line, "show", lambda _line, text: shown.append(text))
+    monkeypatch.setattr(ProgressLine, "show", lambda _line, text: shown.append(text))
     status, out, err = run("promote", "jobs/a/step-6", "--as", "waited")
     assert (status, err) == (0, "") and out.startswith("waited  done  2 files")
     copied = [text.split("  ")[-1] for text in shown]

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from admin_api import sampling
-from admin_api.sampling import Sample
-from admin_api.store.opening import open_store
-from gateway import clock
-from gateway.cli import eventstream
+from admin_api import dashboard
+from admin_api.dashboard import Sample
+from admin_api.store import open_store
+from gateway.cli import api
 from gateway.cli.main import main
+from gateway.common import clock
 from tests.support.clisite import PROGRAM, Running, environ
 from tests.support.volumes import query
 from tests.support.waiting import until
@@ -40,7 +40,7 @@ def fill(remote: Remote) -> None:
     with store.writing() as session:
         for minutes in range(5, 180, 5):
             at_ns = now_ns - minutes * 60 * clock.NS
-            sampling.put(session, Sample(at_ns, minutes << 20, 3.5e6, None, rpo_seconds=90.0))
+            dashboard.put(session, Sample(at_ns, minutes << 20, 3.5e6, None, rpo_seconds=90.0))
     store.close()
     for plan, approved_ns in (("0123456789ab", None), ("ba9876543210", now_ns)):
         query(
@@ -252,7 +252,7 @@ def breaking() -> Iterator[tuple[str, list[str | None]]]:
 def test_a_stream_is_taken_up_again_after_a_break(
     run: Run, remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(eventstream, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(api, "AGAIN_SECONDS", 0.0)
     with breaking() as (url, asked):
         options = ["--gateway", url, *remote.options()[4:]]
         status, out, err = run("events", "--follow", options=options)

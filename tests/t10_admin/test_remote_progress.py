@@ -11,9 +11,9 @@ from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 
-from gateway.cli import jobfollower, progress
+from gateway.cli import api, output
 from gateway.cli.main import main
-from gateway.proc import start_ticks
+from gateway.common.process import start_ticks
 from tests.support.checkpoints import keeping
 from tests.support.checkpoints.keeping import save
 from tests.support.waiting import meanwhile, until
@@ -21,7 +21,7 @@ from tests.t10_admin.afar import Afar, afar
 
 FILES = ("first", "second")
 SIZE = 1 << 20
-NOTHING_YET = f"[{' ' * progress.BAR}]   0 %  0 B of 10 B"
+NOTHING_YET = f"[{' ' * output.BAR}]   0 %  0 B of 10 B"
 
 
 class Terminal(io.StringIO):
@@ -48,7 +48,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Afar]:
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a short job be shown too."""
-    monkeypatch.setattr(jobfollower, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(api, "QUIET_SECONDS", 0.0)
 
 
 def drained(gateway: Afar, step: int, shown: io.StringIO) -> Callable[[], None]:
@@ -110,7 +110,7 @@ def test_a_wait_shows_what_is_missing(gateway: Afar, step: int, is_far: bool) ->
 def test_without_a_terminal_there_is_only_the_result(
     gateway: Afar, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(output, "LINE_SECONDS", 0.0)
     assert main([*gateway.options(), "rm", "-r", "tree"]) == 0
     out, err = capsys.readouterr()
     assert out == "tree: 41 names removed\n"

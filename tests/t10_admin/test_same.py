@@ -10,10 +10,10 @@ from typing import Any, get_type_hints
 import httpx
 import pytest
 
+from admin_api.access.authentication import role_of
 from admin_api.access.principal import Role
-from admin_api.access.roles import role_of
 from admin_api.app import PREFIX, ROUTERS
-from admin_api.calls import SAFE, Recorded
+from admin_api.audit import SAFE, Recorded
 from admin_api.pages import site as pages
 from tests.support.adminsite import AdminSite, admin_site
 

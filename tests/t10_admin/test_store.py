@@ -12,15 +12,13 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
-from admin_api import sampling
-from admin_api.store.models import Base
-from admin_api.store.opening import VERSIONS, open_store
-from admin_api.store.pruning import DAY_NS, prune
-from gateway import clock
+from admin_api import dashboard
+from admin_api.store import DAY_NS, VERSIONS, AdminBase, open_store, prune
+from gateway.common import clock
+from gateway.common.errors import SchemaError, UserError
+from gateway.config.settings import Settings
 from gateway.db import upgrade
 from gateway.db.engine import Database
-from gateway.errors import SchemaError, UserError
-from gateway.settings import Settings
 from tests.support.volumes import make_settings
 
 TABLES = ("token", "session", "audit", "idempotency", "job", "sample")
@@ -71,14 +69,14 @@ def counted(store: Database) -> dict[str, int]:
 def test_migrations_make_the_models_in_a_private_file(own: Settings) -> None:
     store = open_store(own)
     with store.engine().connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
+        assert compare_metadata(MigrationContext.configure(connection), AdminBase.metadata) == []
     with store.reader() as connection:
         made = "\n".join(
             sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master") if sql
         )
     checks = [
         str(one.name)
-        for table in Base.metadata.tables.values()
+        for table in AdminBase.metadata.tables.values()
         for one in table.constraints
         if str(one.name).startswith("ck_")
     ]
@@ -94,13 +92,13 @@ def test_the_samples_of_an_earlier_version_are_kept(own: Settings) -> None:
     open_store(own).close()
     own.admin_db.unlink()
     store = Database(f"sqlite:///{own.admin_db}")
-    command.upgrade(upgrade.script_config(store, VERSIONS, Base.metadata), "0001")
+    command.upgrade(upgrade.script_config(store, VERSIONS, AdminBase.metadata), "0001")
     figures = {"dirty_bytes": 2**53 + 1, "written_bytes_per_second": 1.5, "headroom_bytes": None}
     add(store, "sample", at_ns=60 * clock.NS, figures=json.dumps(figures))
     store.close()
     with open_store(own).reading() as session:
-        [kept] = sampling.steps(session, 0, 100 * clock.NS, 60 * clock.NS)
-    assert kept == sampling.Sample(60 * clock.NS, 2**53 + 1, 1.5, None)
+        [kept] = dashboard.steps(session, 0, 100 * clock.NS, 60 * clock.NS)
+    assert kept == dashboard.Sample(60 * clock.NS, 2**53 + 1, 1.5, None)
 
 
 def test_a_damaged_file_and_a_newer_one_are_named(own: Settings) -> None:

@@ -15,11 +15,12 @@ import httpx
 import pytest
 import uvicorn
 
-from admin_api import connections, envelope, strangers
+from admin_api import listener as listener_module
+from admin_api import middleware
 from admin_api.access.principal import Role
-from admin_api.apart import BUCKET
-from admin_api.connections import Connections, Listener
-from gateway.control import bucket
+from admin_api.cpu_budget import BUCKET
+from admin_api.listener import Connections, Listener
+from gateway.service import bucket
 from tests.support.adminsite import AdminSite, admin_site
 from tests.support.waiting import until
 from tests.t10_admin.test_access import bearer
@@ -79,7 +80,7 @@ def answer_on(connection: socket.socket) -> bytes:
 def test_the_connection_that_waits_longest_gives_way_to_a_new_one(
     site: AdminSite, monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
-    monkeypatch.setattr(connections, "CHANCE_SECONDS", 0.0)
+    monkeypatch.setattr(listener_module, "CHANCE_SECONDS", 0.0)
     with ExitStack() as stack, door(site, 4) as address:
         silent = [stack.enter_context(socket.create_connection(address)) for _ in range(4)]
         for one in silent:
@@ -94,7 +95,7 @@ def test_a_host_ends_none_of_its_young_connections_by_new_ones(
     site: AdminSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise a crowd that comes back at once leaves no client the time to say something."""
-    monkeypatch.setattr(connections, "CHANCE_SECONDS", 60.0)
+    monkeypatch.setattr(listener_module, "CHANCE_SECONDS", 60.0)
     with ExitStack() as stack, door(site, 4) as address:
         young = [stack.enter_context(socket.create_connection(address)) for _ in range(4)]
         for _ in range(2):
@@ -123,7 +124,7 @@ def test_a_host_with_many_connections_gives_way_before_one_with_few(site: AdminS
 def test_a_connection_without_a_request_ends(
     site: AdminSite, monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.1)
+    monkeypatch.setattr(listener_module, "HEAD_SECONDS", 0.1)
     with door(site, 4) as address, socket.create_connection(address) as silent:
         silent.sendall(said)
         until(lambda: is_closed(silent), "the connection is closed")
@@ -132,7 +133,7 @@ def test_a_connection_without_a_request_ends(
 def test_a_body_that_does_not_come_is_refused(
     site: AdminSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(envelope, "BODY_SECONDS", 0.1)
+    monkeypatch.setattr(middleware, "BODY_SECONDS", 0.1)
     known = site.token(Role.VIEWER)
     assert site.http.get("session", headers=bearer(known)).status_code == 200
     head = HEAD.replace(b"/login", b"/api/v1/pins").replace(
@@ -148,7 +149,7 @@ def test_a_body_that_does_not_come_is_refused(
 def test_strangers_take_turns_and_who_is_known_passes(
     site: AdminSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(strangers, "REFUSED_SECONDS", 0.0)
+    monkeypatch.setattr(listener_module, "REFUSED_SECONDS", 0.0)
     known, unseen = site.token(Role.VIEWER), site.token(Role.VIEWER)
     assert site.http.get("session", headers=bearer(known)).status_code == 200
     verify = site.gateway.verifier.verify
@@ -168,7 +169,7 @@ def test_strangers_take_turns_and_who_is_known_passes(
         url = str(site.http.base_url.join("session"))
         found.append(httpx.get(url, headers=bearer(unseen), timeout=60).status_code)
 
-    threads = [threading.Thread(target=ask) for _ in range(strangers.OF_ONE_HOST + 4)]
+    threads = [threading.Thread(target=ask) for _ in range(listener_module.OF_ONE_HOST + 4)]
     for thread in threads:
         thread.start()
     until(lambda: found == [429] * 4, "what is too much is refused")
@@ -181,7 +182,7 @@ def test_strangers_take_turns_and_who_is_known_passes(
     turn.set()
     for thread in threads:
         thread.join()
-    assert sorted(found) == [200] * strangers.OF_ONE_HOST + [429] * 4
+    assert sorted(found) == [200] * listener_module.OF_ONE_HOST + [429] * 4
     assert site.http.get("session").status_code == 401
 
 

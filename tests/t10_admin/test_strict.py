@@ -10,8 +10,8 @@ import pytest
 from fastapi.routing import iter_route_contexts
 
 from admin_api.access.tokens import LIFE_SECONDS
-from admin_api.shapes import Body
-from gateway import clock
+from admin_api.requests import Body
+from gateway.common import clock
 from tests.support.adminsite import AdminSite, admin_site
 
 

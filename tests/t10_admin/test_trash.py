@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from admin_api.app import KINDS
-from admin_api.jobs import files, trash
-from admin_api.jobs.runner import Runner
+from admin_api.jobs import work
+from admin_api.jobs.runner import JobThreads
+from gateway.lifecycle.trash.trash import Trash
 from gateway.namespace import identity
-from gateway.trash.trash import Trash
 from tests.support.adminsite import ADMIN
 from tests.t10_admin.filled import Filled, ended, filled, job, tag
 
@@ -40,10 +40,10 @@ def recorded(site: Filled) -> dict[str, Any]:
 def later(site: Filled, kind: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Run a job that was asked for before this moment. Returns it when it has ended."""
     gateway = site.site.gateway
-    never = Runner(gateway.settings, gateway.database, gateway.store, KINDS)
+    never = JobThreads(gateway.settings, gateway.database, gateway.store, KINDS)
     never.stop()
     id = never.submit(kind, arguments, ADMIN, "r").id
-    runner = Runner(gateway.settings, gateway.database, gateway.store, KINDS)
+    runner = JobThreads(gateway.settings, gateway.database, gateway.store, KINDS)
     runner.start()
     found = ended(site, id)
     runner.stop()
@@ -88,7 +88,7 @@ def test_the_trash_is_listed_gives_back_and_is_emptied(site: Filled) -> None:
     assert throw_away(site, "a/back%FF") == one
     changed = site.ask("DELETE", f"trash/{one}", 412, headers=tag(before))
     assert changed["current"]["path"] == "/checkpoints/jobs/a/back%FF"
-    stays = later(site, trash.EMPTY, {"ids": [one], "until_ns": chosen})
+    stays = later(site, work.EMPTY, {"ids": [one], "until_ns": chosen})
     assert stays["result"] == {"removed_checkpoints": 0, "failures": []}
     assert job(site, "POST", "trash/empty", json={"ids": [two]})["result"] == {
         "removed_checkpoints": 1,
@@ -151,10 +151,10 @@ def test_jobs_about_a_checkpoint_follow_its_name(site: Filled) -> None:
     assert job(site, "POST", f"checkpoints/{ino}/evict")["problem"]["status"] == 502
     with site.world() as world:
         world.rename("jobs/a/step-3", "jobs/a/step-33")
-    moved = later(site, files.WARM, {"paths": ["jobs/a/step-3"], "ino": ino})
+    moved = later(site, work.WARM, {"paths": ["jobs/a/step-3"], "ino": ino})
     assert moved["result"]["resident_before_files"] == 2
     throw_away(site, "a/step-33")
-    gone = later(site, files.WARM, {"paths": ["jobs/a/step-3"], "ino": ino})
+    gone = later(site, work.WARM, {"paths": ["jobs/a/step-3"], "ino": ino})
     assert (gone["state"], gone["problem"]["status"]) == ("failed", 404)
     for verb, path in (("POST", "warm"), ("POST", "evict"), ("GET", "wait")):
         assert "no checkpoint" in site.ask(verb, f"checkpoints/{ino}/{path}", 404)["detail"]

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from admin_api import strangers, yielding
-from admin_api.yielding import LOOK_SECONDS, Machine, Share, Yielding
-from gateway import clock
+from admin_api import cpu_budget, listener
+from admin_api.cpu_budget import LOOK_SECONDS, MachineLoad, Share, Yielding
+from gateway.common import clock
 from tests.support.waiting import until
 
 SHARE = 0.5
@@ -60,9 +60,9 @@ def loads(tmp_path: Path) -> Path:
 def test_a_machine_without_an_idle_processor_is_busy(
     loads: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine = Machine(loads=loads)
+    machine = MachineLoad(loads=loads)
     with monkeypatch.context() as late:
-        late.setattr(yielding, "LOOK_SECONDS", 600.0)
+        late.setattr(cpu_budget, "LOOK_SECONDS", 600.0)
         assert not machine.is_busy(), "nothing was measured yet"
     with busy_machine():
         until(machine.is_busy, "the machine is busy")
@@ -71,7 +71,7 @@ def test_a_machine_without_an_idle_processor_is_busy(
 def test_a_machine_is_not_busy_while_it_waits_for_disks(tmp_path: Path, loads: Path) -> None:
     stat = tmp_path / "stat"
     stat.write_text("cpu 0 0 0 1000 1000 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n")
-    machine = Machine(stat, loads)
+    machine = MachineLoad(stat, loads)
     time.sleep(LOOK_SECONDS)
     stat.write_text("cpu 900 0 0 1000 9000 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n")
     assert not machine.is_busy()
@@ -83,13 +83,13 @@ def test_a_machine_is_not_busy_while_it_waits_for_disks(tmp_path: Path, loads: P
 @pytest.fixture
 def late_counters(monkeypatch: pytest.MonkeyPatch) -> None:
     """The counters of time show nothing during the test."""
-    monkeypatch.setattr(yielding, "LOOK_SECONDS", 600.0)
+    monkeypatch.setattr(cpu_budget, "LOOK_SECONDS", 600.0)
 
 
 @pytest.mark.usefixtures("late_counters")
 def test_a_machine_is_busy_as_soon_as_others_have_a_thread_for_each_processor(loads: Path) -> None:
     processors = os.cpu_count() or 1
-    machine = Machine(loads=loads)
+    machine = MachineLoad(loads=loads)
     loads.write_text(f"0.20 0.18 0.12 {processors}/80 11206\n")
     assert not machine.is_busy()
     loads.write_text(f"0.20 0.18 0.12 {processors + 1}/80 11206\n")
@@ -98,7 +98,7 @@ def test_a_machine_is_busy_as_soon_as_others_have_a_thread_for_each_processor(lo
 
 @pytest.mark.usefixtures("late_counters")
 def test_the_kernel_tells_of_threads_that_can_run() -> None:
-    machine = Machine()
+    machine = MachineLoad()
     with busy_machine():
         until(machine.is_busy, "the kernel tells of the threads")
 
@@ -123,7 +123,7 @@ def test_nobody_waits_while_a_processor_is_idle_and_that_is_no_debt() -> None:
 
 @pytest.mark.alone
 def test_what_was_used_of_a_busy_machine_is_owed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(yielding, "DEBT_SECONDS", 0.2)
+    monkeypatch.setattr(cpu_budget, "DEBT_SECONDS", 0.2)
     share = Share(0.1, lambda: True, burst_seconds=0.0)
     spend_of(share, 0.1)
     assert share.wait_seconds() == LOOK_SECONDS
@@ -161,7 +161,7 @@ class Site:
         async def receive() -> Any:
             raise AssertionError("nothing is read")
 
-        state = {strangers.STATE: is_stranger}
+        state = {listener.STRANGERS_STATE: is_stranger}
         await self._yielding({"type": "http", "path": path, "state": state}, receive, send)
         return sent
 
@@ -221,7 +221,7 @@ def test_a_stranger_leaves_half_of_the_budget_to_others(monkeypatch: pytest.Monk
             assert not stranger.done()
             # Who never finds the budget full is answered nevertheless.
             monkeypatch.setattr(clock, "monotonic_seconds", lambda: time.monotonic() + 10)
-            monkeypatch.setattr(yielding, "STRANGERS_WAIT_SECONDS", 1.0)
+            monkeypatch.setattr(cpu_budget, "STRANGERS_WAIT_SECONDS", 1.0)
             await stranger
 
     asyncio.run(ask())

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from gateway import config
+from gateway.config import loader
 from tests.support.checkout import ROOT
 from tests.support.nfs4 import Client
 from tests.support.ports import free_port
@@ -163,7 +163,7 @@ class Standing:
         self.run("install -d -o spillway -g spillway -m 750 /etc/spillway")
         own = "install -o spillway -m 600 /dev/stdin"
         self.run(f"{own} /etc/spillway/credentials", credentials())
-        self.run(f"{own} /etc/spillway/spillway.toml", config.render(values))
+        self.run(f"{own} /etc/spillway/spillway.toml", loader.render(values))
         self.run("runuser -u spillway -- spillway init; systemctl start spillway.target")
 
     def save(self, files: Mapping[str, bytes]) -> None:

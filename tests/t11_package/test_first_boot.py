@@ -17,12 +17,12 @@ import yaml
 
 from admin_api.access.principal import Role
 from admin_api.access.tokens import Verifier
-from admin_api.store.opening import open_store
-from gateway import config
+from admin_api.store import open_store
+from gateway.appliance import machine, site
 from gateway.cli import first_boot
 from gateway.cli.main import EXIT_USAGE, main
-from gateway.errors import UserError
-from gateway.firstboot import disk, drive, site, system
+from gateway.common.errors import UserError
+from gateway.config import loader
 from tests.appliance import site as appliance
 from tests.support.checkout import ROOT
 from tests.support.clisite import PROGRAM
@@ -41,8 +41,8 @@ def test_what_a_site_says_becomes_a_configuration(tmp_path: Path) -> None:
     (tmp_path / "key.pub").write_text(f"{KEY}\n")
     wanted = site.read(appliance.text(tmp_path / "key", 9000))
     # The gateway reads what the first boot writes.
-    (tmp_path / "spillway.toml").write_text(config.render(wanted.values))
-    settings = config.load(tmp_path / "spillway.toml", {})
+    (tmp_path / "spillway.toml").write_text(loader.render(wanted.values))
+    settings = loader.load(tmp_path / "spillway.toml", {})
     assert settings.bucket.name == appliance.BUCKET
     assert settings.data_dir == site.DATA_DIR
     assert (settings.admin.bind, settings.admin.tls) == ("0.0.0.0", "self-signed")
@@ -161,7 +161,7 @@ def test_a_prepared_token_opens_the_admin_api(
     settings = make_settings(tmp_path)
     make_volume(settings)
     file = tmp_path / "spillway.toml"
-    file.write_text(config.render({"gateway": {"data_dir": tmp_path}, "bucket": {"name": "b"}}))
+    file.write_text(loader.render({"gateway": {"data_dir": tmp_path}, "bucket": {"name": "b"}}))
     add = ["token", "--config", str(file), "add", "--name", "first boot", token.id, token.hash]
     assert [main(add), main(add)] == [0, 0]
     said = capsys.readouterr().out
@@ -188,7 +188,7 @@ def test_the_system_gets_name_keys_and_address(tmp_path: Path) -> None:
         'nameservers = ["10.0.0.2", "10.0.0.3"]\n'
     )
     for _ in range(2):  # a second time, after a power cut for instance, changes nothing
-        system.apply(said.machine, tmp_path)
+        machine.apply(said.machine, tmp_path)
     assert (tmp_path / "etc/hostname").read_text() == "g1.example.com\n"
     assert "127.0.1.1 g1.example.com g1\n" in (tmp_path / "etc/hosts").read_text()
     keys = tmp_path / "root/.ssh/authorized_keys"
@@ -201,7 +201,7 @@ def test_the_system_gets_name_keys_and_address(tmp_path: Path) -> None:
 
 
 def test_a_site_that_says_nothing_of_the_machine_leaves_it_alone(tmp_path: Path) -> None:
-    system.apply(site.read(BUCKET).machine, tmp_path)
+    machine.apply(site.read(BUCKET).machine, tmp_path)
     assert list(tmp_path.rglob("*")) == []
 
 
@@ -209,12 +209,12 @@ def test_a_disk_with_data_is_left_alone(tmp_path: Path) -> None:
     device = tmp_path / "disk"
     with device.open("wb") as file:
         file.truncate(8 * 1024 * 1024)
-    disk.require(device)  # it is empty
-    for label, refused in (("photos", True), (disk.LABEL, False)):
+    machine.require(device)  # it is empty
+    for label, refused in (("photos", True), (machine.DATA_LABEL, False)):
         subprocess.run([tool("mke2fs"), "-q", "-F", "-t", "ext4", "-L", label, device], check=True)
         before = device.read_bytes()
         with pytest.raises(UserError, match="it may be data") if refused else nullcontext():
-            disk.require(device)
+            machine.require(device)
         assert device.read_bytes() == before
 
 
@@ -235,7 +235,7 @@ def test_two_disks_with_the_label_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     label = f"spw-{secrets.token_hex(4)}"  # this machine may have a disk of a gateway
-    monkeypatch.setattr(disk, "LABEL", label)
+    monkeypatch.setattr(machine, "LABEL", label)
     images = [tmp_path / "one", tmp_path / "two"]
     with ExitStack() as stack:
         devices = []
@@ -245,19 +245,19 @@ def test_two_disks_with_the_label_are_refused(
             link = tmp_path / f"by-id-{image.name}"
             link.symlink_to(devices[-1])
             if len(devices) == 1:
-                disk.require(link)  # it has the label alone
+                machine.require(link)  # it has the label alone
         with pytest.raises(UserError, match=f"^{devices[1]} has the label {label} too"):
-            disk.require(tmp_path / "by-id-one")
+            machine.require(tmp_path / "by-id-one")
         # An empty disk would get the label.
         subprocess.run([tool("wipefs"), "--all", "--quiet", devices[0]], check=True)
         with pytest.raises(UserError, match=f"^{devices[1]} has the label {label} too"):
-            disk.require(devices[0])
+            machine.require(devices[0])
 
 
 def test_a_disk_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drive, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(machine, "WAIT_SECONDS", 0.0)
     with pytest.raises(UserError, match=r"there is no disk .*none: attach it"):
-        disk.require(tmp_path / "none")
+        machine.require(tmp_path / "none")
 
 
 def test_the_file_of_cloud_init_is_its_owners_alone_and_goes(
@@ -266,29 +266,29 @@ def test_the_file_of_cloud_init_is_its_owners_alone_and_goes(
     given = tmp_path / "spillway.toml"
     given.write_text(BUCKET)
     given.chmod(0o644)
-    monkeypatch.setattr(drive, "GIVEN", given)
-    assert drive.text() == BUCKET
+    monkeypatch.setattr(machine, "GIVEN", given)
+    assert machine.text() == BUCKET
     assert given.stat().st_mode & 0o777 == 0o600
-    drive.forget()
+    machine.forget()
     assert not given.exists()
-    drive.forget()  # a drive had it
+    machine.forget()  # a drive had it
 
 
 def test_the_file_goes_when_the_machine_has_what_it_says(tmp_path: Path) -> None:
     """A boot that is cut short reads it again. What systemd was asked for is shown with what the
     directory had then."""
     script = f"""\
-mkdir {drive.OWN}
-(echo {shlex.quote(BUCKET)} && {PROGRAM} first-boot --prepare-token ann) > {drive.GIVEN}
+mkdir {machine.OWN}
+(echo {shlex.quote(BUCKET)} && {PROGRAM} first-boot --prepare-token ann) > {machine.GIVEN}
 echo '#!/bin/sh' | tee /usr/bin/spillway /usr/local/bin/systemctl >&2
-echo 'echo $1 $(ls {drive.OWN}) >> /mnt/asked' >> /usr/local/bin/systemctl
+echo 'echo $1 $(ls {machine.OWN}) >> /mnt/asked' >> /usr/local/bin/systemctl
 chmod 755 /usr/bin/spillway /usr/local/bin/systemctl
 mount --bind /dev/null {first_boot.CONSOLES}
 {PROGRAM} first-boot >&2
 cat /mnt/asked
 """
     asked = apart.said(script, tmp_path)
-    assert asked == f"stop {drive.GIVEN.name}\nenable {drive.GIVEN.name}\nstart done\n"
+    assert asked == f"stop {machine.GIVEN.name}\nenable {machine.GIVEN.name}\nstart done\n"
 
 
 def test_a_gateway_of_before_is_stopped_first(
@@ -304,7 +304,7 @@ def test_a_gateway_of_before_is_stopped_first(
     monkeypatch.setattr(first_boot, "DONE", tmp_path / "done")
     monkeypatch.setattr(first_boot, "CONSOLES", tmp_path / "none")
     (tmp_path / "none").touch()
-    monkeypatch.setattr(drive, "GIVEN", tmp_path / "spillway.toml")
+    monkeypatch.setattr(machine, "GIVEN", tmp_path / "spillway.toml")
     (tmp_path / "spillway.toml").write_text("[bucket")
     with pytest.raises(UserError, match=r"first boot: spillway\.toml is not valid"):
         first_boot.run(Namespace(check=None, prepare_token=None))
@@ -313,8 +313,8 @@ def test_a_gateway_of_before_is_stopped_first(
 
 def test_the_disk_is_mounted_as_the_role_mounts_it() -> None:
     role = yaml.safe_load((ROOT / "ansible/roles/storage/vars/main.yml").read_text())
-    assert role["storage_mount_options"] == disk.OPTIONS
-    assert role["storage_label"] == disk.LABEL
+    assert role["storage_mount_options"] == machine.OPTIONS
+    assert role["storage_label"] == machine.DATA_LABEL
     template = (ROOT / "ansible/roles/storage/templates/mount.j2").read_text()
     units = re.findall(r"^(?:Before|WantedBy|RequiredBy)=.*$", template, re.MULTILINE)
-    assert units == re.findall(r"^(?:Before|WantedBy|RequiredBy)=.*$", disk._MOUNT, re.MULTILINE)
+    assert units == re.findall(r"^(?:Before|WantedBy|RequiredBy)=.*$", machine._MOUNT, re.MULTILINE)

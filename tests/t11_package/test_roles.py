@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway import config
-from gateway.firstboot.site import Export
+from gateway.appliance.site import SiteExport
+from gateway.config import loader
 from tests.support.checkout import ROOT
 from tests.support.postgres import PostgresServer
 
@@ -50,7 +50,7 @@ def test_each_variable_has_a_type_and_a_default(role: str) -> None:
 
 def test_the_example_is_a_configuration() -> None:
     settings = load("inventory/group_vars/gateways.yml")["spillway_settings"]
-    assert config.from_mapping(settings, {}).bucket.name == "my-checkpoints"
+    assert loader.from_mapping(settings, {}).bucket.name == "my-checkpoints"
 
 
 def test_the_site_has_every_role() -> None:
@@ -77,7 +77,7 @@ def test_no_task_goes_on_after_any_failure() -> None:
 
 def test_an_export_is_said_as_at_the_first_boot() -> None:
     options = load("roles/spillway/meta/argument_specs.yml")["argument_specs"]["main"]["options"]
-    assert set(options["spillway_exports"]["options"]) == {one.name for one in fields(Export)}
+    assert set(options["spillway_exports"]["options"]) == {one.name for one in fields(SiteExport)}
 
 
 def test_root_opens_no_file_of_the_data_directory() -> None:
@@ -107,7 +107,7 @@ def write_config(directory: Path, url: str = "") -> Path:
         "gateway": {"data_dir": directory},
         "namespace": {"url": url},
     }
-    file.write_text(config.render(values))
+    file.write_text(loader.render(values))
     return file
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gateway import checks
-from gateway.acknowledge import Acknowledge
+from gateway.config import checks
+from gateway.config.settings import Acknowledge
 
 RULES: tuple[dict[str, Any], ...] = (
     {"path": "jobs/a/debug", "acknowledge": "local"},

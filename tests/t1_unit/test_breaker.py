@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from gateway import clock
-from gateway.objectstore.breaker import CircuitBreaker
+from gateway.common import clock
+from gateway.objectstore.circuit_breaker import CircuitBreaker
 
 
 def test_pauses_double_and_what_fails_together_is_one_failure(

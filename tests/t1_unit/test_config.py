@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway import checks, config
-from gateway.errors import ConfigError, UserError
-from gateway.settings import SECTIONS, Settings
+from gateway.common.errors import ConfigError, UserError
+from gateway.config import checks, loader
+from gateway.config.settings import SECTIONS, Settings
 
 MINIMAL = {"bucket": {"name": "b"}}
 UNQUOTED = {"endpoint_url", "url"}
@@ -22,7 +22,7 @@ UNQUOTED = {"endpoint_url", "url"}
 
 
 def read(raw: dict[str, Any], **environ: str) -> Settings:
-    return config.from_mapping(raw, environ)
+    return loader.from_mapping(raw, environ)
 
 
 def with_key(section: str, key: str, value: Any) -> dict[str, Any]:
@@ -224,26 +224,26 @@ def test_errors_name_the_variable(variable: str, text: str, remedy: str) -> None
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / "spillway.toml"
     with pytest.raises(UserError, match=f"no configuration at {path}: run: spillway init"):
-        config.load(path, {})
+        loader.load(path, {})
     for content in (b"[nfs", b"\xff\xfe", b"[nfs]\n[nfs]\n"):
         path.write_bytes(content)
         with pytest.raises(UserError, match="not valid TOML"):
-            config.load(path, {})
+            loader.load(path, {})
     path.unlink()
     path.mkdir()
     with pytest.raises(UserError, match="cannot read"):
-        config.load(path, {})
+        loader.load(path, {})
 
 
 def test_the_rendered_file_is_the_defaults(tmp_path: Path) -> None:
     path = tmp_path / "spillway.toml"
-    path.write_text(config.render({"bucket": {"name": "b"}}))
-    assert config.load(path, {}) == config.from_mapping(MINIMAL, {}, path)
+    path.write_text(loader.render({"bucket": {"name": "b"}}))
+    assert loader.load(path, {}) == loader.from_mapping(MINIMAL, {}, path)
 
 
 def test_every_key_is_in_the_rendered_file_with_its_default() -> None:
     """If the # before a default is removed, nothing changes."""
-    lines = config.render({"bucket": {"name": "b"}}).splitlines()
+    lines = loader.render({"bucket": {"name": "b"}}).splitlines()
     keys = {spec.name for cls in SECTIONS.values() for spec in fields(cls)}
     uncommented = [
         line.removeprefix("# ") if line.removeprefix("# ").split(" = ")[0] in keys else line
@@ -320,14 +320,14 @@ SHAPED = {
 )
 def test_options_of_the_bucket_are_checked(key: str, value: str, remedy: str) -> None:
     with pytest.raises(ConfigError, match=remedy):
-        config.from_mapping({"bucket": {"name": "b", key: value}}, {})
+        loader.from_mapping({"bucket": {"name": "b", key: value}}, {})
 
 
 def test_an_address_cannot_carry_the_buckets_name() -> None:
     bucket = {"name": "b", "path_style": False, "endpoint_url": "https://[::1]:9000"}
     with pytest.raises(ConfigError, match=r"path_style .*needs a host name in bucket.endpoint_url"):
-        config.from_mapping({"bucket": bucket}, {})
-    assert not config.from_mapping(
+        loader.from_mapping({"bucket": bucket}, {})
+    assert not loader.from_mapping(
         {"bucket": {**bucket, "endpoint_url": "https://s3.example.com"}}, {}
     ).bucket.path_style
 
@@ -342,7 +342,7 @@ def test_what_is_rendered_is_read_back(data: st.DataObject) -> None:
             if sample is not None and spec.name not in SHAPED and data.draw(st.booleans()):
                 values.setdefault(name, {})[spec.name] = data.draw(sample)
     values.setdefault("bucket", {}).setdefault("name", "b")
-    raw = tomllib.loads(config.render(values))
+    raw = tomllib.loads(loader.render(values))
     assert {s: v for s, v in raw.items() if v} == json.loads(json.dumps(values))
     settings = read(raw)
     for section, keys in values.items():

@@ -10,14 +10,14 @@ from awscrt.checksums import crc64nvme
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.objectstore import crc64
-from gateway.objectstore.body import Section, digest
-from gateway.objectstore.crc64 import (
+from gateway.objectstore import checksums
+from gateway.objectstore.bodies import Section, digest
+from gateway.objectstore.checksums import (
     BLOCK_BYTES,
     CRC_BYTES,
     DIGESTS_MAX_BYTES,
     BlockDigests,
-    Run,
+    CrcRun,
     block_bytes_of,
     joined,
 )
@@ -40,7 +40,7 @@ def test_digests_are_the_same_however_the_bytes_come(
     runs = []
     bounds = sorted({0, *(end for end in ends if end < len(data)), len(data)})
     for start, end in itertools.pairwise(bounds):
-        run = Run(start, BLOCK)
+        run = CrcRun(start, BLOCK)
         cuts = sorted({start, *(cut for cut in pieces if start < cut < end), end})
         for at, until in itertools.pairwise(cuts):
             run.add(data[at:until])
@@ -79,10 +79,10 @@ def test_holes_cost_no_computing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         return found
 
     honest = crc64nvme
-    monkeypatch.setattr(crc64, "crc64nvme", counting)
+    monkeypatch.setattr(checksums, "crc64nvme", counting)
     with path.open("rb", buffering=0) as held_open:
         fd = held_open.fileno()
-        run = Run(0, BLOCK_BYTES)
+        run = CrcRun(0, BLOCK_BYTES)
         for piece in Section(fd, 0, size):
             run.add(piece)
         found = joined([run.crcs], BLOCK_BYTES)

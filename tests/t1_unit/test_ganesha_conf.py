@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from gateway import config
-from gateway.cli import ganesha_conf, nfsserver, up
-from gateway.errors import ConfigError
-from gateway.exports import blocks, server
-from gateway.exports.export import Export
-from gateway.settings import Settings
+from gateway.cli import up
+from gateway.common.errors import ConfigError
+from gateway.config import loader
+from gateway.config.settings import Settings
+from gateway.nfs import export_blocks, ganesha_conf, server
+from gateway.nfs.export import ExportedDirectory
 
 MIB = 1024 * 1024
 
@@ -23,7 +23,7 @@ MIB = 1024 * 1024
 def settings(source: str = "/etc/spillway/spillway.toml", **nfs: Any) -> Settings:
     raw: dict[str, Any] = {"bucket": {"name": "b"}}
     data_dir = nfs.pop("data_dir", "/nvme")
-    return config.from_mapping(
+    return loader.from_mapping(
         {**raw, "gateway": {"data_dir": data_dir}, "nfs": nfs}, {}, Path(source)
     )
 
@@ -98,10 +98,10 @@ def test_kerberos() -> None:
     assert found["NFS_KRB5", "KeytabPath"] == '"/k"'
     assert found["NFS_KRB5", "CCacheDir"] == '"/nvme/run/krb5"'
     assert found["NFSV4", "IdmapConf"] == '"/i"'
-    assert blocks.unsound(text) is None
+    assert export_blocks.unsound(text) is None
     assert "mount -t nfs4 -o port=20490,sec=krb5i " in up.mount_command(given)
     former, other = (
-        ganesha_conf.render(one).partition(blocks.MARK)[2] for one in (settings(), given)
+        ganesha_conf.render(one).partition(export_blocks.MARK)[2] for one in (settings(), given)
     )
     assert server._needs_a_restart(former, other), "a running server has no Kerberos then"
     assert not server._needs_a_restart(former, former)
@@ -147,7 +147,7 @@ def test_what_depends_on_the_server(
 def test_the_server_keeps_its_buffers_and_gets_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.trim_threshold=1")
-    found = nfsserver.environ()
+    found = ganesha_conf.environ()
     assert "AWS_SECRET_ACCESS_KEY" not in found and found["PATH"]
     tunables = found["GLIBC_TUNABLES"].split(":")
     assert "glibc.malloc.mmap_threshold=4194304" in tunables
@@ -274,15 +274,15 @@ def test_who_may_mount_is_told_in_one_line_and_in_order() -> None:
 def test_every_line_has_a_form_that_the_server_can_read(tmp_path: Path) -> None:
     clients = ["10.0.0.7 ro all_squash", "::/0 ro", "0.0.0.0/0 rw"]
     made = settings("/a dir; {x} # é/s.toml", data_dir="/b;}", clients=clients, export="/é=x")
-    export = Export("/one", 1, 2, 16, ("10.0.0.0/8 ro",), "all", 0, "me")
+    export = ExportedDirectory("/one", 1, 2, 16, ("10.0.0.0/8 ro",), "all", 0, "me")
     text = ganesha_conf.render(made, [export, export._replace(name="/two", number=3)])
-    assert blocks.unsound(text) is None
-    read = blocks.read(text.partition(blocks.MARK)[2])
+    assert export_blocks.unsound(text) is None
+    read = export_blocks.read(text.partition(export_blocks.MARK)[2])
     assert read.fixed == {
         1: ("/é=x", 0, MIB, "sys"), 2: ("/one", 16, MIB, "sys"), 3: ("/two", 16, MIB, "sys"),
     }  # fmt: skip
     for wrong in ("{", "}", "x", "EXPORT {{", "a = b", "a = b; }", 'a = "b;', "%include x"):
-        assert blocks.unsound(text + wrong + "\n") is not None
+        assert export_blocks.unsound(text + wrong + "\n") is not None
 
 
 def test_write_changes_the_file_only_when_it_must(tmp_path: Path) -> None:

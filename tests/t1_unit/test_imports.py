@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway import config
+from gateway.config import loader
 from tests.support.libraries import UNUSED
 from tests.support.volumes import make_settings, make_volume
 
@@ -30,7 +30,7 @@ def imported(*command: str | Path) -> set[str]:
 def test_commands_import_nothing_that_they_do_not_use(tmp_path: Path, command: str) -> None:
     make_volume(make_settings(tmp_path))
     toml = tmp_path / "spillway.toml"
-    toml.write_text(config.render({"gateway": {"data_dir": tmp_path}, "bucket": {"name": "b"}}))
+    toml.write_text(loader.render({"gateway": {"data_dir": tmp_path}, "bucket": {"name": "b"}}))
     found = imported(command, "--config", toml, *(["/"] if command == "stat" else []))
     assert "gateway" in found
     assert UNUSED & found == set()

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.escapes import bytes_of, text_of
-from gateway.objectstore.keys import (
+from gateway.common.text import bytes_of, text_of
+from gateway.objectstore.key_mapper import (
     KEY_MAX_BYTES,
     REST_MAX_BYTES,
     is_shortened,

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gateway import logs
+from gateway.common import logs
 
 TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.drain.metadata import Origin, origin_of, with_rest
+from gateway.objectstore.metadata import ObjectOrigin, origin_of, with_rest
 
 ALL = {"volume": "ab", "ino": "17", "content-version": "3", "generation": "9", "mode": "0644"}
 
@@ -12,19 +12,21 @@ ALL = {"volume": "ab", "ino": "17", "content-version": "3", "generation": "9", "
 @pytest.mark.parametrize(
     ("changed", "origin"),
     [
-        ({}, Origin("ab", 17, 3, 9)),
-        ({"ino": "seventeen"}, Origin("ab", None, 3, 9)),
-        ({"content-version": "-3"}, Origin("ab", 17, None, 9)),
-        ({"generation": "x"}, Origin("ab", 17, 3, None)),
+        ({}, ObjectOrigin("ab", 17, 3, 9)),
+        ({"ino": "seventeen"}, ObjectOrigin("ab", None, 3, 9)),
+        ({"content-version": "-3"}, ObjectOrigin("ab", 17, None, 9)),
+        ({"generation": "x"}, ObjectOrigin("ab", 17, 3, None)),
     ],
 )
-def test_what_is_no_number_is_not_taken_for_one(changed: dict[str, str], origin: Origin) -> None:
+def test_what_is_no_number_is_not_taken_for_one(
+    changed: dict[str, str], origin: ObjectOrigin
+) -> None:
     assert origin_of(ALL | changed) == origin
 
 
 def test_an_object_of_an_earlier_version_has_no_generation() -> None:
-    assert origin_of({"ino": "1", "content-version": "2"}) == Origin(None, 1, 2, 0)
-    assert origin_of({}) == Origin(None, None, None, 0)
+    assert origin_of({"ino": "1", "content-version": "2"}) == ObjectOrigin(None, 1, 2, 0)
+    assert origin_of({}) == ObjectOrigin(None, None, None, 0)
 
 
 def test_the_rest_of_a_path_is_replaced() -> None:

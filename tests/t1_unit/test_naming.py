@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gateway import naming
-from gateway.holds import Holds
-from gateway.settings import HOLD_PATTERNS
+from gateway.common.patterns import IncompleteNames
+from gateway.config.settings import HOLD_PATTERNS
+from gateway.namespace import trackers
 
 HELD = [
     *("model.pt.tmp", "model.pt.tmp.4711", "model.pt.tmp.3f9a-11", ".tmp1aB2cD", ".metadata.tmp"),
@@ -28,7 +28,7 @@ FINAL = [
 
 def is_held(path: str) -> bool:
     *above, name = path.encode().split(b"/")
-    return Holds(HOLD_PATTERNS).holds(above, name)
+    return IncompleteNames(HOLD_PATTERNS).holds(above, name)
 
 
 @pytest.mark.parametrize("path", HELD)
@@ -49,19 +49,19 @@ def test_final_names_are_not_held(path: str) -> None:
     ],
 )
 def test_half_a_save_is_told_from_a_run(name: bytes, is_half: bool) -> None:
-    assert naming.is_half_save(name) == is_half
+    assert trackers.is_half_save(name) == is_half
 
 
 def test_files_that_name_others_have_an_order() -> None:
     names = [b"model.index.json", b"_CHECKPOINT_METADATA", b"trainer_state.json"]
     names += [b"commit_success.txt", b"latest"]
-    ranks = [naming.rank_of(name) for name in names]
+    ranks = [trackers.rank_of(name) for name in names]
     assert ranks == sorted(ranks, key=lambda rank: -1 if rank is None else rank)
     assert len(set(ranks)) == len(ranks)
     shards = (b"__0_0.distcp", b"model.safetensors", b"config.json", b"ckpt-3.index", b"README")
-    assert {naming.rank_of(name) for name in shards} == {None}
-    assert naming.data_of(b"ckpt-3.index") == b"ckpt-3.data-"
-    assert naming.data_of(b".index") is None
+    assert {trackers.rank_of(name) for name in shards} == {None}
+    assert trackers.data_of(b"ckpt-3.index") == b"ckpt-3.data-"
+    assert trackers.data_of(b".index") is None
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_files_that_name_others_have_an_order() -> None:
 def test_what_a_tracker_names(
     tracker: bytes, text: bytes, first: bytes, step: int | None, is_certain: bool
 ) -> None:
-    named = naming.named_by(tracker, text)
+    named = trackers.named_by(tracker, text)
     assert named is not None
     assert (named.names[0], named.step, named.is_certain) == (first, step, is_certain)
 
@@ -88,4 +88,4 @@ def test_what_a_tracker_names(
     "text", [b"", b"\n", b"two\nlines", b"..", b"a\0b", b"x" * 300, b'{\n"a": 1}']
 )
 def test_what_names_nothing(text: bytes) -> None:
-    assert naming.named_by(b"latest", text) is None
+    assert trackers.named_by(b"latest", text) is None

@@ -5,21 +5,21 @@ from __future__ import annotations
 import random
 import time
 
-from gateway.drain.plan.order import AGEING, Order
+from gateway.drain.plan.order import AGEING, UploadOrder
 
 
 def never(_ino: int) -> bool:
     return False
 
 
-def filled(*files: tuple[int, bytes, int]) -> Order:
-    order = Order()
+def filled(*files: tuple[int, bytes, int]) -> UploadOrder:
+    order = UploadOrder()
     for ino, top, directory in files:
         order.add(ino, top, directory, bumped=False)
     return order
 
 
-def drain(order: Order) -> list[int]:
+def drain(order: UploadOrder) -> list[int]:
     taken = []
     while one := order.take(1, never):
         taken += one
@@ -64,9 +64,9 @@ def test_ageing_is_bounded_whatever_else_arrives() -> None:
 
 def test_turns_go_on_in_the_order_that_replaces_another() -> None:
     """The files are read again repeatedly, which must not reset the ageing."""
-    order = Order()
+    order = UploadOrder()
     for pick in range(AGEING):
-        order = Order(order)
+        order = UploadOrder(order)
         order.add(1, b"run", 1, bumped=False)
         for ino in range(100 + 10 * pick, 110 + 10 * pick):
             order.add(ino, b"run", 2, bumped=False)
@@ -116,7 +116,7 @@ def test_a_file_that_comes_back_is_older_than_all_others() -> None:
     assert taken[-2:] == [1, 20]
 
 
-class Linear(Order):
+class Linear(UploadOrder):
     """An order that compares all top-level directories for each pick: slow and simple."""
 
     def _next_top(self) -> bytes:
@@ -136,8 +136,8 @@ def test_top_level_directories_are_dealt_to_as_if_all_were_looked_at_each_time()
     """This holds also while an order is replaced by one that was filled meanwhile."""
     for seed in range(10):
         draw = random.Random(seed)
-        fast, slow = Order(), Linear()
-        next_fast, next_slow = Order(fast), Linear(slow)
+        fast, slow = UploadOrder(), Linear()
+        next_fast, next_slow = UploadOrder(fast), Linear(slow)
         for step in range(300):
             if draw.random() < 0.5:
                 ino, top = draw.randrange(500), b"%d" % draw.randrange(12)
@@ -148,7 +148,7 @@ def test_top_level_directories_are_dealt_to_as_if_all_were_looked_at_each_time()
                 assert fast.take(most, never) == slow.take(most, never), (seed, step)
             if draw.random() < 0.03:
                 fast, slow = next_fast, next_slow
-                next_fast, next_slow = Order(fast), Linear(slow)
+                next_fast, next_slow = UploadOrder(fast), Linear(slow)
 
 
 def test_a_pick_does_not_take_longer_with_more_top_level_directories() -> None:

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from gateway import config
+from gateway.config import loader
+from gateway.config.settings import Settings
 from gateway.objectstore.pace import (
     RETRY_AFTER_MAX_SECONDS,
     STEADY,
-    Ended,
     Pace,
     Rates,
+    RequestEnd,
     retry_after_seconds,
 )
-from gateway.settings import Settings
 from tests.support.waiting import until
 
 
@@ -28,7 +28,7 @@ def rates(settings: Settings) -> Rates:
 
 
 def pace(places: int = 8, **drain: Any) -> Pace:
-    settings = config.from_mapping({"bucket": {"name": "b"}, "drain": drain}, {})
+    settings = loader.from_mapping({"bucket": {"name": "b"}, "drain": drain}, {})
     return Pace(rates(settings), places, threading.Event())
 
 
@@ -79,18 +79,18 @@ def test_places_are_halved_and_grow_again_one_by_one() -> None:
     places = pace(places=8)
     numbers = [places.begin() for _ in range(8)]
     for number in numbers:
-        places.end(number, Ended(True))
+        places.end(number, RequestEnd(True))
     # Eight answers of the same moment count as one.
     assert places.places == 4
-    places.end(places.begin(), Ended(True))
-    places.end(places.begin(), Ended(True))
-    places.end(places.begin(), Ended(True))
+    places.end(places.begin(), RequestEnd(True))
+    places.end(places.begin(), RequestEnd(True))
+    places.end(places.begin(), RequestEnd(True))
     assert places.places == 1
     for _ in range(3 * STEADY):
-        places.end(places.begin(), Ended(False))
+        places.end(places.begin(), RequestEnd(False))
     assert places.places == 4
     for _ in range(9 * STEADY):
-        places.end(places.begin(), Ended(False))
+        places.end(places.begin(), RequestEnd(False))
     assert places.places == 8
 
 
@@ -128,14 +128,14 @@ def test_a_request_that_goes_first_takes_the_next_place() -> None:
     def begin(name: str, goes_first: Callable[[], bool]) -> None:
         number = places.begin(goes_first)
         begun.append(name)
-        places.end(number, Ended(False))
+        places.end(number, RequestEnd(False))
 
     waits = [*((f"background {n}", lambda: False) for n in range(8)), ("first", lambda: True)]
     threads = [threading.Thread(target=begin, args=one) for one in waits]
     for thread in threads:
         thread.start()
     until(lambda: len(places._waiting) == len(threads), "nine requests that wait")
-    places.end(under_way, Ended(False))
+    places.end(under_way, RequestEnd(False))
     for thread in threads:
         thread.join(10)
     assert begun[0] == "first"
@@ -156,7 +156,7 @@ def test_half_of_the_places_are_left_to_others() -> None:
     assert not fifth.is_alive()
     assert (places.places, places.is_free()) == (8, True)
     for number in numbers:
-        places.end(number, Ended(True))
+        places.end(number, RequestEnd(True))
     # What the store bears is halved, and half of that is left to others.
     places.give_way(True)
     assert places.places == 2
@@ -168,13 +168,13 @@ def test_a_request_waits_for_its_place() -> None:
     entered = threading.Event()
 
     def second() -> None:
-        places.end(places.begin(), Ended(False))
+        places.end(places.begin(), RequestEnd(False))
         entered.set()
 
     thread = threading.Thread(target=second)
     thread.start()
     assert not entered.wait(0.2)
-    places.end(first, Ended(False))
+    places.end(first, RequestEnd(False))
     assert entered.wait(5)
     thread.join()
 
@@ -182,7 +182,7 @@ def test_a_request_waits_for_its_place() -> None:
 @pytest.mark.alone
 def test_retry_after_holds_everything_back() -> None:
     places = pace()
-    places.end(places.begin(), Ended(True, 0.4))
+    places.end(places.begin(), RequestEnd(True, 0.4))
     assert timed(lambda: places.admit(0)) >= 0.35
 
 
@@ -203,7 +203,7 @@ def test_retry_after_is_read(value: str | None, seconds: float) -> None:
 
 
 def test_a_stop_ends_all_waiting() -> None:
-    settings = config.from_mapping(
+    settings = loader.from_mapping(
         {"bucket": {"name": "b"}, "drain": {"bytes_per_second": 1, "workers": 1}}, {}
     )
     stop = threading.Event()
@@ -228,9 +228,9 @@ def test_a_drain_with_a_rate_is_not_free(limit: dict[str, Any]) -> None:
 def test_a_drain_is_not_free_after_the_store_had_too_much() -> None:
     busy = pace(places=4)
     assert busy.is_free()
-    busy.end(busy.begin(), Ended(False), Ended(True))
+    busy.end(busy.begin(), RequestEnd(False), RequestEnd(True))
     assert (busy.places, busy.is_free()) == (2, False)
-    busy.end(busy.begin(), *[Ended(False)] * (2 * STEADY))
+    busy.end(busy.begin(), *[RequestEnd(False)] * (2 * STEADY))
     assert (busy.places, busy.is_free()) == (4, True)
     assert busy.counters()["requests"] == 2 + 2 * STEADY
 
@@ -238,16 +238,16 @@ def test_a_drain_is_not_free_after_the_store_had_too_much() -> None:
 def test_requests_that_were_lost_do_not_make_it_send_more() -> None:
     """A store that closes connections instead of answering has too much to do already."""
     some = pace(places=8)
-    some.end(some.begin(), Ended(True))
+    some.end(some.begin(), RequestEnd(True))
     assert some.places == 4
     for _ in range(STEADY * 3):
-        some.end(some.begin(), Ended(False, is_lost=True))
+        some.end(some.begin(), RequestEnd(False, is_lost=True))
     assert some.places == 4
     for _ in range(STEADY - 1):
-        some.end(some.begin(), Ended(False))
-    some.end(some.begin(), Ended(False, is_lost=True))
-    some.end(some.begin(), Ended(False))
+        some.end(some.begin(), RequestEnd(False))
+    some.end(some.begin(), RequestEnd(False, is_lost=True))
+    some.end(some.begin(), RequestEnd(False))
     assert some.places == 4
     for _ in range(STEADY):
-        some.end(some.begin(), Ended(False))
+        some.end(some.begin(), RequestEnd(False))
     assert some.places == 5

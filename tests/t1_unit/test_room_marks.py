@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gateway import config
-from gateway.cache.room import Room, marks
+from gateway.cache.eviction import Room, marks
+from gateway.config import loader
 
-SETTINGS = config.from_mapping({"bucket": {"name": "b"}}, {})
+SETTINGS = loader.from_mapping({"bucket": {"name": "b"}}, {})
 ALMOST_EMPTY = Room(total=1000, used=100, high=800, slow=900)
 
 

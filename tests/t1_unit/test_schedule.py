@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway import schedule
-from gateway.schedule import parse
+from gateway.common import units
+from gateway.common.units import parse
 
 MIB = 1 << 20
 
@@ -43,5 +43,5 @@ def test_what_is_wrong_is_said(text: str, message: str) -> None:
 
 def test_the_first_entry_that_fits_counts() -> None:
     spans = [parse("22:00-06:00 10"), parse("00:00-12:00 20")]
-    rates = {h: schedule.rate_at(spans, h * 60, 7) for h in (0, 5, 6, 11, 12, 21, 22, 23)}
+    rates = {h: units.rate_at(spans, h * 60, 7) for h in (0, 5, 6, 11, 12, 21, 22, 23)}
     assert rates == {0: 10, 5: 10, 6: 20, 11: 20, 12: 7, 21: 7, 22: 10, 23: 10}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from gateway.serialize import Model, from_json, to_json
+from gateway.common.models import Model, from_json, to_json
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from botocore.utils import percent_encode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.objectstore import signing
+from gateway.objectstore import signed_http
 
 KEYS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=40)
 VALUES = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=30)
@@ -38,7 +38,7 @@ class Reference(S3SigV4Auth):
     metadata=st.dictionaries(NAMES.map(str.lower), VALUES, max_size=4),
     token=st.none() | st.just("a+token/=="),
     host=st.sampled_from(["127.0.0.1:9000", "b.s3.eu-west-1.amazonaws.com", "[::1]:9000"]),
-    sha256=st.sampled_from([SHA256, signing.UNSIGNED]),
+    sha256=st.sampled_from([SHA256, signed_http.UNSIGNED]),
 )
 def test_signatures_are_those_of_botocore(
     key: str,
@@ -52,21 +52,21 @@ def test_signatures_are_those_of_botocore(
     headers = {f"x-amz-meta-{name}": value for name, value in metadata.items()}
     headers["Content-Length"] = "4"
     path = "/" + percent_encode(key, safe="/~")
-    query = signing.query(parameters)
+    query = signed_http.canonical_query(parameters)
     url = f"http://{host}{path}" + (f"?{query}" if query else "")
     theirs: Any = AWSRequest("PUT", url, headers=headers)
     Reference(credentials, "eu-west-1", sha256).add_auth(theirs)
     at = calendar.timegm(time.strptime(theirs.context["timestamp"], "%Y%m%dT%H%M%SZ"))
-    request = signing.Request("PUT", host, path, query, headers, sha256)
-    ours = signing.sign(request, credentials, "eu-west-1", at)
+    request = signed_http.SignedRequest("PUT", host, path, query, headers, sha256)
+    ours = signed_http.sign(request, credentials, "eu-west-1", at)
     assert ours == {name: theirs.headers[name] for name in ours}
     assert ("X-Amz-Security-Token" in ours) == (token is not None)
 
 
 def test_a_key_is_of_its_day_secret_and_region() -> None:
-    request = signing.Request("PUT", "h", "/k", "", {}, SHA256)
+    request = signed_http.SignedRequest("PUT", "h", "/k", "", {}, SHA256)
     signed = [
-        signing.sign(request, ReadOnlyCredentials("AKIA", secret, None), region, at)
+        signed_http.sign(request, ReadOnlyCredentials("AKIA", secret, None), region, at)
         for secret, region, at in [
             ("one", "r1", 0.0),
             ("two", "r1", 0.0),

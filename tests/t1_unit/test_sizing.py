@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from gateway.appliance import comparison, sizing
+from gateway.appliance.comparison import ComparedWay, ComparisonLine
+from gateway.appliance.sizing import Inputs
+from gateway.common.errors import UserError
+from gateway.config.settings import DrainSettings
 from gateway.drain.send.checksum import is_whole
-from gateway.errors import UserError
 from gateway.objectstore.objects import OBJECT_MAX_BYTES, part_bytes_of
-from gateway.settings import DrainSettings
-from gateway.sizing import capacity, comparison, cost, losses, stock
-from gateway.sizing.comparison import Line, Way
-from gateway.sizing.figure import Inputs
 
 B = 10**9
 GB = 10**9
@@ -70,11 +70,11 @@ BASE = Inputs(
 def results(**changes: Any) -> dict[str, Any]:
     """Return the value of each figure, from the base with changes."""
     inputs = replace(BASE, **changes)
-    parts = (capacity.figures, losses.figures, cost.figures)
+    parts = (sizing.capacity_figures, sizing.loss_figures, sizing.figures)
     return {one.name: one.value for figures in parts for one in figures(inputs)}
 
 
-def compared(**changes: Any) -> dict[str, Line]:
+def compared(**changes: Any) -> dict[str, ComparisonLine]:
     """Return the lines of the comparison, from the base with changes."""
     return {one.name: one for one in comparison.lines(replace(BASE, **changes))}
 
@@ -158,10 +158,10 @@ def test_the_policy_keeps_what_one_of_its_rules_keeps() -> None:
             BASE, interval_seconds=DAY, run_days=made, keep_days=days, keep_newest=n, keep_every=k
         )
         steps = kept_one_by_one(made, days, n, k)
-        assert stock.kept(inputs) == len(steps), inputs
+        assert sizing.kept(inputs) == len(steps), inputs
         for newest in range(made + 2):
             young = [step for step in steps if step > made - newest]
-            assert stock.kept(inputs, newest) == len(young), (newest, inputs)
+            assert sizing.kept(inputs, newest) == len(young), (newest, inputs)
 
 
 def test_a_week_of_trash_is_most_of_a_bucket_that_keeps_three() -> None:
@@ -236,7 +236,7 @@ def test_what_is_deleted_stays_in_the_bucket_for_its_time() -> None:
                 rotation_hours=rotation,
                 noncurrent_days=noncurrent,
             )
-            assert stock.through_gateway(inputs)[:4] == stock_one_by_one(inputs), inputs
+            assert sizing.through_gateway(inputs)[:4] == stock_one_by_one(inputs), inputs
 
 
 def test_one_checkpoint_of_each_run_is_held_for_a_newer_one() -> None:
@@ -285,12 +285,12 @@ def test_puts_are_those_of_the_drain(part_bytes: int) -> None:
     for size in (edge + more for edge in edges for more in (-1, 0, 1)):
         if size > OBJECT_MAX_BYTES:
             with pytest.raises(UserError, match="more than an object can have"):
-                cost.puts(size, part_bytes)
+                sizing.puts(size, part_bytes)
         elif is_whole(drain, size):
-            assert cost.puts(size, part_bytes) == 1
+            assert sizing.puts(size, part_bytes) == 1
         else:
             parts = -(-size // part_bytes_of(size, part_bytes))
-            assert cost.puts(size, part_bytes) == parts + 2, size
+            assert sizing.puts(size, part_bytes) == parts + 2, size
 
 
 def test_requests_of_a_month() -> None:
@@ -339,7 +339,7 @@ def test_the_ways_are_compared() -> None:
         gpu_usd=2,
         gateway_usd=1000,
     )
-    in_order = (Way.DIRECT_ALL, Way.DIRECT, Way.GATEWAY)
+    in_order = (ComparedWay.DIRECT_ALL, ComparedWay.DIRECT, ComparedWay.GATEWAY)
     values = {name: [one.values[way] for way in in_order] for name, one in lines.items()}
     assert values["stall_seconds"] == pytest.approx([350.035, 350.035, 70])
     stored = [720, 10 + 24, 10 + 48 + 24]
@@ -362,16 +362,16 @@ def test_the_ways_are_compared() -> None:
 def test_only_what_is_known_of_each_way_is_compared() -> None:
     # The GPU-hours are known of the gateway alone: its price would be higher by them.
     lines = compared(gpus=64, gpu_usd=2)
-    assert lines["lost_gpu_hours_per_month"].values[Way.GATEWAY] is not None
-    assert lines["lost_gpu_hours_per_month"].values[Way.DIRECT] is None
+    assert lines["lost_gpu_hours_per_month"].values[ComparedWay.GATEWAY] is not None
+    assert lines["lost_gpu_hours_per_month"].values[ComparedWay.DIRECT] is None
     money = lines["usd_per_month"]
     assert money.formula == "storage; left out: requests, gateways, lost GPU-hours"
-    assert money.values == dict.fromkeys(Way, pytest.approx(720 * 0.35 * 23))
+    assert money.values == dict.fromkeys(ComparedWay, pytest.approx(720 * 0.35 * 23))
     # Without the price of the class that most is in, there is no sum.
-    assert compared(tier_after_days=1)["usd_per_month"].values == dict.fromkeys(Way)
+    assert compared(tier_after_days=1)["usd_per_month"].values == dict.fromkeys(ComparedWay)
     tiered = compared(tier_after_days=1, tier_usd=4, keep_newest=3)["usd_per_month"].values
-    assert tiered[Way.DIRECT_ALL] == pytest.approx((24 * 23 + 696 * 4) * 0.35)
-    assert tiered[Way.DIRECT] == pytest.approx(3 * 23 * 0.35)
+    assert tiered[ComparedWay.DIRECT_ALL] == pytest.approx((24 * 23 + 696 * 4) * 0.35)
+    assert tiered[ComparedWay.DIRECT] == pytest.approx(3 * 23 * 0.35)
 
 
 def test_what_is_not_known_is_left_out() -> None:

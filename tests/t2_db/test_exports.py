@@ -7,21 +7,21 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gateway.cli import ganesha_conf, up
+from gateway.cli import up
+from gateway.common.errors import ExportChanged, ExportRefused
+from gateway.common.types import ROOT_CRED, SetAttr
+from gateway.config.settings import Settings
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
-from gateway.errors import ExportChanged, ExportRefused
-from gateway.exports import blocks
-from gateway.exports.keeper import Exports, Wanted, at_start
-from gateway.settings import Settings
-from gateway.types import ROOT_CRED, SetAttr
+from gateway.nfs import export_blocks, ganesha_conf
+from gateway.nfs.export_service import ExportService, WantedExport, at_start
 from tests.support import trash
 from tests.support.namespace import Namespace
 
 HOSTS = ("10.0.0.0/8 rw",)
 
 
-def test_one_of_several_changes_of_a_version_is_made(exports: Exports) -> None:
+def test_one_of_several_changes_of_a_version_is_made(exports: ExportService) -> None:
     exports.put(wanted("/one", b"a"), "me", 0)
 
     def change(number: int) -> str:
@@ -65,7 +65,7 @@ WRONG: list[tuple[str, bytes, tuple[str, ...], str, str]] = [
 
 
 @pytest.fixture
-def exports(settings: Settings, namespace: Namespace) -> Iterator[Exports]:
+def exports(settings: Settings, namespace: Namespace) -> Iterator[ExportService]:
     """Return exports of a gateway whose server does not run, with a few directories."""
     for name in (b"a", b"b", b"c"):
         namespace.mkdir(ROOT_CRED, ROOT_INO, name, SetAttr(mode=0o755))
@@ -73,15 +73,15 @@ def exports(settings: Settings, namespace: Namespace) -> Iterator[Exports]:
     namespace.mkdir(ROOT_CRED, a, b"below", SetAttr(mode=0o755))
     namespace.create(ROOT_CRED, ROOT_INO, b"file", SetAttr(mode=0o644))
     database = Database(settings.database_url)
-    yield Exports(settings, database)
+    yield ExportService(settings, database)
     database.close()
 
 
-def wanted(name: str, path: bytes, *clients: str, squash: str = "none") -> Wanted:
-    return Wanted(name, path, clients or HOSTS, squash)
+def wanted(name: str, path: bytes, *clients: str, squash: str = "none") -> WantedExport:
+    return WantedExport(name, path, clients or HOSTS, squash)
 
 
-def test_versions_and_numbers(exports: Exports, settings: Settings) -> None:
+def test_versions_and_numbers(exports: ExportService, settings: Settings) -> None:
     first = exports.put(wanted("/one", b"a"), "me", 0)
     assert (first.version, first.number, first.squash) == (1, 2, "none")
     assert exports.put(wanted("/one", b"a"), "me", 1) == first, "nothing is new"
@@ -106,21 +106,23 @@ def test_versions_and_numbers(exports: Exports, settings: Settings) -> None:
     served, left_out = at_start(settings)
     assert [(one.name, one.number) for one in served] == [("/one", 2), ("/two", 4)]
     assert left_out == []
-    written = blocks.read(ganesha_conf.render(settings, served).partition(blocks.MARK)[2])
+    written = export_blocks.read(
+        ganesha_conf.render(settings, served).partition(export_blocks.MARK)[2]
+    )
     assert written.directories == {1: 0, 2: back.directory, 4: served[1].directory}
 
 
-def test_wrong_input_changes_nothing(exports: Exports) -> None:
+def test_wrong_input_changes_nothing(exports: ExportService) -> None:
     exports.put(wanted("/team/data", b"a"), "me")
     before = exports.listed()
     for name, path, clients, squash, why in WRONG:
         with pytest.raises(ExportRefused, match=why):
-            exports.put(Wanted(name, path, clients, squash), "me")
+            exports.put(WantedExport(name, path, clients, squash), "me")
     assert exports.listed() == before
 
 
 def test_an_export_follows_its_directory(
-    exports: Exports, settings: Settings, namespace: Namespace
+    exports: ExportService, settings: Settings, namespace: Namespace
 ) -> None:
     """It keeps the directory over renames, and is left out while the directory is not there."""
     exports.put(wanted("/one", b"a/below"), "me")

@@ -10,12 +10,12 @@ from typing import TypeVar
 
 import pytest
 
-from gateway.data.layout import DataFiles
+from gateway.common.errors import SchemaError, TryAgain
+from gateway.common.types import ROOT_CRED, SetAttr
+from gateway.config.settings import Settings
 from gateway.db.engine import Database
-from gateway.errors import SchemaError, TryAgain
 from gateway.namespace import fsck
-from gateway.settings import Settings
-from gateway.types import ROOT_CRED, SetAttr
+from gateway.namespace.data_files import DataFiles
 from tests.support.namespace import Namespace
 from tests.support.postgres import PostgresServer
 from tests.support.tcpproxy import TcpProxy

@@ -10,13 +10,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from gateway.common.types import ROOT_CRED, SetAttr
+from gateway.config.settings import Settings
 from gateway.db import statements as sql
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
-from gateway.db.fence import Begun, Fence
+from gateway.db.fence import BegunTransaction, Fence
 from gateway.db.postgres import WRITE_LOCK
-from gateway.settings import Settings
-from gateway.types import ROOT_CRED, SetAttr
 from tests.support.namespace import Namespace
 from tests.support.postgres import PostgresServer
 from tests.support.serverprocess import ServerProcess
@@ -101,7 +101,7 @@ def test_a_transaction_is_known_by_what_it_wrote(connection: psycopg.Connection)
         undone = fence.begin(connection, WRITE_LOCK)
         connection.execute("ROLLBACK")
         assert fence.fate(asking, undone) is False
-        never = Begun(str(int(undone.xid) + 1_000_000), undone.number)
+        never = BegunTransaction(str(int(undone.xid) + 1_000_000), undone.number)
         assert fence.fate(asking, never) is False
     connection.close()
 

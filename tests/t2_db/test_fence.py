@@ -11,10 +11,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from gateway.common.errors import AnotherServer
+from gateway.common.types import ROOT_CRED, SetAttr
+from gateway.config.settings import Settings
 from gateway.db.engine import Database
-from gateway.errors import AnotherServer
-from gateway.settings import Settings
-from gateway.types import ROOT_CRED, SetAttr
 from tests.support.namespace import Namespace
 from tests.support.postgres import PostgresServer
 from tests.support.serverprocess import ServerProcess

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 
 import pytest
 
+from gateway.config.settings import Settings
 from gateway.db import journal
 from gateway.db.compiled import Session, numbers_in
 from gateway.db.engine import Database
 from gateway.db.journal import CHANGED, STORED, Lost, Reader
 from gateway.db.writer import Tx, Writer
-from gateway.settings import Settings
 from tests.support.volumes import query
 
 ROWS = int(os.environ.get("SPILLWAY_JOURNAL_ROWS", "20000"))

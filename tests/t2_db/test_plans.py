@@ -7,26 +7,26 @@ import re
 from sqlalchemy import text
 from sqlalchemy.dialects.sqlite.pysqlite import dialect as sqlite_dialect
 
-from gateway.cache import candidates, leftover, rows, warming
-from gateway.checkpoints import risk
-from gateway.checkpoints import statements as checkpoint_statements
-from gateway.control import cached, checkpoints
+from gateway.cache import eviction, evictor, rows, warming
+from gateway.catalogue import risk
+from gateway.catalogue import statements as checkpoint_statements
+from gateway.config.settings import Settings
 from gateway.db import journal
 from gateway.db import statements as namespace_statements
 from gateway.db.compiled import Statement, rows_of
 from gateway.db.engine import Database
-from gateway.drain import lacking, paths, precedence, verify
+from gateway.drain import paths, precedence, verify
 from gateway.drain import statements as drain_statements
 from gateway.drain.admission import retries
-from gateway.drain.plan import behind
-from gateway.drain.send import blockrows
+from gateway.drain.plan import survey
+from gateway.drain.send import intent
 from gateway.drain.tidy import transition
-from gateway.namespace import browse, imprint, naming, residency, rotation
-from gateway.retention import references, transitions
-from gateway.retention import statements as retention_statements
-from gateway.settings import Settings
-from gateway.trash import rotated
-from gateway.trash import rows as trash_rows
+from gateway.lifecycle.retention import references, transitions
+from gateway.lifecycle.retention import store as retention_statements
+from gateway.lifecycle.trash import held
+from gateway.lifecycle.trash import rows as trash_rows
+from gateway.namespace import fingerprint, latest_links, lookup, residency, rotation
+from gateway.service import checkpoints, status
 
 SMALL = {
     *("volume", "lease", "retry", "override", "doubt", "damage", "reader", "catalogue"),
@@ -58,10 +58,10 @@ once for each round of retention (``transition`` has the files of at most eight 
 STATEMENTS = {
     f"{module.__name__.removeprefix('gateway.')}.{name}": value
     for module in (
-        *(namespace_statements, browse, journal, drain_statements),
-        *(retries, blockrows, verify, lacking, paths, precedence, behind),
-        *(candidates, leftover, rows, warming, residency, checkpoint_statements),
-        *(imprint, naming, rotation, rotated, trash_rows, transition, transitions),
+        *(namespace_statements, lookup, journal, drain_statements),
+        *(retries, intent, verify, precedence, paths, precedence, survey),
+        *(eviction, evictor, rows, warming, residency, checkpoint_statements),
+        *(fingerprint, latest_links, rotation, held, trash_rows, transition, transitions),
         *(retention_statements, references, risk, checkpoints),
     )
     for name, value in vars(module).items()
@@ -125,7 +125,7 @@ def test_statements_use_indexes(settings: Settings) -> None:
 
 def test_status_counts_files_without_sorting_them(settings: Settings) -> None:
     database = Database(settings.database_url)
-    plan = explain(database, cached.COUNTS)
+    plan = explain(database, status.COUNTS)
     database.close()
     assert len([step for step in plan if is_scan(step)]) == 1
     assert not [step for step in plan if "TEMP B-TREE" in step or "Sort" in step or "Hash" in step]

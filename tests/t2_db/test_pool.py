@@ -6,8 +6,8 @@ import gc
 
 import pytest
 
+from gateway.config.settings import Settings
 from gateway.db.engine import Database
-from gateway.settings import Settings
 
 
 def test_the_connections_of_a_dropped_database_are_closed(settings: Settings) -> None:

@@ -11,12 +11,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy.exc import IntegrityError
 
+from gateway.common.errors import ConfigError, SchemaError
+from gateway.common.types import ROOT_CRED, SetAttr
+from gateway.config.settings import Settings
 from gateway.db import schema, upgrade
+from gateway.db.checkpoint_models import Base
 from gateway.db.engine import Database
-from gateway.db.exportmodels import Base
-from gateway.errors import ConfigError, SchemaError
-from gateway.settings import Settings
-from gateway.types import ROOT_CRED, SetAttr
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from gateway.common.errors import TryAgain
+from gateway.common.types import ROOT_CRED, SetAttr
 from gateway.db import postgres as backend
 from gateway.db.engine import Database
-from gateway.errors import TryAgain
-from gateway.types import ROOT_CRED, SetAttr
 from tests.support.namespace import Namespace
 from tests.support.postgres import PostgresServer
 from tests.support.tcpproxy import TcpProxy

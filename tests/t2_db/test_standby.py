@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway.data.layout import DataFiles
+from gateway.common.errors import Busy, TryAgain
+from gateway.common.types import ROOT_CRED, Residency, SetAttr
 from gateway.db.engine import Database
 from gateway.db.url import with_hosts
-from gateway.errors import Busy, TryAgain
 from gateway.namespace import content
-from gateway.types import ROOT_CRED, Residency, SetAttr
+from gateway.namespace.data_files import DataFiles
 from tests.support.namespace import Namespace
 from tests.support.objects import record_object
 from tests.support.postgres import PostgresServer

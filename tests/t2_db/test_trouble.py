@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from gateway.common.errors import NoSpace, TryAgain
+from gateway.config.settings import Settings
 from gateway.db import sqlite
 from gateway.db import statements as sql
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.writer import Tx, Writer
-from gateway.errors import NoSpace, TryAgain
-from gateway.settings import Settings
 from tests.support.tools import run_as_root
 from tests.support.volumes import make_settings, make_volume, query
 

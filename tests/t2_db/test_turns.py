@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from gateway.common.errors import TryAgain
+from gateway.config.settings import Settings
 from gateway.db import statements as sql
 from gateway.db.engine import Database
-from gateway.db.lock import Turns
+from gateway.db.sqlite import Turns
 from gateway.db.writer import Tx, Writer
-from gateway.errors import TryAgain
-from gateway.settings import Settings
 from tests.support.waiting import until
 
 CHANGES = 40

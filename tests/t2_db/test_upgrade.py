@@ -9,12 +9,12 @@ from alembic import command
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
-from gateway.data.layout import DataFiles
+from gateway.common.errors import SchemaError
+from gateway.common.types import ROOT_CRED, SetAttr
 from gateway.db import schema, upgrade
 from gateway.db.engine import Database
-from gateway.errors import SchemaError
 from gateway.namespace import fsck
-from gateway.types import ROOT_CRED, SetAttr
+from gateway.namespace.data_files import DataFiles
 from tests.support.namespace import Namespace
 from tests.support.volumes import make_settings, query
 

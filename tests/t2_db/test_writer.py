@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from gateway.common.errors import NotFound
+from gateway.common.types import ROOT_CRED, SetAttr
+from gateway.config.settings import Settings
 from gateway.db import statements as sql
 from gateway.db.engine import Database
 from gateway.db.writer import Operation, Tx, Writer
-from gateway.errors import NotFound
-from gateway.settings import Settings
-from gateway.types import ROOT_CRED, SetAttr
 from tests.support.namespace import Namespace
 
 
@@ -79,7 +79,7 @@ CRASHING = """
 import sys
 from pathlib import Path
 from tests.support.namespace import Namespace
-from gateway.types import ROOT_CRED, SetAttr
+from gateway.common.types import ROOT_CRED, SetAttr
 from tests.support.volumes import make_settings
 namespace = Namespace(make_settings(Path(sys.argv[1]), {"namespace": {"url": sys.argv[3]}}))
 for count in range(100_000):

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 from sqlalchemy import text
 
-from gateway import clock
+from gateway.common import clock
+from gateway.common.types import InodeKind, Sealed
 from gateway.db.engine import Database
-from gateway.types import Kind, Sealed
 from tests.t3_namespace.machine import Pair, Volumes, seldom
 from tests.t3_namespace.node import Node
 
@@ -46,9 +46,11 @@ class ContentRules(Pair):
 
     def a_file(self, data: st.DataObject, fits: Callable[[Node], bool]) -> int:
         """Return a regular file that fits, or seldom any inode."""
-        files = [n.ino for n in self.model.nodes.values() if n.kind == Kind.REGULAR and fits(n)]
+        files = [
+            n.ino for n in self.model.nodes.values() if n.kind == InodeKind.REGULAR and fits(n)
+        ]
         if not files or data.draw(seldom):
-            return self.an_inode(data, Kind.REGULAR)
+            return self.an_inode(data, InodeKind.REGULAR)
         return data.draw(st.sampled_from(files), label="file")
 
     def an_absent_file(self, data: st.DataObject) -> int:
@@ -61,7 +63,7 @@ class ContentRules(Pair):
 
     @rule(data=st.data())
     def open_write(self, data: st.DataObject) -> None:
-        self.open_one(self.an_inode(data, Kind.REGULAR))
+        self.open_one(self.an_inode(data, InodeKind.REGULAR))
 
     def open_one(self, ino: int) -> None:
         if ino in self.model.nodes and self.model.nodes[ino].write_open:
@@ -136,7 +138,7 @@ class ContentRules(Pair):
         node = self.model.nodes.get(ino)
         if (
             node is None
-            or node.kind != Kind.REGULAR
+            or node.kind != InodeKind.REGULAR
             or node.is_absent
             or not self.model.nlink(node)
         ):
@@ -200,11 +202,11 @@ class ContentRules(Pair):
         rows = self.sql(
             "SELECT ino, content_version, drained_version, write_open,"
             " EXISTS (SELECT 1 FROM presence p WHERE p.ino = i.ino)"
-            f" FROM inode i WHERE kind = {Kind.REGULAR:d}",
+            f" FROM inode i WHERE kind = {InodeKind.REGULAR:d}",
         )
         assert {ino: tuple(map(int, rest)) for ino, *rest in rows} == {
             node.ino: (node.version, node.drained, node.write_open, node.has_blocks)
             for node in self.model.nodes.values()
-            if node.kind == Kind.REGULAR
+            if node.kind == InodeKind.REGULAR
         }
         assert set(self.sql("SELECT ino, epoch FROM eviction")) == self.model.left

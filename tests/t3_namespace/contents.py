@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gateway import errors
-from gateway.types import Kind, Residency, Sealed
+from gateway.common import errors
+from gateway.common.types import InodeKind, Residency, Sealed
 from tests.t3_namespace.node import AtLeast, Node, Refused
 
 
@@ -24,7 +24,7 @@ class Contents:
 
     def open_write(self, ino: int) -> Node:
         node = self.node(ino)
-        if node.kind != Kind.REGULAR:
+        if node.kind != InodeKind.REGULAR:
             raise Refused({errors.InvalidArgument, errors.IsADirectory})
         if node.is_absent:
             raise Refused({errors.TryAgain})

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant
 
-from gateway import clock, errors
-from gateway.settings import Settings
-from gateway.types import Attr, Cred, Dirent, Kind, Residency, SetAttr
+from gateway.common import clock, errors
+from gateway.common.types import Attr, Cred, Dirent, InodeKind, Residency, SetAttr
+from gateway.config.settings import Settings
 from tests.support.namespace import Namespace
 from tests.t3_namespace.model import Model
 from tests.t3_namespace.node import AtLeast, Errors, Node, Refused
@@ -38,10 +38,10 @@ seldom = st.sampled_from([False] * 4 + [True])
 
 _ALWAYS = ("ino", "generation", "kind", "mode", "uid", "gid")
 _BY_KIND = {
-    Kind.REGULAR: ("size", "used", "residency", "epoch"),
-    Kind.SYMLINK: ("size",),
-    Kind.CHARACTER: ("rdev",),
-    Kind.BLOCK: ("rdev",),
+    InodeKind.REGULAR: ("size", "used", "residency", "epoch"),
+    InodeKind.SYMLINK: ("size",),
+    InodeKind.CHARACTER: ("rdev",),
+    InodeKind.BLOCK: ("rdev",),
 }
 
 
@@ -60,7 +60,7 @@ class Listing:
 def settle(node: Node, attr: Attr, nlink: int, now_ns: int) -> list[str]:
     """Compare an inode with the gateway's answer, and adopt the values left to the gateway."""
     expected = {name: getattr(node, name) for name in _ALWAYS}
-    expected |= {name: getattr(node, name) for name in _BY_KIND.get(Kind(node.kind), ())}
+    expected |= {name: getattr(node, name) for name in _BY_KIND.get(InodeKind(node.kind), ())}
     wrong = [
         f"inode {node.ino}: {name} is {getattr(attr, name)}, expected {value}"
         for name, value in (expected | {"nlink": nlink}).items()
@@ -110,7 +110,7 @@ class Pair(RuleBasedStateMachine):
 
     # ---- choosing inodes and names ----
 
-    def an_inode(self, data: st.DataObject, kind: Kind | None = None) -> int:
+    def an_inode(self, data: st.DataObject, kind: InodeKind | None = None) -> int:
         there = [n.ino for n in self.model.nodes.values() if kind in (None, n.kind)]
         if not there or data.draw(seldom):
             there = self.inos
@@ -125,7 +125,7 @@ class Pair(RuleBasedStateMachine):
         return data.draw(st.sampled_from(there), label="entry")
 
     def a_place(self, data: st.DataObject) -> Place:
-        return self.an_inode(data, Kind.DIRECTORY), data.draw(a_name, label="name")
+        return self.an_inode(data, InodeKind.DIRECTORY), data.draw(a_name, label="name")
 
     # ---- running operations ----
 
@@ -167,7 +167,7 @@ class Pair(RuleBasedStateMachine):
         cred: Cred,
         place: Place,
         wanted: SetAttr,
-        kind: Kind,
+        kind: InodeKind,
         act: Callable[[], Attr],
         also: Errors | None = None,
     ) -> Node | None:
@@ -182,7 +182,7 @@ class Pair(RuleBasedStateMachine):
         self.inos.append(attr.ino)
         self.names.append(place)
         assert attr == self.ns.getattr(attr.ino)
-        assert self.ns.verifier(attr.ino) is None or kind == Kind.REGULAR
+        assert self.ns.verifier(attr.ino) is None or kind == InodeKind.REGULAR
         return node
 
     # ---- comparing: the whole tree after every operation ----

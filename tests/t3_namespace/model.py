@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gateway import errors
-from gateway.types import Attr, Cred, Kind, Sealed, SetAttr
+from gateway.common import errors
+from gateway.common.types import Attr, Cred, InodeKind, Sealed, SetAttr
 from tests.t3_namespace.contents import Contents
 from tests.t3_namespace.node import AtLeast, Errors, Node, Refused
 
@@ -38,13 +38,13 @@ class Model(Contents):
     def __init__(self, root: Attr) -> None:
         super().__init__()
         times = (root.atime_ns, root.mtime_ns, root.ctime_ns, root.btime_ns)
-        self.root = Node(Kind.DIRECTORY, 0o755, 0, 0, *times, generation=root.generation)
+        self.root = Node(InodeKind.DIRECTORY, 0o755, 0, 0, *times, generation=root.generation)
         self.bind(self.root, root.ino)
 
     # ---- derived values ----
 
     def directories(self) -> list[Node]:
-        return [node for node in self.nodes.values() if node.kind == Kind.DIRECTORY]
+        return [node for node in self.nodes.values() if node.kind == InodeKind.DIRECTORY]
 
     def parent(self, node: Node) -> Node:
         """Return the directory that has the entry of a directory."""
@@ -54,12 +54,14 @@ class Model(Contents):
         return found
 
     def nlink(self, node: Node) -> int:
-        if node.kind == Kind.DIRECTORY:
-            return 2 + sum(entry.kind == Kind.DIRECTORY for entry in node.entries.values())
+        if node.kind == InodeKind.DIRECTORY:
+            return 2 + sum(entry.kind == InodeKind.DIRECTORY for entry in node.entries.values())
         return sum(e is node for d in self.directories() for e in d.entries.values())
 
     def orphans(self) -> list[Node]:
-        return [n for n in self.nodes.values() if n.kind == Kind.REGULAR and self.nlink(n) == 0]
+        return [
+            n for n in self.nodes.values() if n.kind == InodeKind.REGULAR and self.nlink(n) == 0
+        ]
 
     def bind(self, node: Node, ino: int) -> None:
         """Give a new inode the number that the gateway chose."""
@@ -70,7 +72,7 @@ class Model(Contents):
 
     def directory(self, ino: int) -> Node:
         node = self.node(ino)
-        if node.kind != Kind.DIRECTORY:
+        if node.kind != InodeKind.DIRECTORY:
             raise Refused({errors.NotADirectory})
         return node
 
@@ -78,7 +80,7 @@ class Model(Contents):
         node = self.nodes.get(parent)
         if node is None:
             raise Refused({errors.Stale} | name_errors(name))
-        if node.kind != Kind.DIRECTORY:
+        if node.kind != InodeKind.DIRECTORY:
             raise Refused({errors.NotADirectory} | name_errors(name))
         if name not in node.entries:
             raise Refused({errors.NotFound} | name_errors(name))
@@ -95,7 +97,7 @@ class Model(Contents):
         node = self.nodes.get(ino)
         if node is None:
             return {errors.Stale}
-        if node.kind != Kind.DIRECTORY:
+        if node.kind != InodeKind.DIRECTORY:
             return {errors.NotADirectory}
         return set() if node.grants(cred, WRITE | EXECUTE) else {errors.AccessDenied}
 
@@ -131,15 +133,15 @@ class Model(Contents):
         self._status_changed(victim)
         self._moved(victim)
         # Only regular files can be open without a name.
-        if victim.kind == Kind.DIRECTORY or (
-            victim.kind != Kind.REGULAR and self.nlink(victim) == 0
+        if victim.kind == InodeKind.DIRECTORY or (
+            victim.kind != InodeKind.REGULAR and self.nlink(victim) == 0
         ):
             del self.nodes[victim.ino]
         return victim
 
     def _moved(self, node: Node) -> None:
         """Note that a name has changed. Without names a file loses its object."""
-        if node.kind == Kind.REGULAR and self.nlink(node) == 0:
+        if node.kind == InodeKind.REGULAR and self.nlink(node) == 0:
             node.object = None
         node.is_moved = node.object is not None
 
@@ -170,15 +172,15 @@ class Model(Contents):
         refuse({errors.NotPermitted} if gives else set())
         assert wanted.mode is not None
         mode = wanted.mode
-        if kind == Kind.DIRECTORY and inherits:
+        if kind == InodeKind.DIRECTORY and inherits:
             mode |= SETGID
-        elif kind != Kind.DIRECTORY and not member:
+        elif kind != InodeKind.DIRECTORY and not member:
             mode &= ~SETGID  # chmod() would clear this bit too
         now = AtLeast(self.now_ns)
         atime = now if wanted.atime_ns is None else wanted.atime_ns
         mtime = now if wanted.mtime_ns is None else wanted.mtime_ns
         node = Node(kind, mode, uid, gid, atime, mtime, now, now)
-        node.version = int(kind == Kind.REGULAR)
+        node.version = int(kind == InodeKind.REGULAR)
         directory.entries[name] = node
         self._entries_changed(directory)
         return node
@@ -188,7 +190,7 @@ class Model(Contents):
         node = self.nodes.get(ino)
         if node is None:
             found.add(errors.Stale)
-        elif node.kind == Kind.DIRECTORY:
+        elif node.kind == InodeKind.DIRECTORY:
             found |= {errors.NotPermitted, errors.IsADirectory}
         elif self.nlink(node) == 0:
             found.add(errors.NotFound)
@@ -229,9 +231,9 @@ class Model(Contents):
         if replaced is not None:
             found |= self._sticky_errors(cred, new_parent, replaced)
             found |= {errors.NotEmpty} if replaced.entries else set()
-            if moved.kind == Kind.DIRECTORY and replaced.kind != Kind.DIRECTORY:
+            if moved.kind == InodeKind.DIRECTORY and replaced.kind != InodeKind.DIRECTORY:
                 found.add(errors.NotADirectory)
-            if moved.kind != Kind.DIRECTORY and replaced.kind == Kind.DIRECTORY:
+            if moved.kind != InodeKind.DIRECTORY and replaced.kind == InodeKind.DIRECTORY:
                 found.add(errors.IsADirectory)
         refuse(found)
         if replaced is not None:
@@ -250,12 +252,12 @@ class Model(Contents):
     def _rename_errors(self, cred: Cred, moved: Node, old_parent: int, new_parent: int) -> Errors:
         """Return the errors of moving a directory: its ".." is written, and not below itself."""
         found: Errors = set()
-        if moved.kind != Kind.DIRECTORY or old_parent == new_parent:
+        if moved.kind != InodeKind.DIRECTORY or old_parent == new_parent:
             return found
         if not moved.grants(cred, WRITE):
             found.add(errors.AccessDenied)
         at = self.nodes.get(new_parent)
-        while at is not None and at.kind == Kind.DIRECTORY:
+        while at is not None and at.kind == InodeKind.DIRECTORY:
             if at is moved:
                 found.add(errors.CrossesItself)
             at = None if at is self.root else self.parent(at)
@@ -268,7 +270,7 @@ class Model(Contents):
         for name, value in wanted._asdict().items():
             if value is not None:
                 setattr(node, name, value)
-        if node.kind == Kind.REGULAR and (wanted.uid is not None or wanted.gid is not None):
+        if node.kind == InodeKind.REGULAR and (wanted.uid is not None or wanted.gid is not None):
             node.mode &= ~0o4000
             if node.mode & 0o010:
                 node.mode &= ~0o2000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gateway import errors
-from gateway.types import Attr, Cred, Residency
+from gateway.common import errors
+from gateway.common.types import Attr, Cred, Residency
 
 Errors = set[type[errors.NamespaceError]]
 

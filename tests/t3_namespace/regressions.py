@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway import clock, errors
+from gateway.common import clock, errors
+from gateway.common.types import ROOT_CRED, Cred, Sealed, SetAttr
+from gateway.config.settings import Settings
 from gateway.db.engine import Database
 from gateway.namespace import fsck
-from gateway.settings import Settings
-from gateway.types import ROOT_CRED, Cred, Sealed, SetAttr
 from tests.support.namespace import Namespace
 
 ROOT = 2

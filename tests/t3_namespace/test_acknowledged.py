@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.acknowledge import Acknowledge
+from gateway.common.types import ROOT_CRED, Attr, Sealed
+from gateway.config.settings import Acknowledge, Settings
 from gateway.namespace import content
-from gateway.namespace.acknowledged import Answer
-from gateway.settings import Settings
-from gateway.types import ROOT_CRED, Attr, Sealed
+from gateway.namespace.content import CloseAnswer
 from tests.support.namespace import Namespace
 from tests.support.objects import record_object
 from tests.support.volumes import query
@@ -26,43 +25,46 @@ def rules(namespace: Namespace) -> None:
 
 
 Spoil = Callable[[Namespace, Settings, int], object]
-SPOILS: dict[str, tuple[Spoil, Answer]] = {
-    "nothing": (lambda ns, st, ino: None, Answer.STORED),
-    "opened again": (lambda ns, st, ino: ns.open_write(ino), Answer.WAITS),
+SPOILS: dict[str, tuple[Spoil, CloseAnswer]] = {
+    "nothing": (lambda ns, st, ino: None, CloseAnswer.STORED),
+    "opened again": (lambda ns, st, ino: ns.open_write(ino), CloseAnswer.WAITS),
     "written again": (
         lambda ns, st, ino: (ns.open_write(ino), ns.seal(ino, Sealed(6, 4096, 78, 1))),
-        Answer.WAITS,
+        CloseAnswer.WAITS,
     ),
     "opened and closed": (
         lambda ns, st, ino: (ns.open_write(ino), ns.seal(ino, Sealed(0, 0, 0, 0))),
-        Answer.STORED,
+        CloseAnswer.STORED,
     ),
     "not drained": (
         lambda ns, st, ino: query(st, "UPDATE inode SET drained_version = 0 WHERE ino = :i", i=ino),
-        Answer.WAITS,
+        CloseAnswer.WAITS,
     ),
     "an object of another version": (
         lambda ns, st, ino: query(st, "UPDATE object SET content_version = 0"),
-        Answer.WAITS,
+        CloseAnswer.WAITS,
     ),
     "in doubt": (
         lambda ns, st, ino: query(
             st, "INSERT INTO doubt (key, ino, noted_ns) VALUES ('f', :i, 1)", i=ino
         ),
-        Answer.WAITS,
+        CloseAnswer.WAITS,
     ),
-    "damaged": (lambda ns, st, ino: ns.damaged(ino, "bytes are lost"), Answer.FAILED),
-    "damaged and emptied": (lambda ns, st, ino: damage_and_empty(ns, ino), Answer.STORED),
-    "renamed": (lambda ns, st, ino: ns.rename(ROOT_CRED, ROOT, b"f", ROOT, b"g"), Answer.WAITS),
+    "damaged": (lambda ns, st, ino: ns.damaged(ino, "bytes are lost"), CloseAnswer.FAILED),
+    "damaged and emptied": (lambda ns, st, ino: damage_and_empty(ns, ino), CloseAnswer.STORED),
+    "renamed": (
+        lambda ns, st, ino: ns.rename(ROOT_CRED, ROOT, b"f", ROOT, b"g"),
+        CloseAnswer.WAITS,
+    ),
     "renamed to a name that is held": (
         lambda ns, st, ino: ns.rename(ROOT_CRED, ROOT, b"f", ROOT, b"f.tmp"),
-        Answer.LOCAL,
+        CloseAnswer.LOCAL,
     ),
     "linked elsewhere": (
         lambda ns, st, ino: ns.link(ROOT_CRED, ino, ROOT, b"other"),
-        Answer.STORED,
+        CloseAnswer.STORED,
     ),
-    "removed": (lambda ns, st, ino: ns.remove(ROOT_CRED, ROOT, b"f"), Answer.LOCAL),
+    "removed": (lambda ns, st, ino: ns.remove(ROOT_CRED, ROOT, b"f"), CloseAnswer.LOCAL),
 }
 
 
@@ -84,11 +86,11 @@ def test_a_rename_above_is_waited_for(namespace: Namespace, settings: Settings) 
     deep = mkdir(namespace, b"deep", top.ino)
     file = create(namespace, b"x", deep.ino)
     namespace.seal(file.ino, Sealed(5, 4096, 77, 1))
-    assert namespace.acknowledged(file.ino) == Answer.WAITS
+    assert namespace.acknowledged(file.ino) == CloseAnswer.WAITS
     record_object(settings, file.ino, "d/deep/x")
-    assert namespace.acknowledged(file.ino) == Answer.STORED
+    assert namespace.acknowledged(file.ino) == CloseAnswer.STORED
     namespace.rename(ROOT_CRED, top.ino, b"deep", top.ino, b"moved")
-    assert namespace.acknowledged(file.ino) == Answer.WAITS
+    assert namespace.acknowledged(file.ino) == CloseAnswer.WAITS
 
 
 def test_what_a_client_waits_for_does_not_settle(namespace: Namespace, settings: Settings) -> None:

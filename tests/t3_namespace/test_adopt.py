@@ -8,15 +8,14 @@ from functools import partial
 
 import pytest
 
-from gateway.data import stamp
-from gateway.data.layout import DataFiles
+from gateway.common.types import ROOT_CRED, Attr, Residency, SetAttr
+from gateway.config.settings import Settings
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
 from gateway.drain import verify
-from gateway.namespace import adopt, content
+from gateway.namespace import adopt, content, data_files
 from gateway.namespace.adopt import Adopted
-from gateway.settings import Settings
-from gateway.types import ROOT_CRED, Attr, Residency, SetAttr
+from gateway.namespace.data_files import DataFiles
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
 from tests.t3_namespace.test_residency import DATA, count, problems, save
@@ -42,7 +41,7 @@ def newer_database(settings: Settings) -> None:
 
 
 def no_stamp(settings: Settings) -> None:
-    (settings.files_dir / stamp.NAME).unlink()
+    (settings.files_dir / data_files.NAME).unlink()
 
 
 def adopted(settings: Settings) -> Adopted:

@@ -11,35 +11,35 @@ from typing import Any
 
 import pytest
 
+from gateway.common.errors import AccessDenied, Exists, Stale
+from gateway.common.types import ROOT_CRED, Attr, Cred, InodeKind, RemovedName, Sealed, SetAttr
+from gateway.config.settings import Settings
 from gateway.db import statements as sql
 from gateway.db.engine import Database
 from gateway.db.writer import Operation
-from gateway.errors import AccessDenied, Exists, Stale
-from gateway.namespace import content, create, remove, rename, xattr
-from gateway.namespace.setattr import setattr_
-from gateway.settings import Settings
-from gateway.types import ROOT_CRED, Attr, Cred, Kind, Removed, Sealed, SetAttr
+from gateway.namespace import content, names, rename
+from gateway.namespace.attributes import setattr_
 from tests.support.namespace import Namespace
 
 ROOT = 2
 ANY = SetAttr(mode=0o755)
 STRANGER = Cred(1000, 1000)
-Answer = Attr | Removed | tuple[Attr, Removed | None]
+Answer = Attr | RemovedName | tuple[Attr, RemovedName | None]
 Make = Callable[[int, dict[bytes, int]], Operation[Any]]
 
 OPERATIONS: dict[str, Make] = {
-    "create": lambda g, at: Operation(create.create, ROOT_CRED, at[b"d"], b"n", ANY, generation=g),
-    "mkdir": lambda g, at: Operation(create.mkdir, ROOT_CRED, at[b"d"], b"n", ANY, generation=g),
+    "create": lambda g, at: Operation(names.create, ROOT_CRED, at[b"d"], b"n", ANY, generation=g),
+    "mkdir": lambda g, at: Operation(names.mkdir, ROOT_CRED, at[b"d"], b"n", ANY, generation=g),
     "symlink": lambda g, at: Operation(
-        create.symlink, ROOT_CRED, at[b"d"], b"n", b"x", ANY, generation=g
+        names.symlink, ROOT_CRED, at[b"d"], b"n", b"x", ANY, generation=g
     ),
     "mknod": lambda g, at: Operation(
-        create.mknod, ROOT_CRED, at[b"d"], b"n", Kind.FIFO, 0, ANY, generation=g
+        names.mknod, ROOT_CRED, at[b"d"], b"n", InodeKind.FIFO, 0, ANY, generation=g
     ),
-    "link": lambda _, at: Operation(create.link, ROOT_CRED, at[b"f"], at[b"d"], b"n"),
-    "remove a file": lambda _, at: Operation(remove.remove, ROOT_CRED, ROOT, b"f"),
-    "remove one of two names": lambda _, at: Operation(remove.remove, ROOT_CRED, ROOT, b"two"),
-    "remove a directory": lambda _, at: Operation(remove.remove, ROOT_CRED, ROOT, b"e"),
+    "link": lambda _, at: Operation(names.link, ROOT_CRED, at[b"f"], at[b"d"], b"n"),
+    "remove a file": lambda _, at: Operation(names.remove, ROOT_CRED, ROOT, b"f"),
+    "remove one of two names": lambda _, at: Operation(names.remove, ROOT_CRED, ROOT, b"two"),
+    "remove a directory": lambda _, at: Operation(names.remove, ROOT_CRED, ROOT, b"e"),
     "rename": lambda _, at: moved(ROOT, b"f", ROOT, b"n"),
     "rename to another directory": lambda _, at: moved(ROOT, b"f", at[b"d"], b"n"),
     "rename of a directory": lambda _, at: moved(ROOT, b"e", at[b"d"], b"n"),
@@ -47,8 +47,8 @@ OPERATIONS: dict[str, Make] = {
     "rename over one of two names": lambda _, at: moved(ROOT, b"f", ROOT, b"two"),
     "rename over a directory": lambda _, at: moved(at[b"d"], b"sub", ROOT, b"e"),
     "setattr": lambda _, at: Operation(setattr_, at[b"f"], SetAttr(mode=0o600)),
-    "setxattr": lambda _, at: Operation(xattr.setxattr, ROOT_CRED, at[b"f"], b"k", b"v", 0),
-    "removexattr": lambda _, at: Operation(xattr.removexattr, ROOT_CRED, at[b"f"], b"old"),
+    "setxattr": lambda _, at: Operation(names.setxattr, ROOT_CRED, at[b"f"], b"k", b"v", 0),
+    "removexattr": lambda _, at: Operation(names.removexattr, ROOT_CRED, at[b"f"], b"old"),
     "open_write": lambda _, at: Operation(content.open_write, at[b"f"]),
     "seal": lambda _, at: Operation(content.seal, at[b"w"], Sealed(5, 4096, 7, 2), 0),
     "seal without a write": lambda _, at: Operation(content.seal, at[b"w"], Sealed(0, 0, 0, 0), 0),
@@ -84,8 +84,8 @@ def test_every_inode_that_changed_is_in_the_answer(
     after = rows(database)
     database.close()
     told = {attr.ino: attr for attr in operation.directories}
-    gone: dict[int, Removed] = {}
-    for part in (answer,) if isinstance(answer, Attr | Removed) else answer:
+    gone: dict[int, RemovedName] = {}
+    for part in (answer,) if isinstance(answer, Attr | RemovedName) else answer:
         if isinstance(part, Attr):
             told[part.ino] = part
         elif part is not None:
@@ -95,7 +95,7 @@ def test_every_inode_that_changed_is_in_the_answer(
     for ino, attr in told.items():
         assert attr == after[ino]
     for ino, removed in gone.items():
-        assert (ino in after) == (removed.kind == Kind.REGULAR)
+        assert (ino in after) == (removed.kind == InodeKind.REGULAR)
         if ino in after:
             assert (removed.nlink, removed.change) == (after[ino].nlink, after[ino].change)
             assert removed.change > before[ino].change
@@ -113,11 +113,11 @@ def test_each_of_a_batch_has_its_own_outcome(namespace: Namespace) -> None:
     attr = namespace.create(ROOT_CRED, ROOT, b"f", ANY)
     sealed = Operation(content.seal, attr.ino, Sealed(5, 4096, 7, 2), 0)
     stale = Operation(content.seal, 999_999, Sealed(1, 1, 1, 1), 0)
-    taken = Operation(create.create, ROOT_CRED, ROOT, b"f", ANY, generation=generation)
+    taken = Operation(names.create, ROOT_CRED, ROOT, b"f", ANY, generation=generation)
     # This operation is refused after its first change. Only it is undone, and all others are done
     # once.
-    refused = Operation(create.mkdir, STRANGER, ROOT, b"d", ANY, generation=generation)
-    made = Operation(create.create, ROOT_CRED, ROOT, b"g", ANY, generation=generation)
+    refused = Operation(names.mkdir, STRANGER, ROOT, b"d", ANY, generation=generation)
+    made = Operation(names.create, ROOT_CRED, ROOT, b"g", ANY, generation=generation)
     namespace.run_together([sealed, stale, taken, refused, made])
     assert sealed.outcome() == namespace.getattr(attr.ino)
     for operation, error in ((stale, Stale), (taken, Exists), (refused, AccessDenied)):

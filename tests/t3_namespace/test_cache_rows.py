@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from contextlib import closing
 
-from gateway import clock
 from gateway.cache import warming
-from gateway.cache.candidates import Candidates, survey
+from gateway.cache.eviction import Candidates, survey
 from gateway.cache.rows import Rows, Saved, failure_now
+from gateway.common import clock
+from gateway.config.settings import Settings
 from gateway.db.compiled import Session, rows_of
 from gateway.db.engine import Database
-from gateway.settings import Settings
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
 from tests.t3_namespace.test_names import ROOT

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import pytest
 
-from gateway import errors
-from gateway.data.layout import DataFiles
-from gateway.namespace import remove
+from gateway.common import errors
+from gateway.common.types import ROOT_CRED, Sealed, SetAttr
+from gateway.config.settings import Settings
+from gateway.namespace import names
 from gateway.namespace.content import CRASH_CHANGE_STEP
-from gateway.settings import Settings
-from gateway.types import ROOT_CRED, Sealed, SetAttr
+from gateway.namespace.data_files import DataFiles
 from tests.support.disks import ThinDisk
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
@@ -177,8 +177,8 @@ def test_a_reclaim_whose_answer_was_lost_is_done_again(
 ) -> None:
     attr = create(namespace, b"f")
     namespace.remove(ROOT_CRED, ROOT, b"f")
-    assert namespace.run(remove.reclaim, attr.ino)
-    assert namespace.run(remove.reclaim, attr.ino)
+    assert namespace.run(names.reclaim, attr.ino)
+    assert namespace.run(names.reclaim, attr.ino)
 
 
 def test_reclaim_spares_what_has_a_name(namespace: Namespace, settings: Settings) -> None:

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gateway import failpoints
-from gateway.data.layout import DataFiles
+from gateway.common import failpoints
+from gateway.common.types import GATEWAY_CRED, ROOT_CRED, InodeKind, Sealed, SetAttr
+from gateway.config.settings import Settings
 from gateway.db.engine import Database
 from gateway.db.models import CHECKPOINTS_INO
 from gateway.namespace import fsck, volume
-from gateway.settings import Settings
-from gateway.types import GATEWAY_CRED, ROOT_CRED, Kind, Sealed, SetAttr
+from gateway.namespace.data_files import DataFiles
 from tests.support.forking import context
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
@@ -85,7 +85,7 @@ MUTATIONS: dict[str, Mutation] = {
     "create": lambda ns, s: ns.create(ROOT_CRED, s.full, b"new", SetAttr(), b"verifier"),
     "mkdir": lambda ns, s: ns.mkdir(ROOT_CRED, s.full, b"new", SetAttr()),
     "symlink": lambda ns, s: ns.symlink(ROOT_CRED, s.full, b"new", b"target", SetAttr()),
-    "mknod": lambda ns, s: ns.mknod(ROOT_CRED, s.full, b"new", Kind.FIFO, 0, SetAttr()),
+    "mknod": lambda ns, s: ns.mknod(ROOT_CRED, s.full, b"new", InodeKind.FIFO, 0, SetAttr()),
     "link": lambda ns, s: ns.link(ROOT_CRED, s.drained, s.other, b"new"),
     "remove file": lambda ns, s: ns.remove(ROOT_CRED, s.full, b"drained"),
     "remove directory": lambda ns, s: ns.remove(ROOT_CRED, ROOT, b"empty"),

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from gateway.data.layout import DataFiles
+from gateway.common.types import GATEWAY_CRED, ROOT_CRED, InodeKind, Sealed, SetAttr
+from gateway.config.settings import Settings
 from gateway.db.engine import Database
 from gateway.db.models import CHECKPOINTS_INO
 from gateway.namespace import fsck
-from gateway.settings import Settings
-from gateway.types import GATEWAY_CRED, ROOT_CRED, Kind, Sealed, SetAttr
+from gateway.namespace.data_files import DataFiles
 from tests.support.disks import small_disk
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
 from tests.t3_namespace.test_names import ROOT, create, mkdir
 
 
-def check(settings: Settings, *, repair: bool = False) -> list[fsck.Problem]:
+def check(settings: Settings, *, repair: bool = False) -> list[fsck.BrokenLaw]:
     database = Database(settings.database_url)
     return fsck.check(database, DataFiles(settings.files_dir), repair=repair)
 
@@ -33,7 +33,7 @@ def healthy(namespace: Namespace, settings: Settings) -> Namespace:
     namespace.seal(attr.ino, Sealed(5, 4096, 1, 1))
     namespace.link(ROOT_CRED, attr.ino, ROOT, b"hard")
     namespace.symlink(ROOT_CRED, ROOT, b"soft", b"d/f", SetAttr())
-    namespace.mknod(ROOT_CRED, ROOT, b"pipe", Kind.FIFO, 0, SetAttr())
+    namespace.mknod(ROOT_CRED, ROOT, b"pipe", InodeKind.FIFO, 0, SetAttr())
     namespace.rename(ROOT_CRED, directory.ino, b"sub", ROOT, b"moved")
     return namespace
 

@@ -14,17 +14,16 @@ from typing import Any
 
 import pytest
 
-from gateway import failpoints
-from gateway.data import stamp
-from gateway.data.layout import DataFiles
+from gateway.common import failpoints
+from gateway.common.errors import IdentityError, TryAgain
+from gateway.common.types import GATEWAY_CRED, ROOT_CRED, Sealed, SetAttr
+from gateway.config.settings import Settings
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement
 from gateway.db.engine import Database
 from gateway.db.models import CHECKPOINTS_INO, PROMOTED_INO
-from gateway.errors import IdentityError, TryAgain
-from gateway.namespace import adopt, content, fsck, identity
-from gateway.settings import Settings
-from gateway.types import GATEWAY_CRED, ROOT_CRED, Sealed, SetAttr
+from gateway.namespace import adopt, content, data_files, fsck, identity
+from gateway.namespace.data_files import DataFiles
 from tests.support.namespace import Namespace
 from tests.support.volumes import make_settings, make_volume, query
 from tests.t3_namespace.test_crash import run
@@ -73,7 +72,7 @@ def remove_the_directory(settings: Settings) -> None:
 
 
 def change_stamp(settings: Settings, **values: object) -> None:
-    path = settings.files_dir / stamp.NAME
+    path = settings.files_dir / data_files.NAME
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
 
@@ -84,9 +83,9 @@ def copy_the_files(settings: Settings) -> None:
 
 
 def put_back_an_older_snapshot(settings: Settings) -> None:
-    old = (settings.files_dir / stamp.NAME).read_text()
+    old = (settings.files_dir / data_files.NAME).read_text()
     Namespace(settings).close()
-    (settings.files_dir / stamp.NAME).write_text(old)
+    (settings.files_dir / data_files.NAME).write_text(old)
 
 
 def restore_an_older_database(settings: Settings) -> None:
@@ -96,7 +95,7 @@ def restore_an_older_database(settings: Settings) -> None:
 
 
 def damage_the_stamp(settings: Settings) -> None:
-    (settings.files_dir / stamp.NAME).write_text("{")
+    (settings.files_dir / data_files.NAME).write_text("{")
 
 
 @pytest.mark.parametrize(
@@ -129,7 +128,7 @@ def test_a_person_can_adopt_the_files(
 ) -> None:
     surprise(stopped)
     if surprise is damage_the_stamp:
-        (stopped.files_dir / stamp.NAME).unlink()
+        (stopped.files_dir / data_files.NAME).unlink()
     database = Database(stopped.database_url)
     assert adopt.adopt_files(database, DataFiles(stopped.files_dir)) == (1, 0, 0, 0, 0)
     namespace = Namespace(stopped)
@@ -235,7 +234,7 @@ def test_an_interrupted_adoption_does_not_take_damaged_bytes_for_newer_ones(
 
 def marks(settings: Settings) -> list[tuple[int, ...]]:
     """Return the mark of the database, and those of the stamp if they differ from it."""
-    found = stamp.read(settings.files_dir)
+    found = data_files.read(settings.files_dir)
     assert found is not None
     [mark] = query(settings, "SELECT mark FROM volume")
     return [mark] if mark == found.marks else [mark, found.marks]
@@ -260,7 +259,7 @@ def test_a_stop_moves_the_mark_and_nothing_is_committed_after_it(settings: Setti
     [(before,)] = marks(settings)
     namespace.close()
     assert marks(settings) == [(before + 1,)]
-    found = stamp.read(settings.files_dir)
+    found = data_files.read(settings.files_dir)
     assert found is not None and found.is_stopped
     with pytest.raises(TryAgain):
         namespace.create(ROOT_CRED, ROOT, b"b", SetAttr())
@@ -327,7 +326,7 @@ def test_a_database_that_was_copied_after_a_stop_is_the_same(on_sqlite: Settings
 
 
 def test_a_stamp_of_an_earlier_release_is_understood(stopped: Settings) -> None:
-    path = stopped.files_dir / stamp.NAME
+    path = stopped.files_dir / data_files.NAME
     found = json.loads(path.read_text())
     for key in ("lineage", "is_stopped", "is_behind"):
         del found[key]
@@ -358,7 +357,7 @@ def test_a_first_start_wants_some_of_the_bytes(stopped: Settings) -> None:
         Namespace(stopped)
     shutil.rmtree(stopped.files_dir)
     stopped.files_dir.with_name("unmounted").rename(stopped.files_dir)
-    (stopped.files_dir / stamp.NAME).unlink()
+    (stopped.files_dir / data_files.NAME).unlink()
     Namespace(stopped).close()
 
 

@@ -9,12 +9,12 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.common.types import ROOT_CRED, Sealed, SetAttr
+from gateway.config.settings import Settings
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
-from gateway.namespace import imprint
+from gateway.namespace import fingerprint
 from gateway.namespace.content import CRASH_CHANGE_STEP
-from gateway.settings import Settings
-from gateway.types import ROOT_CRED, Sealed, SetAttr
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
 
@@ -31,7 +31,10 @@ def linear(tree: Tree) -> int:
 def sums(tree: Tree) -> tuple[int, ...]:
     """Return what the database computes of a tree."""
     return (
-        *(sum(imprint.term(*one, *field) for one in tree.items()) for field in imprint.FIELDS),
+        *(
+            sum(fingerprint.term(*one, *field) for one in tree.items())
+            for field in fingerprint.FIELDS
+        ),
         len(tree),
     )
 
@@ -92,7 +95,7 @@ def test_a_term_never_comes_back(ino: int, change: int, more: int) -> None:
 
 def number(settings: Settings, ino: int) -> int:
     with closing(Database(settings.database_url)) as database, database.reading() as session:
-        return imprint.of(session, ino).number
+        return fingerprint.of(session, ino).number
 
 
 def test_a_file_that_takes_the_place_of_another_one_is_seen(

@@ -17,17 +17,17 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from gateway.data.layout import DataFiles
+from gateway.common.types import ROOT_CRED, Attr, InodeKind, Sealed, SetAttr
+from gateway.config.settings import Settings
 from gateway.db import journal
 from gateway.db.compiled import Session, Statement, numbers_in, rows_of
 from gateway.db.engine import Database
 from gateway.db.journal import STORED, Reader
 from gateway.db.writer import Operation
 from gateway.drain import statements as drain_statements
-from gateway.namespace import adopt, content, create, fsck, remove, rename, xattr
-from gateway.namespace.setattr import setattr_
-from gateway.settings import Settings
-from gateway.types import ROOT_CRED, Attr, Kind, Sealed, SetAttr
+from gateway.namespace import adopt, content, fsck, names, rename
+from gateway.namespace.attributes import setattr_
+from gateway.namespace.data_files import DataFiles
 from tests.support.forking import context
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
@@ -117,11 +117,11 @@ class Client:
     def _look(self, parent: int) -> None:
         for entry in self._ns.readdir(parent, 0, 10_000):
             self._learn(entry.attr)
-            if entry.attr.kind == Kind.DIRECTORY:
+            if entry.attr.kind == InodeKind.DIRECTORY:
                 self._look(entry.attr.ino)
 
     def _learn(self, attr: Attr) -> None:
-        known = self._directories if attr.kind == Kind.DIRECTORY else self._files
+        known = self._directories if attr.kind == InodeKind.DIRECTORY else self._files
         if attr.ino not in known:
             known.append(attr.ino)
 
@@ -141,25 +141,25 @@ class Client:
         file = draw.choice(self._files or [ROOT])
         anything = draw.choice([here, file])
         makers: list[Callable[[], Operation[Any]]] = [
-            lambda: Operation(create.create, cred, here, name, SetAttr(), generation=generation),
+            lambda: Operation(names.create, cred, here, name, SetAttr(), generation=generation),
             lambda: Operation(
-                create.mkdir, cred, here, name, SetAttr(mode=0o755), generation=generation
+                names.mkdir, cred, here, name, SetAttr(mode=0o755), generation=generation
             ),
             lambda: Operation(
-                create.symlink, cred, here, name, b"target", SetAttr(), generation=generation
+                names.symlink, cred, here, name, b"target", SetAttr(), generation=generation
             ),
-            lambda: Operation(create.link, cred, file, here, name),
+            lambda: Operation(names.link, cred, file, here, name),
             lambda: Operation(rename.rename, cred, here, name, there, other, 0),
             lambda: Operation(rename.rename, cred, here, name, here, other, 0),
-            lambda: Operation(remove.remove, cred, here, name),
+            lambda: Operation(names.remove, cred, here, name),
             lambda: Operation(setattr_, anything, SetAttr(mode=draw.randrange(0o1000))),
-            lambda: Operation(xattr.setxattr, cred, anything, name, other, 0),
-            lambda: Operation(xattr.removexattr, cred, anything, name),
+            lambda: Operation(names.setxattr, cred, anything, name, other, 0),
+            lambda: Operation(names.removexattr, cred, anything, name),
             lambda: Operation(content.open_write, file),
             lambda: Operation(content.seal, file, Sealed(0, 0, 5, draw.randrange(2)), 0),
             lambda: Operation(content.damaged, file, "test"),
             lambda: Operation(content.whole, file),
-            lambda: Operation(remove.reclaim, file),
+            lambda: Operation(names.reclaim, file),
         ]
         return draw.choice(makers)()
 
@@ -235,7 +235,7 @@ def noted(settings: Settings) -> list[tuple[int, set[int]]]:
 def test_a_batch_notes_a_directory_once(namespace: Namespace, settings: Settings) -> None:
     with_reader(settings).close()
     operations = [
-        Operation(create.create, ROOT_CRED, ROOT, b"f%d" % number, SetAttr(), generation=1)
+        Operation(names.create, ROOT_CRED, ROOT, b"f%d" % number, SetAttr(), generation=1)
         for number in range(64)
     ]
     namespace.run_together(operations)

@@ -8,12 +8,13 @@ from contextlib import closing, contextmanager, suppress
 
 import pytest
 
+from gateway.common.errors import NamespaceError
+from gateway.common.types import ROOT_CRED, SetAttr
+from gateway.config.settings import Settings
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
-from gateway.errors import NamespaceError
-from gateway.namespace import imprint, marks
-from gateway.settings import Settings
-from gateway.types import ROOT_CRED, SetAttr
+from gateway.namespace import fingerprint
+from gateway.namespace import reserved as reserved_module
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
 
@@ -59,8 +60,8 @@ class Clients:
 @contextmanager
 def few_at_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(marks, "AT_ONCE", 1)
-        patch.setattr(marks, "LOOK_COST", 0)
+        patch.setattr(reserved_module, "AT_ONCE", 1)
+        patch.setattr(reserved_module, "LOOK_COST", 0)
         yield
 
 
@@ -72,14 +73,14 @@ def test_what_is_reserved_stays_below_and_all_of_it_is_given_back(
     clients = Clients(namespace, top, seed)
     reserved = "SELECT count(*) FROM inode WHERE reserved = 1"
     with closing(Database(settings.database_url)) as database, few_at_once():
-        marks.reserve(database, top, clients.work)
+        reserved_module.reserve(database, top, clients.work)
         with database.reading() as session:
-            seen = imprint.of(session, top)
+            seen = fingerprint.of(session, top)
         assert seen.is_reserved
         clients.work()
         with database.reading() as session:
-            assert imprint.of(session, top).number == seen.number
-        marks.give_back(database, top, clients.work)
+            assert fingerprint.of(session, top).number == seen.number
+        reserved_module.give_back(database, top, clients.work)
     assert query(settings, reserved) == [(5,)]
 
 
@@ -103,10 +104,10 @@ def test_nothing_that_is_reserved_leaves_while_it_is_given_back(
                     raise InterruptedError
 
     with closing(Database(settings.database_url)) as database, few_at_once():
-        marks.reserve(database, top)
+        reserved_module.reserve(database, top)
         for _ in range(3):
             with suppress(InterruptedError):
-                marks.give_back(database, top, leave)
+                reserved_module.give_back(database, top, leave)
     assert len(moved) == 2
     assert query(settings, "SELECT count(*) FROM inode WHERE reserved = 1") == [(5,)]
 
@@ -121,7 +122,7 @@ def test_a_transaction_marks_few_inodes(namespace: Namespace, settings: Settings
         counts.extend(query(settings, "SELECT count(*) FROM inode WHERE reserved = 1")[0])
 
     with closing(Database(settings.database_url)) as database, few_at_once():
-        marks.reserve(database, top, count)
-        marks.give_back(database, top, count)
+        reserved_module.reserve(database, top, count)
+        reserved_module.give_back(database, top, count)
     steps = [abs(after - before) for before, after in zip([5, *counts], counts, strict=False)]
     assert max(steps) == 2 and max(counts) == 15 and counts[-1] == 5

@@ -17,13 +17,12 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
 
-from gateway import errors
-from gateway.data import stamp
+from gateway.common import errors
+from gateway.common.types import ROOT_CRED, Cred, InodeKind, RemovedName, SetAttr
+from gateway.config.settings import Settings
+from gateway.db.checkpoint_models import Base
 from gateway.db.engine import Database
-from gateway.db.exportmodels import Base
-from gateway.namespace import fsck, volume
-from gateway.settings import Settings
-from gateway.types import ROOT_CRED, Cred, Kind, Removed, SetAttr
+from gateway.namespace import data_files, fsck, volume
 from tests.support.namespace import Namespace
 from tests.t3_namespace.contentrules import ContentRules
 from tests.t3_namespace.machine import ROOT, Listing, Place, Volumes, seldom
@@ -51,7 +50,7 @@ CREDS = [
 ]
 MODES = [0o755, 0o777, 0o777, 0o1777, 0o2777, 0o3775, 0o700, 0o070, 0o007, 0o6755, 0o2755, 0o766]
 TARGETS = [b"x", b"x", b"../\xff y", b"y" * 300, b"z" * 4095, b"z" * 4096, b"", b"a\0"]
-KINDS = [*Kind, Kind.FIFO, Kind.SOCKET, Kind.BLOCK]
+KINDS = [*InodeKind, InodeKind.FIFO, InodeKind.SOCKET, InodeKind.BLOCK]
 times = st.sampled_from([None, None, None, 0, 1_500_000_000_123_456_789, FAR_NS])
 creds = st.sampled_from(CREDS)
 wanted_new = st.builds(
@@ -112,7 +111,7 @@ class NamespaceMachine(ContentRules):
         for_writing: bool,
     ) -> None:
         act = lambda: self.ns.create(cred, *place, wanted, verifier, for_writing)  # noqa: E731
-        node = self.make(cred, place, wanted, Kind.REGULAR, act)
+        node = self.make(cred, place, wanted, InodeKind.REGULAR, act)
         if node is not None:
             node.verifier, node.write_open = verifier, for_writing
 
@@ -129,7 +128,7 @@ class NamespaceMachine(ContentRules):
 
     def mkdir_at(self, cred: Cred, place: Place, wanted: SetAttr) -> None:
         act = lambda: self.ns.mkdir(cred, *place, wanted)  # noqa: E731
-        self.make(cred, place, wanted, Kind.DIRECTORY, act)
+        self.make(cred, place, wanted, InodeKind.DIRECTORY, act)
 
     @names_only
     @rule(data=st.data(), cred=creds, wanted=wanted_new)
@@ -150,7 +149,7 @@ class NamespaceMachine(ContentRules):
         also: Errors = {errors.InvalidArgument} if text in (b"", b"a\0") else set()
         also |= {errors.NameTooLong} if len(text) > 4095 else set()
         act = lambda: self.ns.symlink(cred, *place, text, wanted)  # noqa: E731
-        node = self.make(cred, place, wanted, Kind.SYMLINK, act, also)
+        node = self.make(cred, place, wanted, InodeKind.SYMLINK, act, also)
         if node is not None:
             node.target, node.size = text, len(text)
 
@@ -161,12 +160,12 @@ class NamespaceMachine(ContentRules):
         wanted=wanted_new,
         kind=st.sampled_from(KINDS),
     )
-    def mknod(self, data: st.DataObject, cred: Cred, wanted: SetAttr, kind: Kind) -> None:
+    def mknod(self, data: st.DataObject, cred: Cred, wanted: SetAttr, kind: InodeKind) -> None:
         place, rdev = self.a_place(data), 8 << 32 | 17
         also: Errors = set()
-        if kind in (Kind.REGULAR, Kind.DIRECTORY, Kind.SYMLINK):
+        if kind in (InodeKind.REGULAR, InodeKind.DIRECTORY, InodeKind.SYMLINK):
             also = {errors.InvalidArgument}
-        elif kind in (Kind.CHARACTER, Kind.BLOCK) and cred.uid != 0:
+        elif kind in (InodeKind.CHARACTER, InodeKind.BLOCK) and cred.uid != 0:
             also = {errors.NotPermitted}
         act = lambda: self.ns.mknod(cred, *place, kind, rdev, wanted)  # noqa: E731
         node = self.make(cred, place, wanted, kind, act, also)
@@ -175,7 +174,7 @@ class NamespaceMachine(ContentRules):
 
     @rule(data=st.data(), cred=creds)
     def link(self, data: st.DataObject, cred: Cred) -> None:
-        kind = None if data.draw(seldom) else Kind.REGULAR
+        kind = None if data.draw(seldom) else InodeKind.REGULAR
         ino, place = self.an_inode(data, kind), self.a_place(data)
         if self.same(
             lambda: self.model.link(cred, ino, *place), lambda: self.ns.link(cred, ino, *place)
@@ -194,7 +193,7 @@ class NamespaceMachine(ContentRules):
             victim, removed = done
             self.check_removed(removed, victim)
 
-    def check_removed(self, removed: Removed, victim: Node) -> None:
+    def check_removed(self, removed: RemovedName, victim: Node) -> None:
         left = self.left(victim)
         assert removed[:4] == (victim.ino, victim.kind, left, victim.epoch)
         if left:
@@ -202,7 +201,7 @@ class NamespaceMachine(ContentRules):
 
     def left(self, victim: Node) -> int:
         """Return the number of names of an inode that has just lost one."""
-        return 0 if victim.kind == Kind.DIRECTORY else self.model.nlink(victim)
+        return 0 if victim.kind == InodeKind.DIRECTORY else self.model.nlink(victim)
 
     @rule(data=st.data(), cred=creds)
     def rename(self, data: st.DataObject, cred: Cred) -> None:
@@ -217,7 +216,7 @@ class NamespaceMachine(ContentRules):
             (parent.ino, name)
             for parent in self.model.directories()
             for name, entry in parent.entries.items()
-            if (entry.kind == Kind.DIRECTORY) == directories
+            if (entry.kind == InodeKind.DIRECTORY) == directories
         ]
         if names:
             old, new = (data.draw(st.sampled_from(names), label=which) for which in ("old", "new"))
@@ -239,7 +238,7 @@ class NamespaceMachine(ContentRules):
     @names_only
     @rule(data=st.data(), wanted=wanted_change)
     def setattr(self, data: st.DataObject, wanted: SetAttr) -> None:
-        ino = self.an_inode(data, Kind.REGULAR if data.draw(st.booleans()) else None)
+        ino = self.an_inode(data, InodeKind.REGULAR if data.draw(st.booleans()) else None)
         node = self.same(
             lambda: self.model.setattr(ino, wanted), lambda: self.ns.setattr(ino, wanted)
         )
@@ -251,7 +250,7 @@ class NamespaceMachine(ContentRules):
 
     @rule(data=st.data())
     def reclaim(self, data: st.DataObject) -> None:
-        ino = self.an_inode(data, Kind.REGULAR)
+        ino = self.an_inode(data, InodeKind.REGULAR)
         epoch = self.model.nodes[ino].epoch if ino in self.model.nodes else 0
         self.both(lambda: self.model.reclaim(ino), lambda: self.ns.reclaim(ino, epoch))
         with pytest.raises(errors.Stale):
@@ -301,7 +300,7 @@ class NamespaceMachine(ContentRules):
     @rule(data=st.data(), most=st.integers(1, 4), anew=st.booleans())
     def list_some(self, data: st.DataObject, most: int, anew: bool) -> None:
         if anew or not self.listings:
-            self.start_listing(self.an_inode(data, Kind.DIRECTORY))
+            self.start_listing(self.an_inode(data, InodeKind.DIRECTORY))
         listing = data.draw(st.sampled_from(self.listings), label="listing")
         self.go_on_listing(listing, most)
 
@@ -326,7 +325,7 @@ def volumes(settings: Settings) -> Volumes:
         engine.dispose()
         volume.create(database)
         database.close()
-        (settings.files_dir / stamp.NAME).unlink(missing_ok=True)
+        (settings.files_dir / data_files.NAME).unlink(missing_ok=True)
         for path in settings.files_dir.glob("*/*"):
             path.unlink()
 

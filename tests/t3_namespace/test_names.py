@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway import errors
+from gateway.common import errors
+from gateway.common.types import LINK_MAX, ROOT_CRED, Attr, Cred, InodeKind, SetAttr
+from gateway.config.settings import Settings
 from gateway.db.writer import Operation
-from gateway.namespace import remove, rename, setattr
-from gateway.settings import Settings
-from gateway.types import LINK_MAX, ROOT_CRED, Attr, Cred, Kind, SetAttr
+from gateway.namespace import attributes, rename
+from gateway.namespace.names import remove
 from tests.support.namespace import Namespace
 from tests.support.volumes import forget_reserved, query
 
@@ -33,7 +34,7 @@ def names(ns: Namespace, parent: int) -> list[bytes]:
 
 def test_create_gives_the_attributes_asked_for(namespace: Namespace) -> None:
     attr = namespace.create(ALICE, mkdir(namespace, b"d").ino, b"f", SetAttr(mode=0o4640, gid=5000))
-    assert (attr.kind, attr.mode, attr.uid, attr.gid) == (Kind.REGULAR, 0o4640, 1000, 5000)
+    assert (attr.kind, attr.mode, attr.uid, attr.gid) == (InodeKind.REGULAR, 0o4640, 1000, 5000)
     assert (attr.nlink, attr.size) == (1, 0)
     assert namespace.getattr(attr.ino) == attr
 
@@ -78,7 +79,7 @@ def test_a_write_takes_the_privileges_from_the_mode_of_its_transaction(
 ) -> None:
     attr = create(namespace, b"f")
     namespace.setattr(attr.ino, SetAttr(mode=mode))
-    done = namespace.run(setattr.setattr_, attr.ino, SetAttr(), loses_privileges=True)
+    done = namespace.run(attributes.setattr_, attr.ino, SetAttr(), loses_privileges=True)
     assert done.mode == left
 
 
@@ -106,7 +107,7 @@ def test_directories_keep_their_bits_with_a_new_owner(namespace: Namespace) -> N
 
 def test_an_undone_create_removes_nothing_of_anybody_else(namespace: Namespace) -> None:
     def undo(attr: Attr) -> None:
-        operation = Operation(remove.remove, ROOT_CRED, ROOT, b"f", only=(attr.ino, attr.change))
+        operation = Operation(remove, ROOT_CRED, ROOT, b"f", only=(attr.ino, attr.change))
         namespace.run_together([operation])
         operation.outcome()
 
@@ -169,7 +170,7 @@ def test_parents(namespace: Namespace) -> None:
 
 def test_symlinks(namespace: Namespace) -> None:
     attr = namespace.symlink(ROOT_CRED, ROOT, b"s", b"../\xff where", SetAttr(mode=0o777))
-    assert (attr.kind, attr.size) == (Kind.SYMLINK, 10)
+    assert (attr.kind, attr.size) == (InodeKind.SYMLINK, 10)
     assert namespace.readlink(attr.ino) == b"../\xff where"
     with pytest.raises(errors.InvalidArgument):
         namespace.readlink(create(namespace, b"f").ino)
@@ -181,14 +182,14 @@ def test_symlinks(namespace: Namespace) -> None:
 
 def test_device_nodes(namespace: Namespace) -> None:
     parent = mkdir(namespace, b"d").ino
-    fifo = namespace.mknod(ALICE, parent, b"p", Kind.FIFO, 0, SetAttr(mode=0o600))
-    assert fifo.kind == Kind.FIFO
-    node = namespace.mknod(ROOT_CRED, parent, b"n", Kind.BLOCK, 8 << 32 | 1, SetAttr())
+    fifo = namespace.mknod(ALICE, parent, b"p", InodeKind.FIFO, 0, SetAttr(mode=0o600))
+    assert fifo.kind == InodeKind.FIFO
+    node = namespace.mknod(ROOT_CRED, parent, b"n", InodeKind.BLOCK, 8 << 32 | 1, SetAttr())
     assert namespace.getattr(node.ino).rdev == 8 << 32 | 1
     with pytest.raises(errors.NotPermitted):
-        namespace.mknod(ALICE, parent, b"c", Kind.CHARACTER, 1, SetAttr())
+        namespace.mknod(ALICE, parent, b"c", InodeKind.CHARACTER, 1, SetAttr())
     with pytest.raises(errors.InvalidArgument):
-        namespace.mknod(ROOT_CRED, parent, b"r", Kind.REGULAR, 0, SetAttr())
+        namespace.mknod(ROOT_CRED, parent, b"r", InodeKind.REGULAR, 0, SetAttr())
 
 
 def test_hard_links_share_the_inode(namespace: Namespace) -> None:
@@ -342,7 +343,7 @@ def test_the_gateways_own_name_in_the_root_can_only_be_taken_away(
         lambda: create(namespace, name),
         lambda: mkdir(namespace, name),
         lambda: namespace.symlink(ROOT_CRED, ROOT, name, b"d", SetAttr()),
-        lambda: namespace.mknod(ROOT_CRED, ROOT, name, Kind.FIFO, 0, SetAttr()),
+        lambda: namespace.mknod(ROOT_CRED, ROOT, name, InodeKind.FIFO, 0, SetAttr()),
         lambda: namespace.link(ROOT_CRED, file.ino, ROOT, name),
         lambda: namespace.rename(ROOT_CRED, ROOT, b"f", ROOT, name),
         lambda: namespace.rename(ROOT_CRED, ROOT, b"d", ROOT, name),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gateway import errors
-from gateway.types import ROOT_CRED, Cred, Kind, SetAttr
+from gateway.common import errors
+from gateway.common.types import ROOT_CRED, Cred, InodeKind, SetAttr
 from tests.support.namespace import Namespace
 from tests.t3_namespace.test_names import ROOT, create, mkdir, names
 
@@ -19,7 +19,7 @@ def test_file_over_file_replaces_it(namespace: Namespace) -> None:
     attr, removed = namespace.rename(ROOT_CRED, ROOT, b"a", ROOT, b"b")
     assert attr.ino == moved.ino
     assert removed is not None
-    assert (removed.ino, removed.nlink, removed.kind) == (replaced.ino, 0, Kind.REGULAR)
+    assert (removed.ino, removed.nlink, removed.kind) == (replaced.ino, 0, InodeKind.REGULAR)
     assert names(namespace, ROOT) == [b"b"]
     assert namespace.lookup(ROOT, b"b").ino == moved.ino
     # The replaced inode stays for clients that have it open, until it is reclaimed.

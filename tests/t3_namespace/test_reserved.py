@@ -8,8 +8,10 @@ from contextlib import closing
 
 import pytest
 
-from gateway import errors
-from gateway.data.layout import DataFiles
+from gateway.common import errors
+from gateway.common.patterns import IncompleteNames
+from gateway.common.types import GATEWAY_CRED, ROOT_CRED, Attr, InodeKind, SetAttr
+from gateway.config.settings import Settings
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.models import (
@@ -21,10 +23,8 @@ from gateway.db.models import (
     TRASH_INO,
 )
 from gateway.drain.paths import Paths
-from gateway.holds import Holds
 from gateway.namespace import fsck, reserved
-from gateway.settings import Settings
-from gateway.types import GATEWAY_CRED, ROOT_CRED, Attr, Kind, SetAttr
+from gateway.namespace.data_files import DataFiles
 from tests.support import trash
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
@@ -104,7 +104,7 @@ def test_every_change_by_a_client_is_refused(namespace: Namespace, settings: Set
                 lambda at=at: namespace.create(cred, at, b"new", SetAttr()),
                 lambda at=at: namespace.mkdir(cred, at, b"new", THEIRS),
                 lambda at=at: namespace.symlink(cred, at, b"new", b"x", SetAttr()),
-                lambda at=at: namespace.mknod(cred, at, b"new", Kind.FIFO, 0, SetAttr()),
+                lambda at=at: namespace.mknod(cred, at, b"new", InodeKind.FIFO, 0, SetAttr()),
                 lambda at=at: namespace.link(cred, file, at, b"new"),
                 lambda at=at: namespace.rename(cred, theirs, b"f", at, b"new"),
                 lambda at=at: namespace.setattr(at, SetAttr(mode=0o777)),
@@ -278,7 +278,7 @@ def test_an_entry_of_a_client_with_the_name_stays(
 def key_of(settings: Settings, ino: int) -> str | None:
     database = Database(settings.database_url)
     with closing(database), database.reader() as connection:
-        paths = Paths(Session(connection, database.dialect), Holds([]), "p")
+        paths = Paths(Session(connection, database.dialect), IncompleteNames([]), "p")
         key = paths.key_of(ino)
         assert key is None or paths.owner(key) == ino
         return key

@@ -7,13 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway import clock, errors
-from gateway.data import layout
-from gateway.data.layout import DataFiles
+from gateway.common import clock, errors
+from gateway.common.types import ROOT_CRED, Attr, DataFileOnDisk, Residency, Sealed, SetAttr
+from gateway.config.settings import Settings
 from gateway.db.engine import Database
-from gateway.namespace import adopt, content, fsck
-from gateway.settings import Settings
-from gateway.types import ROOT_CRED, Attr, Found, Residency, Sealed, SetAttr
+from gateway.namespace import adopt, content, data_files, fsck
+from gateway.namespace.data_files import DataFiles
 from tests.support.namespace import Namespace
 from tests.support.objects import record_object
 from tests.support.volumes import query
@@ -68,9 +67,9 @@ def test_a_file_whose_bytes_are_younger_than_its_row_is_not_evicted(
     """The database is older than the disk, and no start has noticed."""
     attr = save(namespace, settings)
     wrong = (
-        Found(attr.size + 1, attr.mtime_ns),
-        Found(attr.size - 1, attr.mtime_ns),
-        Found(attr.size, attr.ctime_ns + 1),
+        DataFileOnDisk(attr.size + 1, attr.mtime_ns),
+        DataFileOnDisk(attr.size - 1, attr.mtime_ns),
+        DataFileOnDisk(attr.size, attr.ctime_ns + 1),
     )
     for found in wrong:
         with pytest.raises(errors.Busy):
@@ -350,13 +349,13 @@ def test_the_deletions_of_a_start_are_durable_before_their_rows_go(
     namespace.evict(save(namespace, settings).ino, 1)
     namespace.close()
     synced: list[int] = []
-    sync = layout.sync_directory
+    sync = data_files.sync_directory
 
     def spy(path: object) -> None:
         synced.append(count(settings, "eviction"))
         sync(path)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(layout, "sync_directory", spy)
+    monkeypatch.setattr(data_files, "sync_directory", spy)
     Namespace(settings).close()
     assert synced == [1]
 

@@ -8,17 +8,25 @@ from typing import Any
 
 import pytest
 
-from gateway import clock
-from gateway.checkpoints import facts
-from gateway.data.layout import DataFiles
+from gateway.catalogue import facts
+from gateway.common import clock
+from gateway.common.errors import NotFound, ReadOnly, TryAgain
+from gateway.common.types import (
+    GATEWAY_CRED,
+    ROOT_CRED,
+    Cred,
+    Extent,
+    InodeKind,
+    RemovedName,
+    SetAttr,
+)
+from gateway.config.settings import Settings
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO, TRASH_INO
 from gateway.db.writer import Operation
-from gateway.errors import NotFound, ReadOnly, TryAgain
 from gateway.namespace import fsck, rotation
-from gateway.namespace.remove import remove as verb
-from gateway.settings import Settings
-from gateway.types import GATEWAY_CRED, ROOT_CRED, Cred, Extent, Kind, Removed, SetAttr
+from gateway.namespace.data_files import DataFiles
+from gateway.namespace.names import remove as verb
 from tests.support.checkpoints.world import World
 from tests.support.namespace import Namespace
 from tests.support.records import record
@@ -49,7 +57,7 @@ def durable(world: World, path: str = PATH, completion: int | None = 1, **more: 
     return ino
 
 
-def remove(world: World, path: str, cred: Cred = ROOT_CRED) -> Removed:
+def remove(world: World, path: str, cred: Cred = ROOT_CRED) -> RemovedName:
     return world.namespace.remove(cred, *world.split(path))
 
 
@@ -64,7 +72,7 @@ def trashed(world: World, at: int = TRASH_INO, way: str = "") -> list[str]:
     )
     for name, ino, kind in rows:
         below = way if at == TRASH_INO else f"{way}/{bytes(name).decode()}"
-        inside = trashed(world, ino, below) if kind == Kind.DIRECTORY else [below or "(file)"]
+        inside = trashed(world, ino, below) if kind == InodeKind.DIRECTORY else [below or "(file)"]
         found += inside or [f"{below}/"]
     return found
 
@@ -87,7 +95,7 @@ def require_sound(world: World) -> None:
 
 
 def test_the_state_and_the_grades_are_those_of_the_catalogue() -> None:
-    assert rotation.DURABLE == facts.State.DURABLE
+    assert rotation.DURABLE == facts.CheckpointState.DURABLE
     assert set(rotation.TRUSTED) == set(facts.TRUSTED)
 
 

@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from gateway.namespace.space import REPORT, Level, Space
-from gateway.settings import Settings
-from gateway.types import ROOT_CRED, Sealed, SetAttr
+from gateway.common.types import ROOT_CRED, Sealed, SetAttr
+from gateway.config.settings import Settings
+from gateway.namespace.server_reports import SPACE_REPORT, Level, Space
 from tests.support.namespace import Namespace
 
 ROOT = 2
@@ -62,7 +62,7 @@ def test_a_flow_is_a_client_and_a_directory_of_the_root(
 def test_before_the_first_look_at_the_disk_the_room_is_not_known(
     settings: Settings, namespace: Namespace
 ) -> None:
-    path = settings.run_dir / REPORT
+    path = settings.run_dir / SPACE_REPORT
     path.parent.mkdir(exist_ok=True)
     path.write_text('{"level": "full", "headroom_bytes": 0}')  # an ended server wrote this
     watch = space(settings, namespace, dirty_limit_bytes=1 << 30)
@@ -82,7 +82,7 @@ def test_levels_are_said_once_and_reported(
     assert caplog.messages == []
     for _ in range(3):
         watch.report(50, 0, Level.SLOW, 7)
-    found = json.loads((settings.run_dir / REPORT).read_text())
+    found = json.loads((settings.run_dir / SPACE_REPORT).read_text())
     assert (found["level"], found["headroom_bytes"], found["writers"]) == ("slow", 50, 7)
     watch.report(0, 0, Level.FULL, 7)
     watch.report(100, 0, Level.ROOM, 7)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gateway import errors
-from gateway.namespace.xattr import VALUE_MAX_BYTES, How
-from gateway.settings import Settings
-from gateway.types import ROOT_CRED, Cred, Sealed, SetAttr
+from gateway.common import errors
+from gateway.common.types import ROOT_CRED, Cred, Sealed, SetAttr
+from gateway.config.settings import Settings
+from gateway.namespace.names import VALUE_MAX_BYTES, How
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
 from tests.t3_namespace.test_names import ALICE, BOB, ROOT, create, mkdir

@@ -7,13 +7,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
-from gateway.checkpoints.follower import Follower
-from gateway.control.queue import opened
+from gateway.catalogue.tracker import Follower
 from gateway.db.engine import Database
 from gateway.drain import queue
-from gateway.drain.context import View
+from gateway.drain.context import DrainView
 from gateway.drain.paths import file_of
 from gateway.drain.rows import File
+from gateway.service.queue import opened
 from tests.support.drainsite import PREFIX, Site
 from tests.support.s3proxy import Act, Request
 from tests.support.waiting import background, until
@@ -62,13 +62,13 @@ def sent(site: Site) -> list[str]:
     return [request.key.removeprefix(f"{PREFIX}/") for request in site.proxy.operations("PUT")]
 
 
-def waiting(site: Site) -> dict[str, queue.Entry]:
+def waiting(site: Site) -> dict[str, queue.QueueEntry]:
     with opened(site.settings) as context:
         found = list(queue.entries(context))
     return {b"/".join(one.path).decode(): one for one in found}
 
 
-def files(view: View, *inos: int) -> list[File]:
+def files(view: DrainView, *inos: int) -> list[File]:
     return [found for ino in inos if (found := file_of(view.session, ino)) is not None]
 
 

@@ -8,10 +8,10 @@ import pytest
 from awscrt.checksums import crc64nvme
 from sqlalchemy.exc import IntegrityError
 
-from gateway.data.layout import DataFiles
 from gateway.db.engine import Database
 from gateway.drain.verify import changed
-from gateway.objectstore.crc64 import BLOCK_BYTES
+from gateway.namespace.data_files import DataFiles
+from gateway.objectstore.checksums import BLOCK_BYTES
 from tests.support.drainsite import MIB, Site
 from tests.support.volumes import query
 from tests.support.waiting import until

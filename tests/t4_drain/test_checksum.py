@@ -8,14 +8,14 @@ from typing import BinaryIO
 
 import pytest
 
-from gateway.data.layout import DataFiles
 from gateway.db.engine import Database
 from gateway.drain.context import Context
-from gateway.drain.job import Outcome
+from gateway.drain.job import JobOutcome
 from gateway.drain.paths import file_of
-from gateway.drain.send import source
+from gateway.drain.send import checksum as checksum_module
 from gateway.drain.send.upload import upload
 from gateway.drain.verify import changed
+from gateway.namespace.data_files import DataFiles
 from gateway.objectstore.s3 import S3Store
 from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act
@@ -141,7 +141,7 @@ def test_the_digest_of_an_old_version_is_not_used(rclone_site: Site, size: int) 
         planned = file_of(view.session, ino)
     assert planned is not None
     # The upload runs without a drain, which would first compute the new digest.
-    assert upload(context, planned, f"{PREFIX}/f") == Outcome.DONE
+    assert upload(context, planned, f"{PREFIX}/f") == JobOutcome.DONE
     database.close()
     assert digests(site)[ino][0] == 1
     assert site.objects() == {"f": data}
@@ -152,13 +152,13 @@ def test_a_version_that_is_written_meanwhile_gets_no_digest(
 ) -> None:
     site = sealed_site(rclone_site)
     ino = site.write("f", b"old")
-    honest = source.read
+    honest = checksum_module.read
 
     def reopened(data: BinaryIO, size: int) -> bytes:
         site.namespace.open_write(ino)
         return honest(data, size)
 
-    monkeypatch.setattr(source, "read", reopened)
+    monkeypatch.setattr(checksum_module, "read", reopened)
     site.drain()
     assert digests(site) == {}
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from gateway import clock
+from gateway.common import clock
 from gateway.db.compiled import Session
 from gateway.drain.admission.retries import Retries
-from gateway.drain.job import JobId, Work
+from gateway.drain.job import JobId, WorkKind
 from tests.support.clisite import spillway
 from tests.support.drainsite import Site
 from tests.support.s3proxy import Act
@@ -58,9 +58,9 @@ def test_a_retry_that_lies_too_far_ahead_is_due(rclone_site: Site) -> None:
     retries = Retries(30.0)
     with site.namespace._database.reader() as connection:
         retries.load(Session(connection, site.namespace._database.dialect))
-    assert retries.is_due(JobId(Work.UPLOAD, 77, "x"))
+    assert retries.is_due(JobId(WorkKind.UPLOAD, 77, "x"))
     assert retries.is_file_due(77)
-    assert not retries.is_due(JobId(Work.UPLOAD, 78, "y"))
+    assert not retries.is_due(JobId(WorkKind.UPLOAD, 78, "y"))
     assert not retries.is_file_due(78)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.errors import StoreUnavailable
+from gateway.common.errors import StoreUnavailable
 from gateway.objectstore.s3 import PART_COPIES, S3Store
 from tests.support.drain import Drain
 from tests.support.drainsite import MIB, PREFIX, Site

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from gateway import clock
+from gateway.common import clock
 from tests.support.drainsite import MIB, Site
 from tests.support.s3proxy import Act
 from tests.support.waiting import until

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from gateway.common.errors import DataFileError
+from gateway.common.types import ROOT_CRED, SetAttr
 from gateway.drain.rows import File
-from gateway.drain.send import source
-from gateway.errors import DataFileError
-from gateway.objectstore.body import Section
-from gateway.types import ROOT_CRED, SetAttr
+from gateway.drain.send import checksum
+from gateway.objectstore.bodies import Section
 from tests.support.drainsite import Site
 from tests.support.waiting import until
 
@@ -62,18 +62,18 @@ def test_an_error_of_the_disk_is_not_taken_for_the_end_of_a_file() -> None:
     with os.fdopen(pieces, "rb", 0) as data, os.fdopen(end, "wb", 0) as writer:
         # Each read answers what is there, less than it was asked for.
         with ThreadPoolExecutor(1) as pool:
-            body = pool.submit(source.read, data, 2 * PIPE_BYTES)
+            body = pool.submit(checksum.read, data, 2 * PIPE_BYTES)
             for _ in range(2):
                 writer.write(bytes(PIPE_BYTES))
             assert body.result() == bytes(2 * PIPE_BYTES)
         writer.write(b"cut off")
         writer.close()
         with pytest.raises(DataFileError, match="ended 93 bytes early"):
-            source.read(data, 100)
+            checksum.read(data, 100)
     # Address 0 is in no mapping, so the kernel answers EIO, as for a bad sector.
     with Path("/proc/self/mem").open("rb", buffering=0) as unreadable:
         with pytest.raises(DataFileError, match="cannot be read: Input/output error"):
-            source.read(unreadable, 100)
+            checksum.read(unreadable, 100)
         with pytest.raises(DataFileError, match="cannot be read"):
             list(Section(unreadable.fileno(), 0, 100))
 
@@ -85,6 +85,6 @@ def test_a_data_file_that_cannot_be_opened_needs_a_person(site: Site) -> None:
     path.symlink_to(path.name)
     file = File(*[0] * len(File._fields))._replace(ino=ino, size=5)
     with pytest.raises(DataFileError, match="cannot be opened"):
-        source.open_data(site.namespace.files, file)
+        checksum.open_data(site.namespace.files, file)
     site.drain()
     assert site.objects() == {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.errors import ObjectRefused, StoreRefused
+from gateway.common.errors import ObjectRefused, StoreRefused
 from gateway.objectstore.s3 import S3Store
 from tests.support.drainsite import PREFIX, Site
 from tests.support.s3proxy import Act

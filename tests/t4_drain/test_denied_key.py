@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.drain.admission.refusals import IN_A_ROW, Refusals
-from gateway.drain.job import Work
+from gateway.drain.admission.retries import IN_A_ROW, Refusals
+from gateway.drain.job import WorkKind
 from tests.support.drainsite import Site
 from tests.support.s3proxy import Act
 from tests.support.waiting import until
@@ -38,34 +38,34 @@ def test_a_denied_key_does_not_hold_up_the_others(rclone_site: Site) -> None:
 def test_refusals_in_a_row_are_of_the_kind() -> None:
     refusals = Refusals()
     for number in range(IN_A_ROW - 1):
-        assert not refusals.refused(Work.UPLOAD, (1, f"key {number}"))
-    assert not refusals.refused(Work.DELETE, ("another",))
-    assert refusals.refused(Work.UPLOAD, (2, "last"))
+        assert not refusals.refused(WorkKind.UPLOAD, (1, f"key {number}"))
+    assert not refusals.refused(WorkKind.DELETE, ("another",))
+    assert refusals.refused(WorkKind.UPLOAD, (2, "last"))
 
 
 def test_a_key_that_was_refused_while_others_worked_is_no_news() -> None:
     refusals = Refusals()
-    assert not refusals.refused(Work.UPLOAD, (1, "denied"))
-    refusals.worked(Work.UPLOAD, (2, "good"))
+    assert not refusals.refused(WorkKind.UPLOAD, (1, "denied"))
+    refusals.worked(WorkKind.UPLOAD, (2, "good"))
     for _ in range(10 * IN_A_ROW):
-        assert not refusals.refused(Work.UPLOAD, (1, "denied"))
-    refusals.worked(Work.UPLOAD, (1, "denied"))
+        assert not refusals.refused(WorkKind.UPLOAD, (1, "denied"))
+    refusals.worked(WorkKind.UPLOAD, (1, "denied"))
     keys = ["denied", "second", "third"]
-    answers = [refusals.refused(Work.UPLOAD, (1, key)) for key in keys]
+    answers = [refusals.refused(WorkKind.UPLOAD, (1, key)) for key in keys]
     assert answers == [False] * (IN_A_ROW - 1) + [True]
 
 
 def test_one_key_that_is_refused_again_and_again_is_one_refusal() -> None:
     refusals = Refusals()
-    assert not any(refusals.refused(Work.DELETE, ("denied",)) for _ in range(10 * IN_A_ROW))
-    assert not refusals.refused(Work.DELETE, ("second",))
-    assert refusals.refused(Work.DELETE, ("third",))
+    assert not any(refusals.refused(WorkKind.DELETE, ("denied",)) for _ in range(10 * IN_A_ROW))
+    assert not refusals.refused(WorkKind.DELETE, ("second",))
+    assert refusals.refused(WorkKind.DELETE, ("third",))
 
 
 def test_keys_that_a_trial_was_refused_with_are_no_news_after_it() -> None:
     refusals = Refusals()
     keys = [f"key {number}" for number in range(IN_A_ROW)]
-    assert [refusals.refused(Work.DELETE, (key,)) for key in keys][-1]
-    refusals.tried(Work.DELETE)
-    assert not any(refusals.refused(Work.DELETE, (key,)) for key in keys)
-    assert not refusals.refused(Work.DELETE, ("another",))
+    assert [refusals.refused(WorkKind.DELETE, (key,)) for key in keys][-1]
+    refusals.tried(WorkKind.DELETE)
+    assert not any(refusals.refused(WorkKind.DELETE, (key,)) for key in keys)
+    assert not refusals.refused(WorkKind.DELETE, ("another",))

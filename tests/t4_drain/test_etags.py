@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from gateway.objectstore.objects import Etag
-from gateway.objectstore.ranges import Place, Ranges
+from gateway.objectstore.ranges import ObjectLocation, Ranges
 from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Headers, Request
 
@@ -65,7 +65,7 @@ def test_what_is_recorded_is_read(capitals: Site, is_old: bool) -> None:
         site.rows("UPDATE object SET etag = lower(etag) RETURNING 1")
     [(etag,)] = site.rows("SELECT etag FROM object")
     buffer = memoryview(bytearray(4))
-    with Ranges(site.settings).get(Place(f"{PREFIX}/f", etag), 0, 4) as incoming:
+    with Ranges(site.settings).get(ObjectLocation(f"{PREFIX}/f", etag), 0, 4) as incoming:
         assert incoming.readinto(buffer) == 4
     assert bytes(buffer) == b"data"
 

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import pytest
 
-import gateway.drain.__main__ as drain
-from gateway import failpoints
-from gateway.data.layout import DataFiles
+import gateway.processes.drain as drain
+from gateway.common import failpoints
 from gateway.db.engine import Database
 from gateway.namespace import fsck
+from gateway.namespace.data_files import DataFiles
 from tests.support.drainsite import MIB, Site
 from tests.support.s3server import die_with_parent
 from tests.support.waiting import until
@@ -37,7 +37,7 @@ OPERATIONS = (
 )
 COMMITS_MAX = 40
 context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(["gateway.drain.__main__"])
+context.set_forkserver_preload(["gateway.processes.drain"])
 LARGE = os.urandom(11 * MIB)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import text
 
-from gateway import clock
+from gateway.common import clock
 from gateway.db import journal
 from gateway.db.compiled import Session, Statement
 from gateway.db.engine import Database
@@ -20,8 +20,8 @@ from gateway.db.journal import STORED, Reader, Touched
 from gateway.drain import queue, statements
 from gateway.drain.context import Context
 from gateway.drain.job import Lane
-from gateway.drain.plan import rest, survey
-from gateway.drain.plan.survey import Survey
+from gateway.drain.plan import survey
+from gateway.drain.plan.survey import DirtySurvey
 from gateway.objectstore.s3 import S3Store
 from tests.support.clisite import spillway
 from tests.support.drainsite import PREFIX, Site
@@ -196,10 +196,10 @@ def test_the_reader_of_a_dead_drain_goes_with_its_lease(rclone_site: Site) -> No
         assert len(site.rows("SELECT name FROM reader")) == 1
 
 
-def surveyed(site: Site) -> tuple[Survey, Context]:
+def surveyed(site: Site) -> tuple[DirtySurvey, Context]:
     """Return a survey that has read everything: it plans only what is new from now on."""
     context = Context(site.settings, Database(site.settings.database_url), S3Store(site.settings))
-    found = Survey(lambda _ino: False, poll_seconds=0.0)
+    found = DirtySurvey(lambda _ino: False, poll_seconds=0.0)
     while found.plan(context, None).after is not None:
         pass
     return found, context
@@ -224,7 +224,7 @@ def test_what_is_held_is_not_read_again_and_again(
     rclone_site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(survey, "SCAN_PAGE", 10)
-    monkeypatch.setattr(rest, "REST", 0)
+    monkeypatch.setattr(survey, "REST", 0)
     site = rclone_site
     for n in range(50):
         site.write(f"{n}.tmp", b"x")
@@ -240,7 +240,7 @@ def test_what_a_person_bumps_during_a_reading_of_everything_goes_first(
     """A file goes at once. The reading may have passed a directory: another one follows."""
     monkeypatch.setattr(survey, "SCAN_PAGE", 10)
     monkeypatch.setattr(survey, "READ_SECONDS", 0.0)
-    monkeypatch.setattr(rest, "REST", 0)
+    monkeypatch.setattr(survey, "REST", 0)
     monkeypatch.setattr(survey, "JOBS_PAGE", 1)
     monkeypatch.setattr(survey, "TAKEN_AT_ONCE", 1)
     site = rclone_site
@@ -249,7 +249,7 @@ def test_what_a_person_bumps_during_a_reading_of_everything_goes_first(
     below = {site.write(f"run/bumped/{n}", b"x") for n in range(5)}
     newest = [site.write(f"run/new/{n}", b"x") for n in range(60)][-1]
     context = Context(site.settings, Database(site.settings.database_url), S3Store(site.settings))
-    found = Survey(lambda _ino: False, poll_seconds=0.0)
+    found = DirtySurvey(lambda _ino: False, poll_seconds=0.0)
     for _ in range(3):
         assert found.plan(context, None).jobs == []
     queue.say(context, newest, hold=False)
@@ -267,7 +267,7 @@ def test_what_was_handed_out_comes_again_until_it_is_drained(rclone_site: Site) 
     inos = [site.write(f"f{n}", b"x") for n in range(3)]
     context = Context(site.settings, Database(site.settings.database_url), S3Store(site.settings))
     busy = {inos[1]}
-    found = Survey(lambda ino: ino in busy, poll_seconds=0.0)
+    found = DirtySurvey(lambda ino: ino in busy, poll_seconds=0.0)
     jobs = {job.id.ino for _ in range(3) for job in found.plan(context, None).jobs}
     assert jobs == {inos[0], inos[2]}
     busy.clear()

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from gateway.control import alarms
-from gateway.drain.send import occupied
+from gateway.drain.send import foreign
+from gateway.service import alarms
 from tests.support.ceph import ON_CEPH
 from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act, Request
@@ -152,15 +152,15 @@ def test_what_comes_between_the_look_and_the_request_stays(
     site.drain()
     site.unlink("f")
     site.write("f", os.urandom(size))
-    honest = occupied.look
+    honest = foreign.look
 
     def late(*args: object) -> str:
         found = honest(*args)  # type: ignore[arg-type]
         put_theirs(site, "f")
-        monkeypatch.setattr(occupied, "look", honest)
+        monkeypatch.setattr(foreign, "look", honest)
         return found
 
-    monkeypatch.setattr(occupied, "look", late)
+    monkeypatch.setattr(foreign, "look", late)
     site.drain()
     site.drain()
     assert site.objects() == {"f": b"theirs"}

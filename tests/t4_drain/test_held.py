@@ -6,14 +6,14 @@ import threading
 
 import pytest
 
-from admin_api.pages.alarms import alarms_of
-from gateway.checkpoints.follower import Follower
+from admin_api.pages.dashboard import alarms_of
+from gateway.catalogue.tracker import Follower
 from gateway.cli import status as cli
-from gateway.control import alarms, status
-from gateway.control.queue import opened
 from gateway.db.engine import Database
 from gateway.drain import queue
-from gateway.drain.plan import held
+from gateway.drain.plan import survey
+from gateway.service import alarms, status
+from gateway.service.queue import opened
 from tests.support.drainsite import Site
 from tests.support.waiting import until
 
@@ -86,7 +86,7 @@ def test_a_name_that_is_held_for_long_is_an_alarm(
         site.write("other", b"x")
         until(lambda: "other" in site.objects(), "everything was read")
         assert status.gather(site.settings).held.files == 0
-        monkeypatch.setattr(held, "HELD_SECONDS", 0.0)
+        monkeypatch.setattr(survey, "HELD_SECONDS", 0.0)
         until(lambda: files_held(site) == 1, "a report of it")
         facts = status.gather(site.settings)
         [first] = facts.held.first

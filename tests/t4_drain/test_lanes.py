@@ -9,13 +9,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway.control.queue import opened
 from gateway.drain import job, queue
 from gateway.drain.context import COPIES
 from gateway.drain.tidy import move
 from gateway.objectstore import pace
-from gateway.objectstore.pace import Ended, Pace, Rates, patiently
+from gateway.objectstore.pace import Pace, Rates, RequestEnd, patiently
 from gateway.objectstore.s3 import S3Store
+from gateway.service.queue import opened
 from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act, Fault
 from tests.support.waiting import meanwhile, until
@@ -132,7 +132,7 @@ class OnePlace:
         until(lambda: len(self.pace._waiting) == requests, f"{requests} requests wait")
 
     def free(self) -> None:
-        self.pace.end(self._taken, Ended(False))
+        self.pace.end(self._taken, RequestEnd(False))
 
     def look(self) -> None:
         self.store.head(self.key)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from gateway.common.types import Residency
 from gateway.db.engine import Database
 from gateway.namespace import adopt, residency
-from gateway.types import Residency
 from tests.support.drain import Drain
 from tests.support.drainsite import PREFIX, Site
 from tests.support.namespace import Namespace

@@ -9,15 +9,15 @@ from contextlib import ExitStack
 
 import pytest
 
-from gateway import clock
-from gateway.checkpoints.statements import STORED
+from gateway.catalogue.statements import STORED
 from gateway.cli import status as cli
-from gateway.control import durability, status
-from gateway.control.queue import opened
+from gateway.common import clock
 from gateway.db.engine import Database
 from gateway.drain.context import Context
-from gateway.drain.tidy.doubt import Waits
+from gateway.drain.tidy.indeterminate import Waits
 from gateway.objectstore.s3 import S3Store
+from gateway.service import durability, status
+from gateway.service.queue import opened
 from tests.support.drain import Drain
 from tests.support.drainsite import MIB, PART_BYTES, PREFIX, Site
 from tests.support.s3proxy import Act, Fault

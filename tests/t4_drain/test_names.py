@@ -8,7 +8,7 @@ from urllib.parse import unquote_to_bytes
 
 import pytest
 
-from gateway.objectstore.keys import KEY_MAX_BYTES, is_shortened, key_of, parts_of
+from gateway.objectstore.key_mapper import KEY_MAX_BYTES, is_shortened, key_of, parts_of
 from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act
 

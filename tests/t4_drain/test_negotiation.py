@@ -11,7 +11,7 @@ import pytest
 
 from gateway.drain import worker
 from gateway.objectstore import negotiation
-from gateway.objectstore.checksums import Kind
+from gateway.objectstore.checksums import ChecksumKind
 from gateway.objectstore.negotiation import negotiate
 from tests.support.ceph import ON_CEPH
 from tests.support.clisite import spillway
@@ -58,7 +58,7 @@ def test_only_a_checksum_that_the_store_refuses_when_wrong_and_tells_is_used(
     assert site.multiparts() == 0
     assert site.left() == []
     sent = [r for r in site.proxy.operations("PUT", "PART") if r not in asked(site)]
-    header = Kind(expected).header.lower()
+    header = ChecksumKind(expected).header.lower()
     assert all(header in r.headers for r in sent)
     site.proxy.forget()
     site.drain()
@@ -133,7 +133,7 @@ def test_a_store_is_asked_with_objects_as_it_gets_them(verifying_site: Site) -> 
 def test_credentials_that_cannot_be_read_are_no_answer_of_the_store(verifying_site: Site) -> None:
     site = verifying_site
     site.settings.credentials_file.write_text("[default]\naws_access_key_id = a\n")
-    assert negotiation._Trial(site.settings, Kind.CRC64NVME, None).is_verified() is None
+    assert negotiation._Trial(site.settings, ChecksumKind.CRC64NVME, None).is_verified() is None
     assert negotiate(site.settings) is None
 
 
@@ -161,7 +161,7 @@ def test_a_store_that_does_not_list_parts_with_their_checksum_gets_md5(
 def test_an_answer_that_makes_no_sense_does_not_end_the_drain(
     verifying_site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def nonsense(*_: object) -> Kind | None:
+    def nonsense(*_: object) -> ChecksumKind | None:
         raise KeyError("UploadId")
 
     monkeypatch.setattr(worker, "negotiate", nonsense)
@@ -195,7 +195,7 @@ def test_a_person_may_say_which(verifying_site: Site, checksum: str) -> None:
     site.drain()
     assert asked(site) == []
     (put,) = site.proxy.operations("PUT")
-    assert Kind(checksum).header.lower() in put.headers
+    assert ChecksumKind(checksum).header.lower() in put.headers
     assert remembered(site) == []
 
 

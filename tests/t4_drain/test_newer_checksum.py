@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from gateway.data.layout import DataFiles
+from gateway.common.errors import ObjectRefused, StoreUnavailable
 from gateway.db.engine import Database
 from gateway.drain.verify import changed
-from gateway.errors import ObjectRefused, StoreUnavailable
-from gateway.objectstore import body, wire
-from gateway.objectstore.checksums import Digests, Kind
-from gateway.objectstore.crc64 import Crc
+from gateway.namespace.data_files import DataFiles
+from gateway.objectstore import signed_http
+from gateway.objectstore.bodies import digest
+from gateway.objectstore.checksums import BodyChecksums, ChecksumKind, Crc
 from gateway.objectstore.s3 import S3Store
 from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.verifier import Verifier
@@ -57,7 +57,7 @@ def test_objects_arrive_with_the_newer_checksum_alone(newer_site: Site, processe
     assert all(f"x-amz-checksum-{kind}" in r.headers for r in site.proxy.operations("COMPLETE"))
     recorded = dict(site.rows("SELECT key, checksum FROM object"))
     for path, data in files.items():
-        crc = body.digest(data, {Kind(kind)}).value(Kind(kind))
+        crc = digest(data, {ChecksumKind(kind)}).value(ChecksumKind(kind))
         assert recorded[f"{PREFIX}/{path}"] == f"{kind}:{crc.hex()}"
     site.rename("f9", "moved")
     site.rename(f"f{SIZES[-1]}", "moved too")
@@ -66,17 +66,17 @@ def test_objects_arrive_with_the_newer_checksum_alone(newer_site: Site, processe
     assert site.left() == []
 
 
-def wrong_digest(*args: Any, **options: Any) -> Digests:
+def wrong_digest(*args: Any, **options: Any) -> BodyChecksums:
     right = honest_digest(*args, **options)
     return right._replace(crcs=(Crc(1, 4),), crc32c=1)
 
 
-honest_digest = body.digest
+honest_digest = digest
 
 
 def test_body_and_checksum_are_compared(newer_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = S3Store(newer_site.settings, kind=Kind(remembered(newer_site)[0]))
-    monkeypatch.setattr(wire, "digest", wrong_digest)
+    store = S3Store(newer_site.settings, kind=ChecksumKind(remembered(newer_site)[0]))
+    monkeypatch.setattr(signed_http, "digest", wrong_digest)
     with pytest.raises(StoreUnavailable, match="BadDigest"):
         store.put(f"{PREFIX}/f", b"data", {})
     upload_id = store.begin(f"{PREFIX}/f", {})
@@ -127,7 +127,7 @@ def test_the_whole_is_compared_also_when_each_part_was(
 ) -> None:
     """Parts in another order, say."""
     site = verifying_site
-    store = S3Store(site.settings, kind=Kind.CRC64NVME)
+    store = S3Store(site.settings, kind=ChecksumKind.CRC64NVME)
     key = f"{PREFIX}/f"
     upload_id = store.begin(key, {})
     parts = [store.put_part(key, upload_id, 1, os.urandom(5 * MIB))]
@@ -143,7 +143,7 @@ def test_the_whole_is_compared_also_when_each_part_was(
 
 def test_a_copy_is_compared_with_its_source(verifying_site: Site, verifier: Verifier) -> None:
     site = verifying_site
-    store = S3Store(site.settings, kind=Kind.CRC64NVME)
+    store = S3Store(site.settings, kind=ChecksumKind.CRC64NVME)
     head = store.put(f"{PREFIX}/f", b"data", {}).head
     assert store.copy(f"{PREFIX}/f", f"{PREFIX}/g", head, {}).sum == head.sum
     other = store.put(f"{PREFIX}/f", b"DATA", {}).head
@@ -168,7 +168,9 @@ def test_a_listed_part_with_another_checksum_is_sent_again(
     site = configured(verifying_site, "crc64nvme")
     data = killed_after_two_parts(site)
     (key, upload_id) = site.rows("SELECT key, upload_id FROM upload")[0]
-    S3Store(site.settings, kind=Kind.CRC64NVME).put_part(key, upload_id, 1, os.urandom(5 * MIB))
+    S3Store(site.settings, kind=ChecksumKind.CRC64NVME).put_part(
+        key, upload_id, 1, os.urandom(5 * MIB)
+    )
     site.proxy.forget()
     site.drain()
     assert site.objects() == {"f": data}

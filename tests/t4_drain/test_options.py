@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from gateway.errors import StoreRefused
+from gateway.common.errors import StoreRefused
+from gateway.config.settings import Settings
 from gateway.objectstore.s3 import S3Store
-from gateway.settings import Settings
 from tests.support.ceph import ON_CEPH
 from tests.support.certificates import certify
 from tests.support.drainsite import MIB, Site

@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from gateway.checkpoints.follower import Follower
+from gateway.catalogue.tracker import Follower
 from gateway.db.engine import Database
 from gateway.drain.context import Context
-from gateway.drain.plan.complete import Complete
-from gateway.drain.plan.survey import JOBS_PAGE, SCAN_PAGE, Survey
+from gateway.drain.plan.survey import JOBS_PAGE, SCAN_PAGE, DirtySurvey
+from gateway.drain.plan.uploads import Complete
 from gateway.objectstore.s3 import S3Store
 from tests.support.drainsite import Site
 from tests.support.s3proxy import Act
@@ -144,7 +144,7 @@ def test_many_files_are_read_page_by_page(rclone_site: Site) -> None:
     connection.execute("COMMIT")
     connection.close()
     context = Context(site.settings, Database(site.settings.database_url), S3Store(site.settings))
-    survey = Survey(lambda _ino: False, poll_seconds=1000.0)
+    survey = DirtySurvey(lambda _ino: False, poll_seconds=1000.0)
     inos: list[int] = []
     longest = pages = 0.0
     after: int | str | None = 0

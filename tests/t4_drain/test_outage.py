@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.errors import StoreRefused
+from gateway.common.errors import StoreRefused
 from gateway.objectstore import client
 from gateway.objectstore.s3 import S3Store
 from tests.support.drainsite import PREFIX, Site
@@ -155,7 +155,7 @@ def test_slow_down_is_waited_out(rclone_site: Site) -> None:
 def test_a_drain_without_a_volume_says_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "spillway.toml"
     path.write_text(f'[gateway]\ndata_dir = "{tmp_path}/none"\n[bucket]\nname = "b"\n')
-    command = [sys.executable, "-m", "gateway.drain", "--config", str(path)]
+    command = [sys.executable, "-m", "gateway.processes.drain", "--config", str(path)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 1
     assert "spillway init" in ended.stderr

@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from gateway import clock
-from gateway.control import alarms
-from gateway.data import stamp
+from gateway.common import clock
+from gateway.common.errors import OtherOwner, StoreUnavailable
+from gateway.config.settings import Settings
 from gateway.db.engine import Database
-from gateway.errors import OtherOwner, StoreUnavailable
-from gateway.objectstore.conditions import Conditions
+from gateway.namespace import data_files
+from gateway.objectstore import ownership as ownership_module
+from gateway.objectstore.ownership import Ownership, guarded
+from gateway.objectstore.request import Conditions
 from gateway.objectstore.s3 import S3Store
-from gateway.ownership import keeper
-from gateway.ownership.keeper import Ownership, guarded
-from gateway.settings import Settings
+from gateway.service import alarms
 from tests.support.ceph import ON_CEPH
 from tests.support.clisite import spillway
 from tests.support.drain import Drain
@@ -40,13 +40,13 @@ CHANGES = ("PUT", "PART", "PART COPY", "COPY", "CREATE", "COMPLETE", "ABORT", "D
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a request for the owner object be under way for a moment only."""
-    monkeypatch.setattr(keeper, "REQUEST_SECONDS", 0.2)
+    monkeypatch.setattr(ownership_module, "REQUEST_SECONDS", 0.2)
 
 
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have each look be a minute ago as soon as it was made."""
-    monkeypatch.setattr(keeper, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(ownership_module, "LOOK_SECONDS", 0.0)
 
 
 def owner_of(site: Site) -> dict[str, Any]:
@@ -209,9 +209,9 @@ def copied(site: Site, directory: Path) -> Settings:
     shutil.copytree(site.settings.data_dir, directory)
     settings = replace(site.settings, gateway=replace(site.settings.gateway, data_dir=directory))
     root = settings.files_dir
-    found = stamp.read(root)
+    found = data_files.read(root)
     assert found is not None
-    stamp.write(root, found._replace(directory=stamp.directory_of(root)))
+    data_files.write(root, found._replace(directory=data_files.directory_of(root)))
     return settings
 
 
@@ -279,12 +279,12 @@ def test_a_copy_takes_over_when_the_original_is_gone_for_good(
         copy.look()
     now, late_seconds = clock.monotonic_seconds, settings.bucket.late_seconds
     monkeypatch.setattr(
-        clock, "monotonic_seconds", lambda: now() + keeper.LOOK_SECONDS + late_seconds
+        clock, "monotonic_seconds", lambda: now() + ownership_module.LOOK_SECONDS + late_seconds
     )
     with pytest.raises(StoreUnavailable, match="may still run"):
         copy.look()
     monkeypatch.setattr(
-        clock, "monotonic_seconds", lambda: now() + 2 * keeper.LOOK_SECONDS + late_seconds
+        clock, "monotonic_seconds", lambda: now() + 2 * ownership_module.LOOK_SECONDS + late_seconds
     )
     copy.look()
     assert owner_of(site)["epoch"] == 2

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.errors import DataFileError
-from gateway.objectstore.body import BLOCK_BYTES, Section, blocks, digest
+from gateway.common.errors import DataFileError
+from gateway.objectstore.bodies import BLOCK_BYTES, Section, blocks, digest
 from tests.support.drainsite import MIB, Site
 from tests.support.s3proxy import Act
 from tests.support.waiting import until

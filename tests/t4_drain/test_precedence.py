@@ -7,14 +7,13 @@ from contextlib import nullcontext
 
 import pytest
 
-from gateway.control.queue import opened
+from gateway.common.types import ROOT_CRED, SetAttr
 from gateway.drain import precedence, queue
-from gateway.drain.job import Outcome
-from gateway.drain.plan.behind import COMPARED, LOOKED_AT, Behind
-from gateway.drain.plan.survey import Survey
-from gateway.drain.queue import State
+from gateway.drain.job import JobOutcome
+from gateway.drain.plan.survey import COMPARED, LOOKED_AT, Behind, DirtySurvey
+from gateway.drain.queue import QueueState
 from gateway.drain.send import upload
-from gateway.types import ROOT_CRED, SetAttr
+from gateway.service.queue import opened
 from tests.support.drainsite import PREFIX, Site
 from tests.support.s3proxy import Act
 from tests.support.waiting import until
@@ -71,8 +70,8 @@ def test_an_upload_that_was_planned_before_looks_again(rclone_site: Site) -> Non
             assert view.precedence.wait_of(planned[0][0]) is None
         site.write("run/step-10/__0_0.distcp", b"x")
         for file, key in planned:
-            assert upload.upload(context, file, key) is Outcome.OUTDATED
-        assert upload.upload_many(context, planned) == [Outcome.OUTDATED] * 2
+            assert upload.upload(context, file, key) is JobOutcome.OUTDATED
+        assert upload.upload_many(context, planned) == [JobOutcome.OUTDATED] * 2
     assert site.objects() == {}
 
 
@@ -99,7 +98,7 @@ def test_an_open_a_held_and_a_damaged_file_are_waited_for(rclone_site: Site) -> 
         site.drain(40)
         assert site.objects() == {}
         one = waiting(site)["run/step-10/.metadata"]
-        assert (one.state, one.is_waited_for) == (State.BEHIND, False)
+        assert (one.state, one.is_waited_for) == (QueueState.BEHIND, False)
         return one.waits_for or ""
 
     assert "__0_0.distcp (open)" in reason()
@@ -219,7 +218,7 @@ def test_no_upload_is_planned_of_a_file_that_waits(rclone_site: Site) -> None:
     waits = site.write("run/step-10/.metadata", b"{}")
     shard = site.write("run/step-10/__0_0.distcp", b"x")
     with opened(site.settings) as context:
-        survey = Survey(lambda _ino: False, 60.0)
+        survey = DirtySurvey(lambda _ino: False, 60.0)
         assert [job.id.ino for job in survey.plan(context, None).jobs] == [shard]
         assert (len(survey), survey.plan(context, None).jobs) == (0, [])
     site.drain()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.control.bucket import Probe, Reachability
+from gateway.service.bucket import Probe, Reachability
 from tests.support.drainsite import Site
 from tests.support.s3proxy import Act, S3Proxy
 from tests.support.s3server import RcloneServer
@@ -37,7 +37,7 @@ def test_a_kept_connection_that_is_gone_is_no_alarm(tmp_path: Path) -> None:
 def test_a_bucket_that_does_not_answer_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.control.bucket.PROBE_SECONDS", 0.5)
+    monkeypatch.setattr("gateway.service.bucket.PROBE_SECONDS", 0.5)
     with RcloneServer(tmp_path / "s3") as server, S3Proxy(server.port) as proxy:
         site = Site(tmp_path, server, "checkpoints", proxy)
         held = proxy.inject(lambda _request: True, Act.HOLD, float("inf"))

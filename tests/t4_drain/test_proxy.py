@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from botocore.exceptions import ProxyConnectionError
 
-from gateway.errors import StoreUnavailable
+from gateway.common.errors import StoreUnavailable
 from gateway.objectstore.s3 import S3Store
 from gateway.objectstore.transport import Timeouts, Transport
 from tests.support.certificates import certify

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from gateway import clock, logs
-from gateway.control import queue as control
+from gateway.common import clock, logs
+from gateway.common.errors import START
+from gateway.common.types import ROOT_CRED, SetAttr
 from gateway.drain import queue as orders
-from gateway.errors import START
-from gateway.types import ROOT_CRED, SetAttr
+from gateway.service import queue as control
 from tests.support.clisite import DEADLINE_SECONDS, PROGRAM, assert_refused, environ, spillway
 from tests.support.drain import Drain
 from tests.support.drainsite import MIB, Site
@@ -216,7 +216,7 @@ def test_lines_about_what_a_person_ordered_have_its_request(
 ) -> None:
     site, lines = drained, Lines()
     # The drain would try the lost file again by itself, at the moment of the order.
-    monkeypatch.setattr("gateway.backoff.FIRST_PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr("gateway.common.retry.FIRST_PAUSE_SECONDS", 3600.0)
     site.configure(retry_max_seconds=10_000)
     for path in ("a/bumped", "b/other", "lost"):
         site.write(path, b"data")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gateway.errors import ObjectRefused, StoreRefused
+from gateway.common.errors import ObjectRefused, StoreRefused
 from gateway.objectstore.objects import Head
 from gateway.objectstore.s3 import S3Store
 from tests.support.ceph import ON_CEPH

@@ -11,9 +11,9 @@ from contextlib import suppress
 
 import pytest
 
+from gateway.common.errors import NotFound
 from gateway.drain.context import COPIES
 from gateway.drain.tidy.move import MOVES_AT_ONCE
-from gateway.errors import NotFound
 from gateway.objectstore import client
 from gateway.objectstore.s3 import S3Store
 from tests.support.ceph import ON_CEPH

@@ -6,18 +6,18 @@ import tracemalloc
 
 import pytest
 
-from gateway import clock
+from gateway.common import clock
+from gateway.common.errors import TryAgain
+from gateway.common.types import ROOT_CRED
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
-from gateway.drain.below import NAMES_PAGE
 from gateway.drain.context import Context
-from gateway.drain.job import Job
+from gateway.drain.job import DrainJob
 from gateway.drain.paths import Paths
 from gateway.drain.plan.renames import LEFT_MAX, Renames
-from gateway.drain.plan.rest import REST, STEP_MAX_SECONDS
-from gateway.errors import TryAgain
+from gateway.drain.plan.survey import REST, STEP_MAX_SECONDS
+from gateway.drain.subtree import NAMES_PAGE
 from gateway.objectstore.s3 import S3Store
-from gateway.types import ROOT_CRED
 from tests.support.drainsite import PREFIX, Site
 
 MIB = 1 << 20
@@ -57,7 +57,7 @@ def context_of(site: Site) -> Context:
     return Context(site.settings, Database(site.settings.database_url), S3Store(site.settings))
 
 
-def read_round(renames: Renames, context: Context) -> list[list[Job]]:
+def read_round(renames: Renames, context: Context) -> list[list[DrainJob]]:
     """Plan one round over all rows. Returns the jobs of each page."""
     pages = []
     while True:

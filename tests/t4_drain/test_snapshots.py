@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from botocore.exceptions import ClientError
 
-from gateway.data.layout import DataFiles
+from gateway.common.types import ROOT_CRED, Attr, SetAttr
 from gateway.db.engine import Database
 from gateway.drain.plan import snapshots
-from gateway.drain.send import still
+from gateway.drain.send import consistent_copy
 from gateway.namespace import fsck
+from gateway.namespace.data_files import DataFiles
 from gateway.objectstore.objects import Head
 from gateway.objectstore.s3 import S3Store
-from gateway.types import ROOT_CRED, Attr, SetAttr
 from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act
 from tests.support.waiting import background, until
@@ -181,7 +181,7 @@ def test_a_file_that_is_rewritten_all_the_time_is_never_published_mixed(
         return honest(*arguments)
 
     monkeypatch.setattr(os, "copy_file_range", slow)
-    monkeypatch.setattr(still, "CHUNK_BYTES", 4 * BLOCK_BYTES)
+    monkeypatch.setattr(consistent_copy, "CHUNK_BYTES", 4 * BLOCK_BYTES)
     _attr, data = opened(site, "f")
     append(data, bytes(BLOCKS * BLOCK_BYTES))
     seen: dict[str, bool] = {}
@@ -206,7 +206,7 @@ def test_a_file_that_is_never_still_is_shown_and_not_uploaded(
     site = rclone_logging
     monkeypatch.setattr(snapshots, "TRIES", 3)
     # A busy machine may hold the writer up for longer than the usual time.
-    monkeypatch.setattr(still, "QUIET_NS", 20 * still.QUIET_NS)
+    monkeypatch.setattr(consistent_copy, "QUIET_NS", 20 * consistent_copy.QUIET_NS)
     _attr, data = opened(site, "f.log")
 
     def write(stop: threading.Event) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.drain.send import still
+from gateway.drain.send import consistent_copy
 from tests.support.drainsite import MIB
 from tests.support.waiting import until
 
@@ -28,7 +28,7 @@ def test_a_copy_waits_for_the_write_that_is_under_way(tmp_path: Path) -> None:
         thread.start()
         while os.fstat(file.fileno()).st_ctime_ns == before_ns:
             time.sleep(0)
-        still.await_writes(file.fileno())
+        consistent_copy.await_writes(file.fileno())
         last = os.pread(file.fileno(), 1, size - 1)
         thread.join()
     assert last == b"n"
@@ -55,14 +55,14 @@ def test_a_copy_is_believed_only_if_nothing_moved(
         if change == "fresh":
             os.pwrite(source.fileno(), b"y", 0)
         else:
-            until(lambda: still.is_quiet(path.stat()), "the file is quiet")
+            until(lambda: consistent_copy.is_quiet(path.stat()), "the file is quiet")
         with tempfile.TemporaryFile(dir=tmp_path, buffering=0) as target:
             monkeypatch.setattr(os, "copy_file_range", changing)
-            assert still.copy(source.fileno(), target.fileno()) is None
+            assert consistent_copy.copy(source.fileno(), target.fileno()) is None
         monkeypatch.undo()
-        until(lambda: still.is_quiet(path.stat()), "the file is quiet")
+        until(lambda: consistent_copy.is_quiet(path.stat()), "the file is quiet")
         with tempfile.TemporaryFile(dir=tmp_path, buffering=0) as target:
-            moment = still.copy(source.fileno(), target.fileno())
+            moment = consistent_copy.copy(source.fileno(), target.fileno())
             assert moment is not None
             assert moment.size == MIB
             target.seek(0)
@@ -75,9 +75,9 @@ def test_holes_stay_holes(tmp_path: Path) -> None:
         file.truncate(100 * MIB)
         file.seek(50 * MIB)
         file.write(b"data")
-    until(lambda: still.is_quiet(path.stat()), "the file is quiet")
+    until(lambda: consistent_copy.is_quiet(path.stat()), "the file is quiet")
     with path.open("rb") as source, tempfile.TemporaryFile(dir=tmp_path, buffering=0) as target:
-        assert still.copy(source.fileno(), target.fileno()) is not None
+        assert consistent_copy.copy(source.fileno(), target.fileno()) is not None
         assert os.fstat(target.fileno()).st_size == 100 * MIB
         assert os.fstat(target.fileno()).st_blocks * 512 < MIB
         assert os.pread(target.fileno(), 4, 50 * MIB) == b"data"

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from gateway.errors import ObjectRefused, StoreUnavailable
-from gateway.objectstore import body, wire
-from gateway.objectstore.checksums import Digests, Kind, sum_of
+from gateway.common.errors import ObjectRefused, StoreUnavailable
+from gateway.objectstore import bodies, signed_http
+from gateway.objectstore.checksums import BodyChecksums, ChecksumKind, sum_of
 from gateway.objectstore.objects import OBJECT_MAX_BYTES, part_bytes_of
-from gateway.objectstore.ranges import Place, Ranges
+from gateway.objectstore.ranges import ObjectLocation, Ranges
 from gateway.objectstore.s3 import S3Store
 from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act
@@ -36,12 +36,12 @@ def test_what_no_object_can_hold_is_refused() -> None:
 def test_body_and_answer_are_compared(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """rclone rejects bytes that do not match Content-MD5, and moto's ETag shows the difference."""
     store = S3Store(site.settings)
-    honest = body.digest
+    honest = bodies.digest
 
-    def wrong(*args: Any, **options: Any) -> Digests:
+    def wrong(*args: Any, **options: Any) -> BodyChecksums:
         return honest(*args, **options)._replace(md5=bytes(16))
 
-    monkeypatch.setattr(wire, "digest", wrong)
+    monkeypatch.setattr(signed_http, "digest", wrong)
     with pytest.raises((ObjectRefused, StoreUnavailable)):
         store.put(KEY, b"data", {})
     upload_id = store.begin(KEY, {})
@@ -98,7 +98,7 @@ def test_the_etag_of_parts_is_the_md5_of_their_md5s(moto_site: Site) -> None:
     parts = [store.put_part(KEY, upload_id, 1, os.urandom(5 * MIB))]
     parts.append(store.put_part(KEY, upload_id, 2, b"end"))
     head = store.complete(KEY, upload_id, parts, 5 * MIB + 3, {})
-    assert head.etag == sum_of([part.digests for part in parts], Kind.MD5).value
+    assert head.etag == sum_of([part.digests for part in parts], ChecksumKind.MD5).value
 
 
 def test_an_older_version_is_found_behind_a_page_of_newer_ones(moto_site: Site) -> None:
@@ -108,7 +108,7 @@ def test_an_older_version_is_found_behind_a_page_of_newer_ones(moto_site: Site) 
     first = site.client.put_object(Bucket=site.bucket, Key=KEY, Body=b"first")
     for number in range(1000):
         site.client.put_object(Bucket=site.bucket, Key=KEY, Body=b"%05d" % number)
-    place = Place(KEY, first["ETag"].strip('"'))
+    place = ObjectLocation(KEY, first["ETag"].strip('"'))
     assert Ranges(site.settings).other_version(place, 5) == first["VersionId"]
     assert Ranges(site.settings).other_version(place._replace(etag="none"), 5) is None
 
@@ -120,7 +120,7 @@ def test_an_object_that_is_gone_is_named_in_our_words(moto_site: Site) -> None:
     with pytest.raises(ObjectRefused) as copied:
         store.copy("a", "b", head, {})
     ranges = Ranges(moto_site.settings)
-    with pytest.raises(ObjectRefused) as read, ranges.get(Place("a", head.etag), 0, 4):
+    with pytest.raises(ObjectRefused) as read, ranges.get(ObjectLocation("a", head.etag), 0, 4):
         pass
     for error, what in ((copied, "the source of b"), (read, "a")):
         said = str(error.value)
@@ -129,7 +129,7 @@ def test_an_object_that_is_gone_is_named_in_our_words(moto_site: Site) -> None:
         assert "An error occurred" not in said
     store.put("a", b"another", {})
     said = "a: the bucket has another object"
-    with pytest.raises(ObjectRefused, match=said), ranges.get(Place("a", head.etag), 0, 4):
+    with pytest.raises(ObjectRefused, match=said), ranges.get(ObjectLocation("a", head.etag), 0, 4):
         pass
 
 

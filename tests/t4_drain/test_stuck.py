@@ -12,13 +12,13 @@ from unittest.mock import ANY
 
 import pytest
 
-from gateway import clock
 from gateway.cli.main import main
-from gateway.control import alarms
+from gateway.common import clock
 from gateway.drain.admission import retries
 from gateway.drain.admission.retries import FOR_GOOD
-from gateway.drain.job import Work
+from gateway.drain.job import WorkKind
 from gateway.drain.plan.renames import LEFT_MAX, Renames
+from gateway.service import alarms
 from tests.support.clisite import spillway
 from tests.support.drainsite import PREFIX, Site
 from tests.support.s3proxy import Act
@@ -202,7 +202,7 @@ def test_much_that_is_held_or_stuck_below_a_renamed_directory_is_not_waited_for(
     site.configure(hold_patterns=[])
     site.rows(
         'INSERT INTO retry (work, ino, "key", tries, error, next_ns) SELECT '
-        f"'{Work.COPY.value}', ino, 'k', 2, '{FOR_GOOD}it vanished', 1 FROM object RETURNING 1"
+        f"'{WorkKind.COPY.value}', ino, 'k', 2, '{FOR_GOOD}it vanished', 1 FROM object RETURNING 1"
     )
     code, facts = wait(site, "--timeout", "5")
     assert code == 1

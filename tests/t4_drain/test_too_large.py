@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.control import alarms
+from gateway.service import alarms
 from tests.support.drainsite import MIB, Site
 from tests.support.s3proxy import Act
 from tests.support.volumes import alarms_in, status_of

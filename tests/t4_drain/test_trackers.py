@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.control.queue import opened
 from gateway.drain import queue
-from gateway.drain.queue import State
+from gateway.drain.queue import QueueState
+from gateway.service.queue import opened
 from tests.support.checkpoints.layouts import safetensors
 from tests.support.drainsite import Site
 from tests.support.s3proxy import Act, Request
@@ -43,7 +43,7 @@ def test_the_tracker_in_the_bucket_stays_until_its_step_is_durable(
             until(lambda: site.report().get("failing"), "a shard fails")
         assert site.objects()["run/latest"] == b"step-10\n"
         tracker = waiting(site)["run/latest"]
-        assert tracker.state == State.BEHIND
+        assert tracker.state == QueueState.BEHIND
         assert tracker.is_waited_for
         assert "step-20" in (tracker.waits_for or "")
         lacking.release()
@@ -112,7 +112,7 @@ def test_a_tracker_of_a_step_that_is_gone_waits_and_nothing_waits_for_it(rclone_
     site.drain()
     one = waiting(site)["run/latest"]
     assert one.waits_for == "it names global_step20, which is not there"
-    assert (one.state, one.is_waited_for, site.objects()) == (State.BEHIND, False, {})
+    assert (one.state, one.is_waited_for, site.objects()) == (QueueState.BEHIND, False, {})
     with site.draining():
         # The drain looks at it again when its directory changes.
         site.write("run/global_step20/a", b"x")

@@ -20,8 +20,8 @@ from botocore.exceptions import (
     ReadTimeoutError,
 )
 
-from gateway.errors import StoreUnavailable
-from gateway.objectstore.body import Section
+from gateway.common.errors import StoreUnavailable
+from gateway.objectstore.bodies import Section
 from gateway.objectstore.pace import Pace, Rates
 from gateway.objectstore.s3 import S3Store
 from gateway.objectstore.transport import UNHEEDED_MAX, Timeouts, Transport

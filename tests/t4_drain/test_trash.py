@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from gateway.cache.candidates import Candidates, survey
+from gateway.cache.eviction import Candidates, survey
+from gateway.common.types import GATEWAY_CRED
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.models import TRASH_INO
 from gateway.drain import queue
 from gateway.drain.context import Context
 from gateway.objectstore.s3 import S3Store
-from gateway.types import GATEWAY_CRED
 from tests.support import trash
 from tests.support.drainsite import PREFIX, Site
 from tests.t4_drain.test_rename import watch

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway import clock
+from gateway.common import clock
 from gateway.db.engine import Database
 from gateway.drain.context import Context
-from gateway.drain.job import Outcome
+from gateway.drain.job import JobOutcome
 from gateway.drain.paths import file_of
 from gateway.drain.send.upload import upload
 from gateway.objectstore.s3 import S3Store
@@ -181,7 +181,7 @@ def test_a_small_file_is_checked_again_after_its_bytes_were_read(
     with context.reading() as view:
         planned = file_of(view.session, ino)
         assert planned is not None
-    assert upload(context, planned, f"{PREFIX}/f") == Outcome.OUTDATED
+    assert upload(context, planned, f"{PREFIX}/f") == JobOutcome.OUTDATED
     database.close()
     assert site.proxy.operations() == []
     assert site.rows("SELECT count(*) FROM upload") == [(0,)]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway import datadir
+from gateway.config import datadir
 from tests.support.clisite import (
     DEADLINE_SECONDS,
     PROGRAM,
@@ -253,7 +253,7 @@ def test_database_of_a_newer_program(site: Site, command: str) -> None:
 
 def test_no_migration_under_a_running_gateway(site: Site) -> None:
     (site.settings.data_dir / "namespace.db").unlink()
-    with datadir.locked(site.settings, datadir.UP):
+    with datadir.locked(site.settings, datadir.UP_PROGRAM):
         result = spillway("init", "--new", "--config", site.config)
     assert_refused(result, "another spillway up", f"kill {os.getpid()}")
 

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from gateway import clock
-from gateway.cli import progress
-from gateway.cli.retention import moment
-from gateway.control import warming
+from gateway.cli import output
+from gateway.cli.policies import moment
+from gateway.common import clock
+from gateway.common.errors import START
+from gateway.common.process import start_ticks
+from gateway.common.types import ROOT_CRED, InodeKind, Sealed, SetAttr
 from gateway.db.models import ROOT_INO
-from gateway.errors import START
 from gateway.namespace import residency
-from gateway.proc import start_ticks
-from gateway.types import ROOT_CRED, Kind, Sealed, SetAttr
+from gateway.service import residency as residency_module
 from tests.support.clisite import Site
 from tests.support.drain import Drain
 from tests.support.namespace import Namespace
@@ -299,8 +299,8 @@ def test_a_failure_of_earlier_is_forgotten_by_a_new_wish(filled: Site) -> None:
 def test_warm_tells_that_the_disk_has_no_room(
     filled: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(warming, "ROOM_SECONDS", 0.1)
-    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(residency_module, "ROOM_SECONDS", 0.1)
+    monkeypatch.setattr(output, "LINE_SECONDS", 0.0)
     run(filled, "evict", "latest")
     report(filled, has_room=False)
     text = run(filled, "warm", "--wait", "latest", status=1)
@@ -310,8 +310,8 @@ def test_warm_tells_that_the_disk_has_no_room(
     assert "(3 files are asked for" in text
 
 
-@pytest.mark.parametrize("kind", [Kind.FIFO, Kind.SOCKET, Kind.CHARACTER])
-def test_what_has_no_bytes_is_neither_evicted_nor_warmed(filled: Site, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [InodeKind.FIFO, InodeKind.SOCKET, InodeKind.CHARACTER])
+def test_what_has_no_bytes_is_neither_evicted_nor_warmed(filled: Site, kind: InodeKind) -> None:
     with closing(Namespace(filled.settings)) as namespace:
         namespace.mknod(ROOT_CRED, ROOT_INO, b"other", kind, 0, MODE)
     for command in ("evict", "warm"):
@@ -323,7 +323,7 @@ def test_what_has_no_bytes_is_neither_evicted_nor_warmed(filled: Site, kind: Kin
 def test_warm_does_not_wait_for_a_hydrator_that_does_not_run(
     filled: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(warming, "DEAD_SECONDS", 0.1)
+    monkeypatch.setattr(residency_module, "DEAD_SECONDS", 0.1)
     run(filled, "evict", "latest")
     text = run(filled, "warm", "--wait", "latest", status=1)
     assert f"the hydrator does not run: start it: {START} (3 files" in text

@@ -8,7 +8,7 @@ import os
 import psycopg
 import pytest
 
-from gateway import datadir
+from gateway.config import datadir
 from gateway.db import fence
 from tests.support.clisite import Site, assert_refused, spillway
 from tests.support.namespace import Namespace
@@ -44,7 +44,7 @@ def test_what_cannot_be_repaired_is_left_and_said(site: Site) -> None:
 
 
 def test_not_beside_a_running_gateway(site: Site) -> None:
-    with datadir.locked(site.settings, datadir.UP):
+    with datadir.locked(site.settings, datadir.UP_PROGRAM):
         done = spillway("fsck", "--config", site.config)
     assert done.returncode == 2
     assert "stop it first" in done.stderr

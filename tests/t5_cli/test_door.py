@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gateway import datadir
 from gateway.cli.main import main
-from gateway.door.door import opened
-from gateway.errors import START, UserError
+from gateway.common.errors import START, UserError
+from gateway.config import datadir
+from gateway.rpc.control import opened
 from tests.support.clisite import Site, assert_refused, spillway
 from tests.support.tools import run_as_root
 
@@ -30,7 +30,7 @@ def test_a_change_needs_the_server(site: Site, change: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize(
     ("who", "advice"),
-    [(datadir.UP, "starting or stopping"), (datadir.COMMAND, "when it has ended")],
+    [(datadir.UP_PROGRAM, "starting or stopping"), (datadir.COMMAND, "when it has ended")],
 )
 def test_who_has_the_data_directory_is_waited_for(site: Site, who: str, advice: str) -> None:
     with datadir.locked(site.settings, who), pytest.raises(UserError) as refused:  # noqa: SIM117
@@ -50,12 +50,12 @@ def test_a_command_that_waits_leaves_the_lock_to_the_next_up(site: Site) -> None
             raise AssertionError
 
     with ThreadPoolExecutor() as pool:
-        with datadir.locked(site.settings, datadir.UP):
+        with datadir.locked(site.settings, datadir.UP_PROGRAM):
             waiting = pool.submit(ask)
             asks.wait()
             time.sleep(0.5)
         time.sleep(0.5)
-        with datadir.locked(site.settings, datadir.UP):
+        with datadir.locked(site.settings, datadir.UP_PROGRAM):
             waiting.result()
 
 

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway import config, port
-from gateway.cli import ganesha_conf, up
-from gateway.clients import PRIVATE
-from gateway.settings import Settings
+from gateway.cli import up
+from gateway.common.network import PRIVATE
+from gateway.config import loader
+from gateway.config.settings import Settings
+from gateway.nfs import ganesha_conf
+from gateway.nfs.server import answers
 from tests.support.ports import free_port
 from tests.support.s3server import die_with_parent
 from tests.support.waiting import until
@@ -36,7 +38,7 @@ def settings_of(directory: Path, bind: str, max_io_bytes: int) -> Settings:
         "nfs": {**nfs, "plugins_dir": str(DEBIAN_PLUGINS), "lease_seconds": 5, "grace_seconds": 5},
         "bucket": {"name": "b"},
     }
-    return config.from_mapping(raw, {}, directory / "spill way.toml")
+    return loader.from_mapping(raw, {}, directory / "spill way.toml")
 
 
 @pytest.mark.parametrize(
@@ -69,7 +71,7 @@ def test_the_server_starts_with_it(tmp_path: Path, bind: str, max_io_bytes: int)
 
     server = subprocess.Popen(command.argv, stdout=subprocess.DEVNULL, preexec_fn=die_with_parent)
     try:
-        until(lambda: port.answers(settings) or server.poll() is not None, "the port")
+        until(lambda: answers(settings) or server.poll() is not None, "the port")
         until(lambda: "NFS SERVER INITIALIZED" in said() or server.poll() is not None, "start")
         assert server.poll() is None, said()
     finally:

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.data.layout import DataFiles
+from gateway.common.types import ROOT_CRED, Sealed, SetAttr
 from gateway.db.engine import Database
-from gateway.types import ROOT_CRED, Sealed, SetAttr
+from gateway.namespace.data_files import DataFiles
 from tests.support.clisite import Site, assert_refused, spillway
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
@@ -35,7 +35,7 @@ def used(site: Site) -> Iterator[Site]:
 
 
 def drain(site: Site) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "gateway.drain", "--config", str(site.config)]
+    argv = [sys.executable, "-m", "gateway.processes.drain", "--config", str(site.config)]
     return subprocess.run(argv, capture_output=True, text=True, timeout=30)
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway import config
-from gateway.data.layout import SHARDS
+from gateway.config import loader
+from gateway.namespace.data_files import SHARDS
 from tests.support.clisite import (
     DEADLINE_SECONDS,
     PROGRAM,
@@ -58,7 +58,7 @@ def test_makes_everything_and_says_so(tmp_path: Path) -> None:
         env=KEYS,
     )
     assert result.returncode == 0, result.stderr
-    settings = config.load(path, {})
+    settings = loader.load(path, {})
     assert settings.data_dir == data
     assert (settings.nfs.port, settings.nfs.bind, settings.nfs.export) == (
         *(20490, "10.0.0.1", "/ckpt"),
@@ -179,7 +179,7 @@ def test_what_the_environment_sets_is_written_down(tmp_path: Path) -> None:
     result = spillway("init", "--config", path, env=env)
     assert result.returncode == 0, result.stderr
     assert "written, with SPILLWAY_GATEWAY_DATA_DIR, SPILLWAY_BUCKET_NAME" in result.stdout
-    assert config.load(path, {}) == config.load(path, env)
+    assert loader.load(path, {}) == loader.load(path, env)
     # The next command without the variables uses the same database.
     again = spillway("init", "--config", path)
     assert f"database {database}: current" in again.stdout
@@ -192,7 +192,7 @@ def test_the_database_is_an_option(tmp_path: Path, postgres: PostgresServer) -> 
     args = ("--bucket", "b", "--data-dir", tmp_path / "data", "--namespace-url", url)
     result = spillway("init", "--config", path, *args)
     assert result.returncode == 0, result.stderr
-    assert config.load(path, {}).database_url == url
+    assert loader.load(path, {}).database_url == url
     assert mode(path) == 0o600
     assert password not in result.stdout + result.stderr
     assert not (tmp_path / "data" / "namespace.db").exists()
@@ -227,7 +227,7 @@ def test_relative_paths_are_made_absolute(tmp_path: Path, monkeypatch: pytest.Mo
     assert (
         spillway("init", "--config", "s.toml", "--bucket", "b", "--data-dir", "d").returncode == 0
     )
-    settings = config.load(tmp_path / "s.toml", {})
+    settings = loader.load(tmp_path / "s.toml", {})
     assert settings.data_dir == tmp_path / "d"
     assert f'Config = "{tmp_path}/s.toml";' in settings.ganesha_conf.read_text()
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.cli.main import EXIT_INTERRUPTED, main
-from gateway.namespace.browse import Browser, Entry
+from gateway.namespace.lookup import Browser, NamedInode
 from tests.support.clisite import Site
 
 pytestmark = pytest.mark.usefixtures("door_of_namespace")
@@ -25,7 +25,7 @@ def test_an_interrupt_in_a_destructor_is_not_lost(
     config = ["--config", str(site.config)]
     find = Browser.entry
 
-    def interrupted(*args: Any) -> Entry | None:
+    def interrupted(*args: Any) -> NamedInode | None:
         Interrupted()
         return find(*args)
 

@@ -14,8 +14,8 @@ import pytest
 from admin_api.access.principal import Role
 from admin_api.access.tokens import made as prepare
 from gateway.cli.main import command_parsers, main, program_parser
-from gateway.cli.result import Results
-from gateway.errors import UserError
+from gateway.cli.output import Results
+from gateway.common.errors import UserError
 from tests.support.clisite import Site
 
 pytestmark = pytest.mark.usefixtures("door_of_namespace")

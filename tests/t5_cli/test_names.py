@@ -13,18 +13,17 @@ from typing import Any
 
 import pytest
 
-from gateway import datadir
 from gateway.cli.main import main
 from gateway.cli.up import prepared
-from gateway.data.layout import DataFiles
+from gateway.common.text import printable, text_of
+from gateway.common.types import ROOT_CRED, SetAttr
+from gateway.config import datadir
 from gateway.db.models import ROOT_INO
-from gateway.door.door import opened
-from gateway.door.frames import Op, Request
-from gateway.door.removal import Removal
-from gateway.escapes import text_of
-from gateway.namespace.browse import Browser, Entry
-from gateway.text import printable
-from gateway.types import ROOT_CRED, SetAttr
+from gateway.namespace.data_files import DataFiles
+from gateway.namespace.lookup import Browser, NamedInode
+from gateway.rpc.control import opened
+from gateway.rpc.frames import Op, RpcRequest
+from gateway.rpc.removal import Removal
 from tests.support.clisite import Site
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
@@ -155,7 +154,7 @@ def test_what_cannot_be_done_says_what_to_do(site: Site) -> None:
 def test_symbolic_links_are_named_not_followed(site: Site) -> None:
     run(site, "mkdir", "d")
     with opened(site.settings) as door:
-        [answer] = door.run([Request(Op.SYMLINK, ROOT_INO, b"latest", name2=b"d")])
+        [answer] = door.run([RpcRequest(Op.SYMLINK, ROOT_INO, b"latest", name2=b"d")])
         assert answer.errno == 0
     assert "latest -> d" in run(site, "ls", "-l")
     assert facts(site, "latest")["target"] == "d"
@@ -171,11 +170,11 @@ def test_a_symbolic_link_is_removed_while_it_is_shown(
     with opened(site.settings) as door:
 
         def target_later(browser: Browser, ino: int) -> bytes | None:
-            door.run([Request(Op.REMOVE, ROOT_INO, b"latest")])
+            door.run([RpcRequest(Op.REMOVE, ROOT_INO, b"latest")])
             return target(browser, ino)
 
         def show(*command: str, status: int = 0) -> str:
-            door.run([Request(Op.SYMLINK, ROOT_INO, b"latest", name2=b"d")])
+            door.run([RpcRequest(Op.SYMLINK, ROOT_INO, b"latest", name2=b"d")])
             return run(site, *command, status=status)
 
         monkeypatch.setattr(Browser, "target", target_later)
@@ -215,9 +214,9 @@ def test_what_a_client_moves_out_of_a_tree_stays(site: Site, moved: str, at: int
     with Browser(site.settings) as browser, opened(site.settings) as door:
         entry = browser.entry(ROOT_INO, b"safe")
         assert entry is not None
-        move = Request(Op.RENAME, ROOT_INO, b"top", entry.attr.ino, b"moved")
+        move = RpcRequest(Op.RENAME, ROOT_INO, b"top", entry.attr.ino, b"moved")
         if moved == "top/keep":
-            move = Request(Op.RENAME, top, b"keep", entry.attr.ino, b"moved")
+            move = RpcRequest(Op.RENAME, top, b"keep", entry.attr.ino, b"moved")
         moving = Moving(browser, lambda: door.run([move]), at)
         removal = Removal(moving, door.run)
         removal.tree(ROOT_INO, b"top", top)
@@ -236,7 +235,7 @@ class Moving(Browser):
         self._at = (b"inside", b"model")[at]
         self.listed: list[bytes] = []
 
-    def entries(self, parent: int) -> Iterator[Entry]:
+    def entries(self, parent: int) -> Iterator[NamedInode]:
         found = list(super().entries(parent))
         self.listed += [entry.name for entry in found]
         if any(entry.name == self._at for entry in found):
@@ -248,7 +247,7 @@ def test_a_name_that_is_another_inode_by_now_stays(site: Site) -> None:
     make_file(site, "f", b"old")
     old = facts(site, "f")["ino"]
     with opened(site.settings) as door:
-        removals = [Request(Op.REMOVE, ROOT_INO, b"f", ino) for ino in (old + 1, old)]
+        removals = [RpcRequest(Op.REMOVE, ROOT_INO, b"f", ino) for ino in (old + 1, old)]
         assert [door.run([one])[0].errno for one in removals] == [errno.ENOENT, 0]
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gateway import config
-from gateway.settings import Settings
+from gateway.config import loader
+from gateway.config.settings import Settings
 from tests.support.clisite import assert_refused, spillway
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, MotoServer
 from tests.support.volumes import query
@@ -68,7 +68,7 @@ class Store:
         return {one["Key"] for one in found}
 
     def settings(self, name: str) -> Settings:
-        return config.load(self.config(name))
+        return loader.load(self.config(name))
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.checks import LIBRARIES
-from gateway.config import render
+from gateway.cli.local import LIBRARIES
+from gateway.config.loader import render
 from tests.support.checkout import ROOT
 
 _WITHOUT = """

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.checkpointsettings import RetentionSettings
 from gateway.cli.main import main
-from gateway.cli.planoptions import OPTIONS
-from gateway.cli.quantities import SIZE
-from gateway.settings import DrainSettings
+from gateway.cli.options import SIZE
+from gateway.cli.plan import OPTIONS
+from gateway.config.settings import DrainSettings, RetentionSettings
 from tests.support.clisite import assert_refused, spillway
 
 SAVE = ("--parameters", "405B", "--interval", "15m")

@@ -8,9 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from gateway import clock
-from gateway.cli.child import LINE_MAX_BYTES, Child, Command, Phase, Say, _die_with
-from gateway.proc import start_ticks
+from gateway.common import clock
+from gateway.common.process import start_ticks
+from gateway.processes.supervisor import (
+    LINE_MAX_BYTES,
+    ChildProcess,
+    Command,
+    Phase,
+    Say,
+    _die_with,
+)
 from tests.support.waiting import until
 
 
@@ -26,7 +33,7 @@ def command(*argv: str, log: Path | None = None) -> Command:
     return Command("child", argv, dict(os.environ), 1.0, "look", log=log)
 
 
-def run_to_death(child: Child, seconds: float, moved: Clock) -> None:
+def run_to_death(child: ChildProcess, seconds: float, moved: Clock) -> None:
     """Start a child that ends by itself, and move the clock by its life in seconds."""
     child.tick()
     pid = child.pid
@@ -38,7 +45,7 @@ def run_to_death(child: Child, seconds: float, moved: Clock) -> None:
     assert child.phase is Phase.WAITING
 
 
-def pause(child: Child, moved: Clock) -> float:
+def pause(child: ChildProcess, moved: Clock) -> float:
     """Wait until the back-off is over. Returns its seconds."""
     due = child.due()
     assert due is not None
@@ -60,7 +67,7 @@ def test_back_off_doubles_to_its_limit_and_forgets_after_health(
 ) -> None:
     moved = Clock(monkeypatch)
     lines: list[str] = []
-    child = Child(command("true"), into(lines))
+    child = ChildProcess(command("true"), into(lines))
     pauses = []
     for _ in range(8):
         run_to_death(child, 0.1, moved)
@@ -75,7 +82,7 @@ def test_back_off_doubles_to_its_limit_and_forgets_after_health(
 def test_the_last_line_without_a_newline_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     moved = Clock(monkeypatch)
     lines: list[str] = []
-    child = Child(command("printf", r"one\ntwo"), into(lines))
+    child = ChildProcess(command("printf", r"one\ntwo"), into(lines))
     run_to_death(child, 0.1, moved)
     assert "child: one" in lines
     assert "child: two" in lines
@@ -83,7 +90,7 @@ def test_the_last_line_without_a_newline_is_passed_on(monkeypatch: pytest.Monkey
 
 def test_an_endless_line_is_cut() -> None:
     lines: list[str] = []
-    child = Child(command("sh", "-c", "head -c 100000 /dev/zero | tr '\\0' x"), into(lines))
+    child = ChildProcess(command("sh", "-c", "head -c 100000 /dev/zero | tr '\\0' x"), into(lines))
     child.tick()
 
     def ended() -> bool:
@@ -105,7 +112,7 @@ def test_a_child_whose_parent_died_before_it_could_ask_does_not_run() -> None:
 
 
 def test_retired_before_its_first_start() -> None:
-    child = Child(command("true"), into([]))
+    child = ChildProcess(command("true"), into([]))
     child.stop()
     child.tick()
     assert child.phase is Phase.STOPPED

@@ -7,8 +7,8 @@ from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 
-from gateway.cli import progress
-from gateway.cli.progress import RATE_SECONDS, Line, Transfer
+from gateway.cli import output
+from gateway.cli.output import RATE_SECONDS, ProgressLine, Transfer
 
 MIB = 1024 * 1024
 
@@ -69,7 +69,7 @@ class Stream(io.StringIO):
 def shown(out: Stream, err: Stream, *texts: str, quiet: bool = False) -> tuple[str, str]:
     """Show lines. Returns what the standard output and standard error got."""
     with redirect_stdout(out), redirect_stderr(err):
-        line = Line(quiet)
+        line = ProgressLine(quiet)
         for text in texts:
             line.show(text)
         line.end()
@@ -91,5 +91,5 @@ def test_without_a_terminal_lines_are_few_and_on_standard_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert shown(Stream(False), Stream(False), "a", "b") == ("", "")
-    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(output, "LINE_SECONDS", 0.0)
     assert shown(Stream(False), Stream(False), "a", "b") == ("", "a\nb\n")

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gateway.cli import recording
+from gateway.cli import caller
 from gateway.cli.main import SUBCOMMANDS, command_parsers, main, program_parser
-from gateway.errors import UserError
+from gateway.common.errors import UserError
 from tests.support.clisite import Site
 from tests.support.ports import free_port
 
@@ -72,9 +72,9 @@ def verbs_of(parser: argparse.ArgumentParser) -> set[str]:
 
 
 def test_of_each_command_it_is_known_whether_it_changes_something() -> None:
-    assert {one.name for one in SUBCOMMANDS} == {*recording.CHANGING, *READ, *OF_ANOTHER_LOG}
+    assert {one.name for one in SUBCOMMANDS} == {*caller.CHANGING, *READ, *OF_ANOTHER_LOG}
     parsers = command_parsers(program_parser())
-    for name, changing in recording.CHANGING.items():
+    for name, changing in caller.CHANGING.items():
         if changing is not None:
             assert verbs_of(parsers[name]) == changing | READING[name], name
 
@@ -115,7 +115,7 @@ def test_a_command_that_is_killed_has_left_a_row(
 ) -> None:
     args = program_parser().parse_args(["rm", "x"])
     args.config = site.config
-    with pytest.raises(KeyboardInterrupt), recording.recorded(args, ["rm", "x"]):
+    with pytest.raises(KeyboardInterrupt), caller.recorded(args, ["rm", "x"]):
         raise KeyboardInterrupt
     [one] = logged(site, capsys)
     assert (one["path"], one["status"]) == ("spillway rm x", None)
@@ -143,7 +143,7 @@ def test_no_log_is_made_where_the_disk_is_not_mounted(
 def test_an_error_of_a_command_is_its_own(site: Site) -> None:
     args = program_parser().parse_args(["rm", "x"])
     args.config = site.config
-    with pytest.raises(UserError, match="mine"), recording.recorded(args, ["rm", "x"]):
+    with pytest.raises(UserError, match="mine"), caller.recorded(args, ["rm", "x"]):
         raise UserError("mine")
 
 

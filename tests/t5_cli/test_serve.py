@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from gateway import clock, port
-from gateway.control import status
-from gateway.notify import STALL_SECONDS, Rounds
-from gateway.serialize import to_json
+from gateway.common import clock
+from gateway.common.models import to_json
+from gateway.common.process import STALL_SECONDS, Rounds
+from gateway.nfs import server
+from gateway.service import status
 from tests.support.clisite import PROGRAM, Running, Site, assert_refused, environ, spillway
 from tests.support.gateway import PLUGINS_DIR
 from tests.support.s3server import RcloneServer
@@ -91,11 +92,11 @@ def test_services_are_a_gateway(real: Site, monkeypatch: pytest.MonkeyPatch) -> 
             assert not processes["cache"]["alive"]
             assert spillway("mkdir", "--config", site.config, "/checkpoints/a").returncode == 0
             assert_refused(spillway("fsck", "--config", site.config), "stop spillway.target")
-            assert port.answers(site.settings)
+            assert server.answers(site.settings)
             # The kernel accepts connections for a server that hangs. That is not enough.
             stop(nfs.process.pid)
-            monkeypatch.setattr(port, "ANSWER_SECONDS", 0.5)
-            assert not port.answers(site.settings)
+            monkeypatch.setattr(server, "ANSWER_SECONDS", 0.5)
+            assert not server.answers(site.settings)
             os.kill(nfs.process.pid, signal.SIGKILL)
             nfs.wait()
         end(site, "nfs", SERVICE_RESULT="signal", EXIT_CODE="killed", EXIT_STATUS="KILL")

@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 import sqlalchemy
 
-from admin_api.pages.alarms import alarms_of
-from gateway import clock
-from gateway.cli import status as command
-from gateway.control.status import Status
+from admin_api.pages.dashboard import alarms_of
+from gateway.cli import status as status_module
+from gateway.common import clock
+from gateway.common.errors import UserError
+from gateway.common.models import from_json
+from gateway.common.process import start_ticks
+from gateway.common.types import ROOT_CRED, Attr, Sealed, SetAttr
+from gateway.config.settings import Settings
 from gateway.db.compiled import Statement
 from gateway.db.models import ROOT_INO
-from gateway.db.opening import opened, reading
-from gateway.errors import UserError
-from gateway.proc import start_ticks
-from gateway.serialize import from_json
-from gateway.settings import Settings
-from gateway.types import ROOT_CRED, Attr, Sealed, SetAttr
+from gateway.db.schema import opened, reading
+from gateway.service.status import Status
 from tests.support.clisite import Site, spillway
 from tests.support.disks import small_disk
 from tests.support.namespace import Namespace
@@ -47,7 +47,7 @@ def status(site: Site) -> tuple[int, dict[str, Any], list[tuple[str, str]]]:
 
 def lines_of(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the lines that a person sees. Args: facts, as the command prints them."""
-    return list(command.lines(from_json(Status, facts)))
+    return list(status_module.lines(from_json(Status, facts)))
 
 
 def line(lines: list[tuple[str, str]], label: str) -> str:

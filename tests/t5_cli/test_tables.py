@@ -13,7 +13,7 @@ import termios
 
 import pytest
 
-from gateway.cli import table
+from gateway.cli import output
 from gateway.cli.main import main
 from tests.support.clisite import PROGRAM, Site, environ, spillway
 from tests.support.direct import answering
@@ -22,7 +22,7 @@ LONG = "/checkpoints/" + "a-long-name-" * 6
 RUN = f"""
 import sys
 from gateway.cli import queue, table
-from gateway.control.queue import Waiting
+from gateway.service.queue import Waiting
 file = dict(bumped=False, error="[bold]no[/bold]", next_try_seconds=5, size_bytes=2048,
             age_seconds=60, waits_for=None)
 files = [Waiting(**file, path="{LONG}", state="failing", tries=2),
@@ -34,7 +34,7 @@ print("imported" if "rich" in sys.modules else "not imported")
 
 STATISTICS = """
 from gateway.cli import statistics
-from gateway.door.statistics import Histogram, Operations, Statistics
+from gateway.rpc.statistics import Histogram, Operations, Statistics
 
 times = Histogram((0.001, 0.1), (9, 1, 0), 0.05)
 none = Histogram((1.0,), (0, 0), 0.0)
@@ -139,7 +139,7 @@ def test_very_long_lists_are_plain_lines(monkeypatch: pytest.MonkeyPatch) -> Non
     printed: list[str] = []
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setattr("builtins.print", printed.append)
-    count = table.ROWS_MAX + 1
+    count = output.ROWS_MAX + 1
     endless = (("cell",) for _ in iter(int, 1))
-    table.show(("column",), endless, (f"line {number}" for number in range(count)))
+    output.show_table(("column",), endless, (f"line {number}" for number in range(count)))
     assert (printed[0], len(printed)) == ("line 0", count)

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from gateway import port
-from gateway.proc import start_ticks
+from gateway.common.process import start_ticks
+from gateway.nfs import server
 from tests.support.clisite import (
     DEADLINE_SECONDS,
     PROGRAM,
@@ -242,7 +242,7 @@ def test_a_server_without_its_plugin_is_not_ready(site: Site) -> None:
         line = up.expect("s and does not serve: read ")
         assert "built for this nfs-ganesha" in line
         up.expect(f"Failed to load module ({plugin})")
-        assert port.answers(site.settings)
+        assert server.answers(site.settings)
         assert state(site)["children"]["ganesha"]["phase"] == "starting"
         up.process.terminate()
         assert up.wait() == 0

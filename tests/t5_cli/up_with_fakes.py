@@ -12,8 +12,9 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from gateway import config, logs
 from gateway.cli import up
+from gateway.common import logs
+from gateway.config import loader
 
 
 def accepts(port: int) -> bool:
@@ -25,7 +26,7 @@ def accepts(port: int) -> bool:
 
 
 def main() -> int:
-    settings = config.load(Path(sys.argv[1]))
+    settings = loader.load(Path(sys.argv[1]))
     stop_seconds = float(sys.argv[3])
     server = dataclasses.replace(
         up.ganesha(settings), stop_seconds=stop_seconds, ready=partial(accepts, settings.nfs.port)

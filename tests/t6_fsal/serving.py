@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from gateway.door.remote import Remote
+from gateway.rpc.control import Remote
 from tests.support.nfsserver import Server
 from tests.support.waiting import until
 

@@ -12,15 +12,16 @@ from typing import Any
 import httpx
 import pytest
 
-from admin_api.access.authenticate import authenticate
+from admin_api.access.authentication import authenticate
 from admin_api.app import create_app
-from admin_api.pages.alarms import alarms_of
+from admin_api.pages.dashboard import alarms_of
 from gateway.cli.main import main
-from gateway.control import alarms, sharednames
-from gateway.control.status import gather_quickly
-from gateway.db.opening import opened
-from gateway.door import clients
-from gateway.door.clients import ClientCounts, Opened
+from gateway.db.schema import opened
+from gateway.rpc import clients
+from gateway.rpc.clients import ClientCounts, Opened
+from gateway.service import alarms
+from gateway.service.clients import gather_shared_names
+from gateway.service.status import gather_quickly
 from tests.support import nfs4
 from tests.support.adminsite import ADMIN, serving
 from tests.support.nfsserver import LEASE_SECONDS, Server
@@ -153,7 +154,7 @@ def test_two_machines_with_one_name_are_told(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each SETCLIENTID has another verifier, as after a restart: it ends the lease of the other."""
-    assert sharednames.gather(server.settings) == []
+    assert gather_shared_names(server.settings) == []
     with (
         nfs4.Client(server.port, ONE, b"twin\n") as first,
         nfs4.Client(server.port, TWO, b"twin\n") as second,
@@ -162,10 +163,10 @@ def test_two_machines_with_one_name_are_told(
 
         def seen() -> bool:
             next(turns).file(b"", "")
-            return bool(sharednames.gather(server.settings))
+            return bool(gather_shared_names(server.settings))
 
         until(seen, "the report: the server looks once a second", 60)
-    [found] = sharednames.gather(server.settings)
+    [found] = gather_shared_names(server.settings)
     assert (found.name, found.addresses) == ("twin%0A", [ONE, TWO])
     assert "SHARED NAME: 127.0.0.2 and 127.0.0.3 share the name twin" in said(server, capsys)
     with opened(server.settings.database_url) as database:

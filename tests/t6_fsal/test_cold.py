@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gateway.data.layout import DataFiles
-from gateway.door.frames import Answer, Op, Request
-from gateway.door.remote import Remote
-from gateway.settings import Settings
-from gateway.types import Attr, Residency
+from gateway.common.types import Attr, Residency
+from gateway.config.settings import Settings
+from gateway.namespace.data_files import DataFiles
+from gateway.rpc.control import Remote
+from gateway.rpc.frames import Op, RpcReply, RpcRequest
 from tests.support import nfs4
 from tests.support.nfsserver import Server
 from tests.support.volumes import query
@@ -47,11 +47,11 @@ class Site(NamedTuple):
     def settings(self) -> Settings:
         return self.server.settings
 
-    def ask(self, op: Op, ino: int, **more: Any) -> Answer:
-        [answer] = self.door.run([Request(op, ino, **more)])
+    def ask(self, op: Op, ino: int, **more: Any) -> RpcReply:
+        [answer] = self.door.run([RpcRequest(op, ino, **more)])
         return answer
 
-    def done(self, op: Op, ino: int, **more: Any) -> Answer:
+    def done(self, op: Op, ino: int, **more: Any) -> RpcReply:
         answer = self.ask(op, ino, **more)
         assert answer.errno == 0, os.strerror(answer.errno)
         return answer
@@ -304,7 +304,7 @@ def test_one_hydrator_waits_at_a_time(site: Site) -> None:
         def wait() -> None:
             # The question below may be the one that waits.
             while numbers[-1:] != [0]:
-                [answer] = second.run([Request(Op.WANTED, SESSION, ino2=3000)])
+                [answer] = second.run([RpcRequest(Op.WANTED, SESSION, ino2=3000)])
                 numbers.append(answer.errno)
 
         thread = threading.Thread(target=wait)
@@ -338,7 +338,7 @@ import sys
 from pathlib import Path
 from gateway import config, failpoints
 from tests.support.direct import Direct
-from gateway.door.frames import Op, Request
+from gateway.rpc.frames import Op, Request
 direct = Direct(config.load(Path(sys.argv[1]), {}))
 failpoints.arm(failpoints.AFTER_COMMIT)
 direct.run([Request(Op.EVICT, int(sys.argv[2]), change=int(sys.argv[3]))])

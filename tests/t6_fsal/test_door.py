@@ -15,13 +15,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gateway.data.layout import DataFiles
+from gateway.common.types import Attr, Cred, SetAttr
+from gateway.config.settings import Settings
 from gateway.db.models import ROOT_INO
-from gateway.door.door import Door, opened
-from gateway.door.frames import Op, Request
-from gateway.door.remote import Remote
-from gateway.settings import Settings
-from gateway.types import Attr, Cred, SetAttr
+from gateway.namespace.data_files import DataFiles
+from gateway.rpc.control import Door, Remote, opened
+from gateway.rpc.frames import Op, RpcRequest
 from tests.support import nfs4
 from tests.support.nfsserver import Server
 from tests.support.volumes import query
@@ -46,12 +45,12 @@ class Site(NamedTuple):
 
     def ask(self, op: Op, ino: int, name: bytes = b"", **more: Any) -> Attr:
         """Have one request done. If the answer has no attributes, return those of the directory."""
-        request = Request(op, ino, name)._replace(**more)
+        request = RpcRequest(op, ino, name)._replace(**more)
         [answer] = self.door.run([request])
         assert answer.errno == 0, os.strerror(answer.errno)
         if answer.attr is not None:
             return answer.attr
-        [answer] = self.door.run([Request(Op.GETATTR, ino)])
+        [answer] = self.door.run([RpcRequest(Op.GETATTR, ino)])
         assert answer.attr is not None
         return answer.attr
 
@@ -101,7 +100,7 @@ def hammered(site: Site, *paths: str) -> Iterator[list[int]]:
         with opened(site.settings) as door:
             while not done.is_set():
                 for op in (Op.MKDIR, Op.REMOVE):
-                    answers = door.run([Request(op, ino, b"busy") for ino in inos])
+                    answers = door.run([RpcRequest(op, ino, b"busy") for ino in inos])
                     assert not any(answer.errno for answer in answers)
 
     def run(act: Callable[[], None]) -> None:
@@ -278,15 +277,15 @@ def test_a_file_that_the_door_removed_stays_until_its_last_close(site: Site) -> 
 def test_credentials_are_those_of_the_request(site: Site) -> None:
     top = site.ask(Op.MKDIR, ROOT_INO, b"private", wanted=SetAttr(mode=0o770, gid=7))
     asked = [
-        (Request(Op.MKDIR, top.ino, b"x", cred=Cred(5, 5)), errno.EACCES),
-        (Request(Op.MKDIR, top.ino, b"x", cred=Cred(5, 5, (6, 7))), 0),
-        (Request(Op.SETATTR, top.ino, wanted=SetAttr(mode=0o777), cred=Cred(5, 5)), errno.EPERM),
-        (Request(Op.MKDIR, ROOT_INO, b".spillway"), errno.EROFS),
-        (Request(Op.MKDIR, top.ino, b"a/b"), errno.EINVAL),
-        (Request(Op.MKDIR, top.ino, b"n" * 256), errno.ENAMETOOLONG),
-        (Request(Op.GETATTR, 2**63), errno.EINVAL),
-        (Request(Op.GETATTR, 2**40), errno.ESTALE),
-        (Request(Op.REMOVE, top.ino, b"x", ino2=top.ino, change=1), errno.ENOENT),
+        (RpcRequest(Op.MKDIR, top.ino, b"x", cred=Cred(5, 5)), errno.EACCES),
+        (RpcRequest(Op.MKDIR, top.ino, b"x", cred=Cred(5, 5, (6, 7))), 0),
+        (RpcRequest(Op.SETATTR, top.ino, wanted=SetAttr(mode=0o777), cred=Cred(5, 5)), errno.EPERM),
+        (RpcRequest(Op.MKDIR, ROOT_INO, b".spillway"), errno.EROFS),
+        (RpcRequest(Op.MKDIR, top.ino, b"a/b"), errno.EINVAL),
+        (RpcRequest(Op.MKDIR, top.ino, b"n" * 256), errno.ENAMETOOLONG),
+        (RpcRequest(Op.GETATTR, 2**63), errno.EINVAL),
+        (RpcRequest(Op.GETATTR, 2**40), errno.ESTALE),
+        (RpcRequest(Op.REMOVE, top.ino, b"x", ino2=top.ino, change=1), errno.ENOENT),
     ]
     for request, error in asked:
         [answer] = site.door.run([request])
@@ -299,31 +298,31 @@ def test_a_row_that_was_changed_beside_the_server_is_seen_after_invalidate(site:
     before = site.client.getattr(handle).change
     query(site.settings, "UPDATE inode SET change = change + 1000 WHERE ino = :ino", ino=made.ino)
     assert site.client.getattr(handle).change == before
-    [answer] = site.door.run([Request(Op.INVALIDATE, made.ino)])
+    [answer] = site.door.run([RpcRequest(Op.INVALIDATE, made.ino)])
     assert answer.errno == 0
     assert site.client.getattr(handle).change == before + 1000
 
 
 def test_more_is_asked_than_buffers_hold(site: Site) -> None:
-    answers = site.door.run([Request(Op.GETATTR, ROOT_INO)] * 8000)
+    answers = site.door.run([RpcRequest(Op.GETATTR, ROOT_INO)] * 8000)
     assert {answer.errno for answer in answers} == {0}
 
 
 def test_an_unknown_operation_is_not_done(site: Site) -> None:
     for op in (0, max(Op) + 1, 999):
-        [answer] = site.door.run([Request(op, ROOT_INO)])  # type: ignore[arg-type]
+        [answer] = site.door.run([RpcRequest(op, ROOT_INO)])  # type: ignore[arg-type]
         assert answer.errno == errno.ENOTSUP
 
 
 def test_what_only_root_asks_is_refused_to_others(site: Site) -> None:
     for op in (Op.EVICT, Op.WANTED, Op.PRESENT, Op.ARRIVED, Op.FAILED):
-        [answer] = site.door.run([Request(op, ROOT_INO, cred=Cred(5, 5))])
+        [answer] = site.door.run([RpcRequest(op, ROOT_INO, cred=Cred(5, 5))])
         assert answer.errno == errno.EPERM
     asked = [
-        (Request(Op.EVICT, ROOT_INO), errno.EBUSY),
-        (Request(Op.PRESENT, ROOT_INO, length=1), errno.ESTALE),
-        (Request(Op.ARRIVED, ROOT_INO, ino2=7), errno.ESTALE),
-        (Request(Op.FAILED, ROOT_INO), errno.ESTALE),
+        (RpcRequest(Op.EVICT, ROOT_INO), errno.EBUSY),
+        (RpcRequest(Op.PRESENT, ROOT_INO, length=1), errno.ESTALE),
+        (RpcRequest(Op.ARRIVED, ROOT_INO, ino2=7), errno.ESTALE),
+        (RpcRequest(Op.FAILED, ROOT_INO), errno.ESTALE),
     ]
     for request, error in asked:
         [answer] = site.door.run([request])
@@ -365,14 +364,14 @@ def test_the_door_is_closed_with_the_server(tmp_path: Path) -> None:
         path = server.settings.run_dir / "nfs.sock"
         assert path.stat().st_mode & 0o777 == 0o600
         with opened(server.settings) as door:
-            assert door.run([Request(Op.GETATTR, ROOT_INO)])[0].errno == 0
+            assert door.run([RpcRequest(Op.GETATTR, ROOT_INO)])[0].errno == 0
             stale = path.stat().st_ino
             server.crash()
             until(lambda: path.stat().st_ino != stale, "a new door")
             # Nothing was under way when the connection ended.
-            assert door.run([Request(Op.GETATTR, ROOT_INO)])[0].errno == 0
+            assert door.run([RpcRequest(Op.GETATTR, ROOT_INO)])[0].errno == 0
         with opened(server.settings) as door:
             assert isinstance(door, Remote)
-            assert door.run([Request(Op.GETATTR, ROOT_INO)])[0].errno == 0
+            assert door.run([RpcRequest(Op.GETATTR, ROOT_INO)])[0].errno == 0
     assert not path.exists()
     assert "cleanup" not in server.log.read_text()

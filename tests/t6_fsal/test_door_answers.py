@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from gateway.common.errors import DoorClosed
 from gateway.db.models import ROOT_INO
-from gateway.door import frames
-from gateway.door.frames import Op, Request
-from gateway.door.remote import SOCKET, Remote
-from gateway.errors import DoorClosed
+from gateway.rpc import frames
+from gateway.rpc.control import SOCKET, Remote
+from gateway.rpc.frames import Op, RpcRequest
 from tests.support.volumes import make_settings
 
 HEAD = struct.Struct("=IHHIIQ")
@@ -59,14 +59,14 @@ def answering(directory: Path, answer: bytes) -> Iterator[Remote]:
                 server.join()
 
 
-def ask(door: Remote) -> frames.Answer:
-    [answer] = door.run([Request(Op.GETATTR, ROOT_INO)])
+def ask(door: Remote) -> frames.RpcReply:
+    [answer] = door.run([RpcRequest(Op.GETATTR, ROOT_INO)])
     return answer
 
 
 def test_an_answer_is_believed(tmp_path: Path) -> None:
     with answering(tmp_path, made()) as door:
-        assert ask(door) == frames.Answer(0, None)
+        assert ask(door) == frames.RpcReply(0, None)
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from gateway import config
-from gateway.data.layout import DataFiles
-from gateway.door.remote import UNDER_WAY
+from gateway.config import loader
+from gateway.namespace.data_files import DataFiles
+from gateway.rpc.control import UNDER_WAY
 from tests.support import nfs4
 from tests.support.gateway import PROGRAM, Gateway
 from tests.support.trees import make_big
@@ -68,14 +68,14 @@ def removing(gateway: Gateway) -> Iterator[subprocess.Popen[str]]:
 
 def data_files(gateway: Gateway) -> set[int]:
     """Inodes with a data file, without those in the gateway's own directory."""
-    settings = config.load(gateway.config, {})
+    settings = loader.load(gateway.config, {})
     reserved = {ino for (ino,) in query(settings, "SELECT ino FROM inode WHERE reserved <> 0")}
     return {ino for ino, _epoch in DataFiles(settings.files_dir).walk()} - reserved
 
 
 def test_a_removal_survives_kills_of_either_side(tmp_path: Path) -> None:
     gateway = make_gateway(tmp_path / "gateway")
-    make_big(config.load(gateway.config, {}), FILES)
+    make_big(loader.load(gateway.config, {}), FILES)
     assert len(data_files(gateway)) == FILES / 10
     with gateway:
         with removing(gateway) as command:

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from gateway import clock
 from gateway.cli.status import lines
-from gateway.control import alarms
-from gateway.control.status import FAILING_SECONDS, Status
-from gateway.data.layout import DataFiles
-from gateway.door.frames import Op
-from gateway.namespace import trouble
-from gateway.serialize import from_json
+from gateway.common import clock
+from gateway.common.models import from_json
+from gateway.namespace import server_reports
+from gateway.namespace.data_files import DataFiles
+from gateway.rpc.frames import Op
+from gateway.service import alarms
+from gateway.service.status import FAILING_SECONDS, Status
 from tests.support import nfs4
 from tests.support.volumes import alarms_in, query, status_of
 from tests.support.waiting import until
@@ -153,7 +153,7 @@ def test_lost_copies_are_shown_for_a_day(tmp_path: Path) -> None:
     line = next(text for label, text in told if "LOSES BYTES" in text)
     assert "2 local copies" in line
     assert "/export/b: data file" in line
-    report = site.settings.run_dir / trouble.REPORT
+    report = site.settings.run_dir / server_reports.DISK_REPORT
     told = json.loads(report.read_text())
     told["last_lost"]["at_ns"] -= (FAILING_SECONDS + 60) * clock.NS
     report.write_text(json.dumps(told))

@@ -19,7 +19,7 @@ FAULTS_MAX = 30
 """The most faults for the 256 pages of a MiB, in the best pass. By default there are 90 to 240."""
 ARENAS = max(8, 4 * (os.cpu_count() or 1))
 LEFT_MIB = 16 * ARENAS
-"""What the arenas may keep at their ends when no client reads (``gateway/cli/nfsserver.py``)."""
+"""What the arenas may keep at their ends when no client reads (``gateway/nfs/ganesha_conf.py``)."""
 
 
 def faults(server: Server) -> int:

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from gateway.common.types import GATEWAY_CRED
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.models import RUNS_INO, TRASH_INO
-from gateway.door.door import Door
-from gateway.door.frames import Op, Request
-from gateway.namespace import imprint, naming
-from gateway.types import GATEWAY_CRED
+from gateway.namespace import fingerprint, latest_links
+from gateway.rpc.control import Door
+from gateway.rpc.frames import Op, RpcRequest
 from tests.support import nfs4, trash
 from tests.support.nfs4 import op, opaque, putfh
 from tests.support.nfsserver import Server
@@ -43,7 +43,7 @@ class Site(NamedTuple):
 
     def ask(self, asked: Op, *values: Any) -> int:
         """Ask the door as the gateway. Returns an errno. Parameters: values, of the request."""
-        [answer] = self.door.run([Request(asked, *values)._replace(cred=GATEWAY_CRED)])
+        [answer] = self.door.run([RpcRequest(asked, *values)._replace(cred=GATEWAY_CRED)])
         return answer.errno
 
     def mkdir(self, above: bytes, name: str) -> None:
@@ -68,7 +68,7 @@ class Site(NamedTuple):
         found = self.reader.lookup(self.reader.handle("export", ".spillway", "runs"), run).fileid
         ino = self.reader.lookup(self.reader.handle("export", run), "step").fileid
         with self.reading() as session:
-            seen = naming.seen(session, ino)
+            seen = latest_links.seen(session, ino)
         target = f"../../../{run}/step".encode()
         assert self.ask(Op.SYMLINK, found, NEW, 0, target) == 0
         assert self.ask(Op.RENAME, found, NEW, found, LINK, seen + 1) == errno.EBUSY
@@ -100,7 +100,7 @@ def save(site: Site, run: str) -> bytes:
 
     def is_sealed() -> bool:
         with site.reading() as session:
-            return imprint.of(session, ino).open_files == 0
+            return fingerprint.of(session, ino).open_files == 0
 
     until(is_sealed, "the files are sealed")
     return directory

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.cli.main import main
-from gateway.namespace.nameslog import FILE, FORMER
+from gateway.namespace.names_log import FILE, FORMER
 from tests.support import nfs4
 from tests.support.nfsserver import Server
 

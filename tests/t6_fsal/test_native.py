@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from fsal import bridge
-from gateway import config
-from gateway.data.layout import DataFiles
-from gateway.settings import Settings
-from gateway.types import Attr
+from gateway.common.types import Attr
+from gateway.config import loader
+from gateway.config.settings import Settings
+from gateway.namespace.data_files import DataFiles
 
 NATIVE = Path(__file__).parents[2] / "fsal" / "native"
 HERE = Path(__file__).parent / "native"
@@ -237,7 +237,7 @@ def run_host(host: Path, configuration: Path) -> subprocess.CompletedProcess[str
 
 def test_threads_that_come_and_go_reach_the_namespace(host: Path, settings: Settings) -> None:
     settings.source.write_text(
-        config.render(
+        loader.render(
             {
                 "gateway": {"data_dir": settings.data_dir},
                 "bucket": {"name": "b"},

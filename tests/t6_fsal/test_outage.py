@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.data import stamp
+from gateway.namespace import data_files
 from tests.support import nfs4
 from tests.support.nfsserver import Server
 from tests.support.postgres import PostgresServer
@@ -149,7 +149,7 @@ def test_a_server_that_stops_moves_the_mark(postgres: PostgresServer, tmp_path: 
             client.mkdir(client.handle("export"), "made")
             [(before,)] = query(server.settings, "SELECT mark FROM volume")
         assert query(server.settings, "SELECT mark FROM volume") == [(before + 1,)]
-        found = stamp.read(server.settings.files_dir)
+        found = data_files.read(server.settings.files_dir)
         assert found is not None
         assert (found.marks, found.is_stopped) == ((before + 1,), True)
 

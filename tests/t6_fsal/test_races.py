@@ -17,7 +17,7 @@ import pytest
 
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
-from gateway.exports.keeper import Exports, Wanted
+from gateway.nfs.export_service import ExportService, WantedExport
 from tests.support import nfs4
 from tests.support.gateway import PLUGINS_DIR
 from tests.support.nfsserver import Server
@@ -274,8 +274,8 @@ def test_a_directory_that_clients_know_through_another_export(
     maker.mkdir(maker.handle("export"), "shared")
     maker.names(maker.handle("export", "shared"))
     with closing(Database(server.settings.database_url)) as database:
-        exports = Exports(server.settings, database)
-        exports.put(Wanted("/second", b"/", ["127.0.0.0/8 rw"], "none"), "the test")
+        exports = ExportService(server.settings, database)
+        exports.put(WantedExport("/second", b"/", ["127.0.0.0/8 rw"], "none"), "the test")
         try:
             shared = maker.handle("second", "shared")
             made(maker, shared, name)

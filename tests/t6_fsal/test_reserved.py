@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from gateway.common.types import GATEWAY_CRED, Attr, SetAttr
 from gateway.db.models import (
     CHECKPOINTS_INO,
     PROMOTED_INO,
@@ -18,9 +19,8 @@ from gateway.db.models import (
     RUNS_INO,
     TRASH_INO,
 )
-from gateway.door.door import Door
-from gateway.door.frames import Op, Request
-from gateway.types import GATEWAY_CRED, Attr, SetAttr
+from gateway.rpc.control import Door
+from gateway.rpc.frames import Op, RpcRequest
 from tests.support import nfs4, trash
 from tests.support.nfs4 import op, opaque, putfh
 from tests.support.nfsserver import Server
@@ -38,7 +38,7 @@ class Site(NamedTuple):
     client: nfs4.Client
 
     def ask(self, asked: Op, ino: int, name: bytes = b"", **more: Any) -> Attr | None:
-        request = Request(asked, ino, name, cred=GATEWAY_CRED)._replace(**more)
+        request = RpcRequest(asked, ino, name, cred=GATEWAY_CRED)._replace(**more)
         [answer] = self.door.run([request])
         assert answer.errno == 0, errno.errorcode[answer.errno]
         return answer.attr
@@ -83,7 +83,7 @@ def test_what_another_process_makes_in_the_trash_is_found_after_it_left(site: Si
     """The gateway looked for the name before; the server may not remember that it was absent."""
     copy, first = (site.ask(Op.MKDIR, TRASH_INO, name) for name in (b"copy", b"first"))
     assert copy is not None and first is not None
-    [answer] = site.door.run([Request(Op.LOOKUP, copy.ino, b"made", cred=GATEWAY_CRED)])
+    [answer] = site.door.run([RpcRequest(Op.LOOKUP, copy.ino, b"made", cred=GATEWAY_CRED)])
     assert answer.errno == errno.ENOENT
     query(
         site.server.settings,
@@ -154,12 +154,12 @@ def test_the_door_needs_the_flag(site: Site) -> None:
     site.install(run.ino, b"receipt", b"bytes")
     (site.server.settings.files_dir / "incoming" / "x").write_bytes(b"x")
     for request in (
-        Request(Op.MKDIR, RUNS_INO, b"x"),
-        Request(Op.REMOVE, RUNS_INO, b"flagged"),
-        Request(Op.REMOVE, run.ino, b"receipt"),
-        Request(Op.SETATTR, run.ino, wanted=SetAttr(mode=0o700)),
-        Request(Op.INSTALL, RUNS_INO, b"x", name2=b"x"),
-        Request(Op.MKDIR, ROOT_INO, b".spillway", cred=GATEWAY_CRED),
+        RpcRequest(Op.MKDIR, RUNS_INO, b"x"),
+        RpcRequest(Op.REMOVE, RUNS_INO, b"flagged"),
+        RpcRequest(Op.REMOVE, run.ino, b"receipt"),
+        RpcRequest(Op.SETATTR, run.ino, wanted=SetAttr(mode=0o700)),
+        RpcRequest(Op.INSTALL, RUNS_INO, b"x", name2=b"x"),
+        RpcRequest(Op.MKDIR, ROOT_INO, b".spillway", cred=GATEWAY_CRED),
     ):
         [answer] = site.door.run([request])
         assert answer.errno == errno.EROFS, request

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from gateway.common.types import GATEWAY_CRED
 from gateway.db.engine import Database
 from gateway.db.models import TRASH_INO
-from gateway.door.frames import Op, Request
-from gateway.namespace import imprint
-from gateway.types import GATEWAY_CRED
+from gateway.namespace import fingerprint
+from gateway.rpc.frames import Op, RpcRequest
 from tests.support import nfs4
 from tests.support.records import record
 from tests.support.volumes import query
@@ -116,9 +116,9 @@ def test_a_save_over_a_member_and_the_way_back(site: Site) -> None:
     into = site.client.lookup(site.client.handle("export"), "again").fileid
     url = site.server.settings.database_url
     with closing(Database(url)) as database, database.reading() as session:
-        seen = imprint.of(session, old).number
+        seen = fingerprint.of(session, old).number
     [answer] = site.door.run(
-        [Request(Op.RENAME, parent, b"a", into, b"a.old", change=seen, cred=GATEWAY_CRED)]
+        [RpcRequest(Op.RENAME, parent, b"a", into, b"a.old", change=seen, cred=GATEWAY_CRED)]
     )
     assert answer.errno == 0
     back = site.client.handle("export", "again", "a.old")

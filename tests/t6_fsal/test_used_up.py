@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from gateway.cli.status import lines
-from gateway.control import alarms
-from gateway.control.status import Status
-from gateway.serialize import from_json
+from gateway.common.models import from_json
+from gateway.service import alarms
+from gateway.service.status import Status
 from tests.support import nfs4
 from tests.support.volumes import alarms_in, status_of
 from tests.support.waiting import until

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from gateway.cli import nfsserver
-from gateway.nfssettings import NfsSettings
+from gateway.config.settings import NfsSettings
+from gateway.nfs import ganesha_conf
 from tests.support.namespace import Namespace
 from tests.support.site import Site, running
 from tests.support.vm.build import build_image
 from tests.support.vm.client import ClientVm
 
-RELEASE = nfsserver.release(NfsSettings().ganesha)
-OFFERED = ("4.0", "4.1", "4.2")[: 3 if RELEASE >= nfsserver.TELLS_OF_READ_PLUS else 2]
+RELEASE = ganesha_conf.ganesha_release(NfsSettings().ganesha)
+OFFERED = ("4.0", "4.1", "4.2")[: 3 if RELEASE >= ganesha_conf.TELLS_OF_READ_PLUS else 2]
 """The versions of NFS that a gateway serves here by default."""
 CACHE = Path(__file__).parents[2] / "build" / "vm"
 MIB = 1024 * 1024

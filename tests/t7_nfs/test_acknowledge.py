@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway import config
+from gateway.config import loader
 from tests.support import nfs4
 from tests.support.client import MOUNT
 from tests.support.gateway import Values
@@ -135,7 +135,7 @@ def test_a_close_that_waits_in_vain_is_an_error(site: Site, client: nfs4.Client)
 
 
 def test_a_close_of_a_damaged_file_is_an_error_at_once(site: Site, client: nfs4.Client) -> None:
-    settings = config.load(site.gateway.config, {})
+    settings = loader.load(site.gateway.config, {})
     with client.opened(*at(client, "durable/damaged")) as file, held(site):
         file.write(b"bytes")
         ino = client.getattr(file.handle).fileid
@@ -165,7 +165,7 @@ def test_another_version_is_never_taken_for_what_was_closed(
 
 
 def test_a_client_that_opens_again_goes_on_with_the_file(site: Site, client: nfs4.Client) -> None:
-    settings = config.load(site.gateway.config, {})
+    settings = loader.load(site.gateway.config, {})
     with client.opened(*at(client, "durable/reopened")) as file, held(site):
         file.write(b"first")
         assert answer(file) == nfs4.DELAY

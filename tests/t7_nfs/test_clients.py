@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gateway import config
+from gateway.common.types import ROOT_CRED, SetAttr
+from gateway.config import loader
 from gateway.db.models import ROOT_INO
-from gateway.types import ROOT_CRED, SetAttr
 from tests.support.client import MOUNT
 from tests.support.gateway import Gateway
 from tests.support.namespace import Namespace
@@ -103,7 +103,7 @@ def test_an_open_that_may_not_write_does_not_empty_the_file(
     that another client makes at this moment.
     """
     made = gateway(tmp_path / "gateway", server)
-    settings = config.load(made.config, {})
+    settings = loader.load(made.config, {})
     namespace = Namespace(settings)
     open_directory(namespace)
     values = SetAttr(mode=mode, uid=owner, gid=owner)

@@ -11,10 +11,10 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Self
 
-from gateway import config
+from gateway.config import loader
 from gateway.db.models import ROOT_INO
-from gateway.door.door import opened
-from gateway.door.frames import Op, Request
+from gateway.rpc.control import opened
+from gateway.rpc.frames import Op, RpcRequest
 from tests.support.client import MOUNT, start_program
 from tests.support.gateway import Gateway
 from tests.support.vm.client import HOST_ADDRESS, ClientVm
@@ -79,7 +79,7 @@ class Renames:
     gateway, with the file n0 in its directory "numbered"."""
 
     def __init__(self, gateway: Gateway) -> None:
-        self._settings = config.load(gateway.config)
+        self._settings = loader.load(gateway.config)
         self._thread = threading.Thread(target=self._rename)
         self.times = [time.monotonic()]
         """The time of each answer, by number."""
@@ -99,13 +99,13 @@ class Renames:
     def _rename(self) -> None:
         try:
             with opened(self._settings) as door:
-                found = door.run([Request(Op.LOOKUP, ROOT_INO, b"numbered")])[0].attr
+                found = door.run([RpcRequest(Op.LOOKUP, ROOT_INO, b"numbered")])[0].attr
                 assert found is not None
                 for number in range(RENAMES):
                     due = self.times[0] + number * RENAMING_SECONDS / RENAMES
                     time.sleep(max(0.0, due - time.monotonic()))
                     names = b"n%d" % number, b"n%d" % (number + 1)
-                    request = Request(Op.RENAME, found.ino, names[0])
+                    request = RpcRequest(Op.RENAME, found.ino, names[0])
                     [answer] = door.run([request._replace(ino2=found.ino, name2=names[1])])
                     assert answer.errno == 0, os.strerror(answer.errno)
                     self.times.append(time.monotonic())

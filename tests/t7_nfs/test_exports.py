@@ -13,17 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli import ganesha_conf
 from gateway.cli.main import main
+from gateway.common.errors import ExportRefused
+from gateway.common.types import Attr, SetAttr
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
-from gateway.door.door import opened
-from gateway.door.frames import Op, Request
-from gateway.errors import ExportRefused
-from gateway.exports import blocks
-from gateway.exports import server as exports_server
-from gateway.exports.keeper import Exports, Wanted, at_start
-from gateway.types import Attr, SetAttr
+from gateway.nfs import export_blocks, ganesha_conf
+from gateway.nfs import server as exports_server
+from gateway.nfs.export_service import ExportService, WantedExport, at_start
+from gateway.rpc.control import opened
+from gateway.rpc.frames import Op, RpcRequest
 from tests.support import nfs4
 from tests.support.nfs4 import op, opaque, putfh
 from tests.support.nfsserver import Server
@@ -40,7 +39,7 @@ import os, signal, sys
 from pathlib import Path
 from gateway import config
 from gateway.db.engine import Database
-from gateway.exports import keeper, store
+from gateway.nfs import keeper, store
 source, name, path, hosts = sys.argv[1:]
 settings = config.load(Path(source), {})
 store.put = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
@@ -62,9 +61,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture
-def exports(server: Server) -> Iterator[Exports]:
+def exports(server: Server) -> Iterator[ExportService]:
     database = Database(server.settings.database_url)
-    found = Exports(server.settings, database)
+    found = ExportService(server.settings, database)
     yield found
     for one in found.listed():
         found.remove(one.export.name, "the test")
@@ -80,13 +79,13 @@ def client(server: Server) -> Iterator[nfs4.Client]:
 def ask(server: Server, what: Op, name: str, parent: int = ROOT_INO) -> Attr | None:
     with opened(server.settings) as door:
         mode = SetAttr(mode=0o777)
-        [answer] = door.run([Request(what, parent, name.encode(), wanted=mode)])
+        [answer] = door.run([RpcRequest(what, parent, name.encode(), wanted=mode)])
     assert answer.errno == 0
     return answer.attr
 
 
-def put(exports: Exports, name: str, path: str, *clients: str, squash: str = "none") -> int:
-    wanted = Wanted(name, path.encode(), clients or (HERE,), squash)
+def put(exports: ExportService, name: str, path: str, *clients: str, squash: str = "none") -> int:
+    wanted = WantedExport(name, path.encode(), clients or (HERE,), squash)
     return exports.put(wanted, "the test").version
 
 
@@ -128,7 +127,7 @@ def file_system(client: nfs4.Client, handle: bytes) -> tuple[int, ...]:
 
 
 def test_clients_with_open_and_locked_files_continue(
-    server: Server, exports: Exports, client: nfs4.Client
+    server: Server, exports: ExportService, client: nfs4.Client
 ) -> None:
     root = client.handle("export")
     with client.opened(root, "locked") as file, locked(client, file):
@@ -154,7 +153,7 @@ def test_clients_with_open_and_locked_files_continue(
     client.remove(root, "locked")
 
 
-def test_load_on_another_export_sees_no_error(server: Server, exports: Exports) -> None:
+def test_load_on_another_export_sees_no_error(server: Server, exports: ExportService) -> None:
     argv = [str(LOAD), "127.0.0.1", str(server.port), "/export", "mixed", "--seconds", "10"]
     options = ["--connections", "4", "--dir", "load"]
     with subprocess.Popen([*argv, *options], stdout=subprocess.PIPE, text=True) as load:
@@ -171,7 +170,7 @@ def test_load_on_another_export_sees_no_error(server: Server, exports: Exports) 
     assert told["ops"] > 100
 
 
-def test_rights_of_hosts(server: Server, exports: Exports, client: nfs4.Client) -> None:
+def test_rights_of_hosts(server: Server, exports: ExportService, client: nfs4.Client) -> None:
     put(exports, "/data", "run7", HERE)
     made = client.handle("data")
     with client.opened(made, "file") as file:
@@ -203,11 +202,11 @@ def test_rights_of_hosts(server: Server, exports: Exports, client: nfs4.Client) 
     assert directory is not None
     found = ask(server, Op.LOOKUP, "squashed", directory.ino)
     assert found is not None
-    assert (found.uid, found.gid) == (blocks.ANONYMOUS, blocks.ANONYMOUS)
+    assert (found.uid, found.gid) == (export_blocks.ANONYMOUS, export_blocks.ANONYMOUS)
 
 
 def test_a_directory_alone_has_no_way_out(
-    server: Server, exports: Exports, client: nfs4.Client
+    server: Server, exports: ExportService, client: nfs4.Client
 ) -> None:
     ask(server, Op.MKDIR, "secret")
     put(exports, "/data", "run7")
@@ -231,7 +230,9 @@ def test_a_directory_alone_has_no_way_out(
         client.call(putfh(whole), op(nfs4.SAVEFH), putfh(root), rename)
 
 
-def test_handles_are_no_boundary(server: Server, exports: Exports, client: nfs4.Client) -> None:
+def test_handles_are_no_boundary(
+    server: Server, exports: ExportService, client: nfs4.Client
+) -> None:
     """A client that makes handles up reaches the whole namespace, as with every NFS server that
     does not check subtrees (exports(5), no_subtree_check). SEMANTICS.md says so."""
     put(exports, "/data", "run7")
@@ -242,7 +243,7 @@ def test_handles_are_no_boundary(server: Server, exports: Exports, client: nfs4.
 
 
 def test_an_export_is_a_directory_not_a_path(
-    server: Server, exports: Exports, client: nfs4.Client
+    server: Server, exports: ExportService, client: nfs4.Client
 ) -> None:
     ask(server, Op.MKDIR, "first")
     put(exports, "/data", "first")
@@ -258,7 +259,7 @@ def test_an_export_is_a_directory_not_a_path(
     with client.opened(root, "file") as file:
         file.write(b"bytes")
         with opened(server.settings) as door:
-            move = Request(Op.RENAME, ROOT_INO, b"first", ROOT_INO, b"second")
+            move = RpcRequest(Op.RENAME, ROOT_INO, b"first", ROOT_INO, b"second")
             assert door.run([move])[0].errno == 0
         ask(server, Op.MKDIR, "first")
         exports.reload()
@@ -278,7 +279,7 @@ def test_an_export_is_a_directory_not_a_path(
 
 
 @contextmanager
-def unchanged(server: Server, exports: Exports) -> Iterator[None]:
+def unchanged(server: Server, exports: ExportService) -> Iterator[None]:
     """Require that exports are afterwards what they were before, with other readings."""
 
     def seen() -> object:
@@ -293,12 +294,14 @@ def unchanged(server: Server, exports: Exports) -> Iterator[None]:
 
 
 def test_a_refused_reload_is_noticed_and_taken_back(
-    server: Server, exports: Exports, client: nfs4.Client, monkeypatch: pytest.MonkeyPatch
+    server: Server, exports: ExportService, client: nfs4.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(exports, "/data", "run7")
     settings = server.settings
     data = exports.listed()[0].export
-    gone = blocks.render(settings, [data, data._replace(name="/x", number=999, directory=99999)])
+    gone = export_blocks.render(
+        settings, [data, data._replace(name="/x", number=999, directory=99999)]
+    )
     monkeypatch.setattr(exports_server, "RELOAD_SECONDS", 5.0)
     root = client.handle("export")
     with client.opened(root, "open") as file:
@@ -318,7 +321,7 @@ def test_a_refused_reload_is_noticed_and_taken_back(
                 client.handle("export", "run7")
             )
         # What Ganesha 4.3 would answer by a drop of all exports, or a loop without end.
-        moved = blocks.render(settings, [data._replace(name="/elsewhere")])
+        moved = export_blocks.render(settings, [data._replace(name="/elsewhere")])
         larger = gone.replace("MaxRead = 1048576", "MaxRead = 8388608")
         for wrong in (gone + "EXPORT {{{\n", gone[:-2], gone.replace(";", ""), moved, larger):
             with (
@@ -332,7 +335,7 @@ def test_a_refused_reload_is_noticed_and_taken_back(
 
 
 def test_what_cannot_be_stored_is_taken_back(
-    server: Server, exports: Exports, client: nfs4.Client, monkeypatch: pytest.MonkeyPatch
+    server: Server, exports: ExportService, client: nfs4.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(exports, "/data", "run7")
 
@@ -341,14 +344,14 @@ def test_what_cannot_be_stored_is_taken_back(
 
     with unchanged(server, exports):
         with monkeypatch.context() as patched, pytest.raises(RuntimeError):
-            patched.setattr("gateway.exports.store.put", fail)
+            patched.setattr("gateway.nfs.export_service.put", fail)
             put(exports, "/more", "other")
         with pytest.raises(nfs4.Status):
             client.handle("more")
 
 
 def test_a_command_that_was_killed_is_followed_by_the_rest(
-    server: Server, exports: Exports, client: nfs4.Client
+    server: Server, exports: ExportService, client: nfs4.Client
 ) -> None:
     put(exports, "/data", "run7")
     source = str(server.settings.source)
@@ -360,7 +363,7 @@ def test_a_command_that_was_killed_is_followed_by_the_rest(
     assert client.names(client.handle()) == ["export", "data"]
 
 
-def test_they_survive_a_restart(server: Server, exports: Exports) -> None:
+def test_they_survive_a_restart(server: Server, exports: ExportService) -> None:
     put(exports, "/first", "other", HERE)
     put(exports, "/data", "run7", HERE)
     exports.remove("/first", "me")
@@ -376,7 +379,9 @@ def test_they_survive_a_restart(server: Server, exports: Exports) -> None:
     assert [one.is_served for one in exports.listed()] == [True]
 
 
-def test_the_command(server: Server, exports: Exports, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(
+    server: Server, exports: ExportService, capsys: pytest.CaptureFixture[str]
+) -> None:
     def run(*words: str) -> str:
         verb, *rest = words
         status = main(["export", verb, *rest, "--config", str(server.settings.source)])

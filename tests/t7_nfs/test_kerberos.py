@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import pytest
 
-from gateway import config
+from gateway.common.types import ROOT_CRED, SetAttr
+from gateway.config import loader
 from gateway.db.models import ROOT_INO
-from gateway.types import ROOT_CRED, SetAttr
 from tests.support import nfs4
 from tests.support.client import GUEST, PYTHON
 from tests.support.gateway import Gateway
@@ -142,7 +142,7 @@ def realm(tmp_path_factory: pytest.TempPathFactory, vm: ClientVm) -> Iterator[Re
         )
         for name in ("LD_PRELOAD", "KRB5_CONFIG"):
             patch.delenv(name)
-        namespace = Namespace(config.load(gateway.config, {}))
+        namespace = Namespace(loader.load(gateway.config, {}))
         prepare(namespace)
         namespace.close()
         with client_of(vm, kdc), gateway:

@@ -9,10 +9,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from admin_api.pages.alarms import alarms_of
-from gateway.control import alarms
-from gateway.control.status import Status
-from gateway.serialize import from_json
+from admin_api.pages.dashboard import alarms_of
+from gateway.common.models import from_json
+from gateway.service import alarms
+from gateway.service.status import Status
 from tests.support import nfs4
 from tests.support.nfs4 import Client
 from tests.support.site import Site, running

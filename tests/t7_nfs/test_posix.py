@@ -7,9 +7,9 @@ from itertools import islice
 
 import pytest
 
+from gateway.common.types import ROOT_CRED, SetAttr
 from gateway.db.writer import Operation
-from gateway.namespace.create import create
-from gateway.types import ROOT_CRED, SetAttr
+from gateway.namespace.names import create
 from tests.support.client import MOUNT, PYTHON, start_program
 from tests.support.namespace import Namespace
 from tests.support.vm.client import ClientVm

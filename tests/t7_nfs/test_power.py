@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway import config
+from gateway.config import loader
 from tests.support.client import MOUNT, start_program
 from tests.support.confirmed import check, files_in
 from tests.support.disks import make_ext4, mounted
@@ -111,7 +111,7 @@ def test_what_was_answered_survives_a_power_cut(tmp_path: Path) -> None:
         check(found, answered["first"])
         with mounted(disk, data_dir):
             # On the host it has another address of the bucket, as a copy of it would have.
-            own(config.load(gateway.config, {}))
+            own(loader.load(gateway.config, {}))
             with gateway:
                 gateway.until_drained(DRAIN_SECONDS)
             gateway.spillway("fsck", "--checksums")
@@ -124,7 +124,7 @@ def test_what_was_answered_survives_a_power_cut(tmp_path: Path) -> None:
 def links_of(gateway: Gateway) -> dict[str, str]:
     """Return the target of the link "latest" of each directory, by the directory's name."""
     rows = query(
-        config.load(gateway.config, {}),
+        loader.load(gateway.config, {}),
         "SELECT directory.name, inode.target FROM inode"
         " JOIN dirent AS link ON link.ino = inode.ino"
         " JOIN dirent AS directory ON directory.ino = link.parent"

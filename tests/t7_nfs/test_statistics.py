@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from gateway.cli.main import main
-from gateway.door import statistics
-from gateway.door.statistics import Statistics
-from gateway.errors import DoorClosed
+from gateway.common.errors import DoorClosed
+from gateway.rpc import statistics
+from gateway.rpc.statistics import Statistics
 from tests.support import nfs4
 from tests.support.nfs4 import op, opaque, putfh
 from tests.support.nfsserver import Server

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway import config, port
+from gateway.config import loader
+from gateway.nfs.server import answers
 from tests.support import nfs4
 from tests.support.clisite import PROGRAM, Running, environ, spillway
 from tests.support.gateway import PLUGINS_DIR
@@ -73,7 +74,7 @@ def test_an_ordinary_user_serves(directory: Path) -> None:
         **{"lease_seconds": GRACE_SECONDS, "grace_seconds": GRACE_SECONDS},
     }
     source.write_text(
-        config.render(
+        loader.render(
             {
                 "gateway": {"data_dir": directory / "data"},
                 "nfs": nfs,
@@ -85,10 +86,10 @@ def test_an_ordinary_user_serves(directory: Path) -> None:
     env = {"HOME": str(directory)}
     made = spillway("init", "--config", source, env=env, prefix=prefix)
     assert made.returncode == 0, made.stderr
-    settings = config.load(source, {})
+    settings = loader.load(source, {})
     argv = [*prefix, str(PROGRAM), "serve", "nfs", "--config", str(source)]
     with Running(argv, environ(**env)) as server:
-        until(lambda: port.answers(settings) or server.process.poll() is not None, "the server")
+        until(lambda: answers(settings) or server.process.poll() is not None, "the server")
         facts = Path(f"/proc/{server.process.pid}/status").read_text()
         fields = dict(line.split(":\t", 1) for line in facts.splitlines() if ":\t" in line)
         assert fields["Name"] == "ganesha.nfsd"

@@ -32,7 +32,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses of hydrators in this process."""
     monkeypatch.setattr("gateway.cache.hydration.SAVE_SECONDS", 0.3)
     monkeypatch.setattr("gateway.cache.hydrator.PAUSE_SECONDS", 0.2)
-    monkeypatch.setattr("gateway.cache.bucket.PAUSE_MAX_SECONDS", 0.3)
+    monkeypatch.setattr("gateway.cache.fetch_scheduler.PAUSE_MAX_SECONDS", 0.3)
 
 
 def _made(directory: Path, server: Server) -> Iterator[ColdSite]:

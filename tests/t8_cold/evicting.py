@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from gateway import clock
 from gateway.cache.evictor import Evictor
+from gateway.common import clock
+from gateway.common.types import Residency
 from gateway.db.engine import Database
-from gateway.door.frames import Answer, Request
 from gateway.objectstore.s3 import S3Store
-from gateway.types import Residency
+from gateway.rpc.frames import RpcReply, RpcRequest
 from tests.support.direct import Direct
 from tests.support.drainsite import Site
 from tests.support.namespace import Namespace
@@ -48,13 +48,13 @@ class Door:
     """
 
     def __init__(
-        self, direct: Direct, asked: list[Request], before: Callable[[list[Request]], None]
+        self, direct: Direct, asked: list[RpcRequest], before: Callable[[list[RpcRequest]], None]
     ) -> None:
         self._direct = direct
         self._asked = asked
         self._before = before
 
-    def run(self, requests: Sequence[Request]) -> list[Answer]:
+    def run(self, requests: Sequence[RpcRequest]) -> list[RpcReply]:
         self._before(list(requests))
         self._asked += requests
         return self._direct.run(requests)
@@ -66,9 +66,9 @@ class Door:
 class Cold(Site):
     """A gateway whose namespace is closed while its evictor works."""
 
-    asked: list[Request]
+    asked: list[RpcRequest]
     """The requests of the evictors at the door."""
-    before_asked: Callable[[list[Request]], None] = staticmethod(lambda _requests: None)
+    before_asked: Callable[[list[RpcRequest]], None] = staticmethod(lambda _requests: None)
     """Hears of requests before they are answered."""
 
     def configured(self, section: str, **values: Any) -> None:

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gateway import config
 from gateway.cache.hydrator import Hydrator
-from gateway.db.drainmodels import HYDRATE
+from gateway.common.types import Attr, Residency
+from gateway.config import loader
+from gateway.db.drain_models import HYDRATE
 from gateway.namespace import residency
-from gateway.types import Attr, Residency
 from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.fakedoor import FakeDoor
 from tests.support.s3proxy import S3Proxy
@@ -44,7 +44,7 @@ class ColdSite(Site):
         data_dir = self.settings.data_dir
         self.settings = make_settings(data_dir, self.values)
         self.settings.source.write_text(
-            config.render({"gateway": {"data_dir": str(data_dir)}, **self.values})
+            loader.render({"gateway": {"data_dir": str(data_dir)}, **self.values})
         )
 
     def evict(self, ino: int) -> Attr:
@@ -148,7 +148,7 @@ class ColdSite(Site):
     @contextmanager
     def hydrator(self, *command: str) -> Iterator[subprocess.Popen[bytes]]:
         """Run the hydrator as a process of its own."""
-        program = command or (sys.executable, "-m", "gateway.cache")
+        program = command or (sys.executable, "-m", "gateway.processes.cache")
         with self.output.open("ab") as output:
             process = subprocess.Popen(
                 [*program, "--config", str(self.settings.source)],

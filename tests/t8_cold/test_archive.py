@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gateway import clock
-from gateway.door.frames import Op
-from gateway.storageclasses import BULK, EXPEDITED, STANDARD
+from gateway.common import clock
+from gateway.common.types import BULK, EXPEDITED, STANDARD
+from gateway.rpc.frames import Op
 from tests.support.clisite import spillway
 from tests.support.drainsite import MIB, PREFIX
 from tests.support.s3proxy import Act, Fault, Request

@@ -8,11 +8,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from gateway.cache.blockmap import BlockMap
-from gateway.cache.board import Board
-from gateway.cache.hydration import WHOLE, Hydration
-from gateway.cache.rows import Source
-from gateway.objectstore.ranges import Place
+from gateway.cache.fetch_scheduler import FetchScheduler
+from gateway.cache.hydration import WHOLE, BlockMap, Hydration
+from gateway.cache.rows import AbsentSource
+from gateway.objectstore.ranges import ObjectLocation
 from tests.support.waiting import until
 
 WORKERS = 8
@@ -25,7 +24,7 @@ class Threads:
     Parameters: board; for_clients, of each thread.
     """
 
-    def __init__(self, board: Board, *for_clients: bool) -> None:
+    def __init__(self, board: FetchScheduler, *for_clients: bool) -> None:
         self.board = board
         self.may_end = threading.Event()
         self.may_end.set()
@@ -70,7 +69,7 @@ class Threads:
 
 @contextmanager
 def threads(*for_clients: bool) -> Iterator[Threads]:
-    made = Threads(Board(WORKERS), *for_clients)
+    made = Threads(FetchScheduler(WORKERS), *for_clients)
     made.start()
     try:
         yield made
@@ -111,7 +110,7 @@ def test_the_thread_that_serves_clients_passes_the_rest_on() -> None:
 
 
 def test_the_thread_that_saves_wakes_up_for_the_first_file() -> None:
-    board, woken = Board(1), threading.Event()
+    board, woken = FetchScheduler(1), threading.Event()
 
     def wait() -> None:
         with board.lock:
@@ -129,11 +128,11 @@ def test_the_thread_that_saves_wakes_up_for_the_first_file() -> None:
     thread.join()
 
 
-def given_up(board: Board, ino: int) -> Hydration:
+def given_up(board: FetchScheduler, ino: int) -> Hydration:
     """Add a file all of whose blocks cannot be had, as a look leaves it."""
     one = board.add(ino)
     one.needs_look, one.map = False, BlockMap(1)
-    one.source = Source(ino, 0, 1, 10, Place("key", "etag"), 16, bytes(8))
+    one.source = AbsentSource(ino, 0, 1, 10, ObjectLocation("key", "etag"), 16, bytes(8))
     board.give_up(one, WHOLE, "wrong bytes")
     return one
 
@@ -141,7 +140,7 @@ def given_up(board: Board, ino: int) -> Hydration:
 def test_files_that_cannot_be_had_cost_nothing_until_their_next_try(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    board = Board(WORKERS)
+    board = FetchScheduler(WORKERS)
     with board.lock:
         damaged = [given_up(board, ino) for ino in range(100, 1100)]
         assert board.choose() is None
@@ -159,7 +158,7 @@ def test_files_that_cannot_be_had_cost_nothing_until_their_next_try(
         damaged.remove(step.hydration)
         first = min(damaged, key=lambda one: one.retry_at)
         retry_at = first.retry_at
-        monkeypatch.setattr("gateway.cache.board.now", lambda: retry_at)
+        monkeypatch.setattr("gateway.cache.fetch_scheduler.now", lambda: retry_at)
         first.forgive_all()
         step = board.choose()
         assert step is not None
@@ -167,7 +166,7 @@ def test_files_that_cannot_be_had_cost_nothing_until_their_next_try(
 
 
 def test_a_file_that_is_woken_is_looked_at_before_its_time() -> None:
-    board = Board(WORKERS)
+    board = FetchScheduler(WORKERS)
     with board.lock:
         one = board.add(7)
         board.later(one, 1000.0)

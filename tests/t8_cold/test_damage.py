@@ -8,10 +8,9 @@ from functools import partial
 
 import pytest
 
-from gateway.cache.blockmap import State
-from gateway.cache.hydration import ALONE_SECONDS, ALONE_TRIES, Alone
-from gateway.cache.judge import NO_OBJECT
-from gateway.door.frames import Op
+from gateway.cache.fetch_recovery import NO_OBJECT
+from gateway.cache.hydration import ALONE_SECONDS, ALONE_TRIES, Alone, BlockState
+from gateway.rpc.frames import Op
 from tests.support.drainsite import MIB, PREFIX
 from tests.support.s3proxy import Act, Request
 from tests.support.waiting import until
@@ -141,7 +140,7 @@ def test_the_good_blocks_of_a_damaged_object_come(site: ColdSite) -> None:
 def test_a_healed_object_is_read_again_by_itself(
     site: ColdSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.cache.board.RETRY_MAX_SECONDS", 0.2)
+    monkeypatch.setattr("gateway.cache.fetch_scheduler.RETRY_MAX_SECONDS", 0.2)
     ino, data = site.cold_file(SIZE)
     flip(site, data)
     with site.hydrating() as hydrator:
@@ -156,7 +155,7 @@ def test_a_healed_object_is_read_again_by_itself(
 def test_a_damaged_file_is_tried_again_after_a_restart(
     site: ColdSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.cache.board.RETRY_MAX_SECONDS", 0.2)
+    monkeypatch.setattr("gateway.cache.fetch_scheduler.RETRY_MAX_SECONDS", 0.2)
     ino, data = site.cold_file(SIZE)
     flip(site, data)
     with site.hydrating():
@@ -327,7 +326,7 @@ def test_a_key_that_is_always_refused_is_an_error(
     """Other files are read meanwhile, so the bucket is not what is wrong."""
     monkeypatch.setattr("gateway.cache.hydration.ALONE_SECONDS", 0.0)
     monkeypatch.setattr("gateway.cache.hydration.ALONE_TRIES", 2)
-    monkeypatch.setattr("gateway.cache.board.RETRY_DOUBLINGS", 10)  # not within this test
+    monkeypatch.setattr("gateway.cache.fetch_scheduler.RETRY_DOUBLINGS", 10)  # not within this test
     names = [f"good-{number}" for number in range(12)]
     files = {name: os.urandom(BLOCK_BYTES) for name in ("bad", *names, "last")}
     bad, *good, last = site.cold(files)
@@ -357,7 +356,7 @@ def test_a_key_that_is_always_refused_is_an_error(
         assert "the bucket gives other files, but not this one" in shown["reason"]
         refused = hydrator._board.get(bad)
         assert refused is not None
-        assert refused.map[0] is State.BAD, "it is fetched again before a client asks"
+        assert refused.map[0] is BlockState.BAD, "it is fetched again before a client asks"
         for _ in range(2):
             # No other file is read meanwhile. The client gets its error all the same, at once.
             told = len(site.door.of(Op.FAILED, bad))

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from gateway.cache import datafile
-from gateway.cache.clients import Clients
+from gateway.cache import hydration
 from gateway.cache.hydration import Hydration
 from gateway.cache.rows import Rows, Saved
-from gateway.data import layout
+from gateway.cache.waiting_clients import WaitingClients
+from gateway.common.types import ROOT_CRED
 from gateway.db.engine import Database
-from gateway.door.frames import ALL_BYTES, Op
-from gateway.types import ROOT_CRED
+from gateway.namespace import data_files
+from gateway.rpc.frames import ALL_BYTES, Op
 from tests.support.drainsite import MIB
 from tests.support.s3proxy import Act, Fault
 from tests.support.waiting import until
@@ -137,7 +137,7 @@ def test_the_name_of_a_data_file_is_durable_before_what_is_in_it(
     ino, data = site.cold_file(20 * MIB)
     hold = hold_rest(site)
     done: list[str] = []
-    sync, save, arrived = layout.sync_directory, Rows.save, Clients.arrived
+    sync, save, arrived = data_files.sync_directory, Rows.save, WaitingClients.arrived
 
     def syncing(path: Path) -> None:
         sync(path)
@@ -149,13 +149,13 @@ def test_the_name_of_a_data_file_is_durable_before_what_is_in_it(
         hold.release()
         return save(self, files)
 
-    def arriving(self: Clients, *about: int) -> None:
+    def arriving(self: WaitingClients, *about: int) -> None:
         done.append("arrived")
         arrived(self, *about)
 
-    monkeypatch.setattr(datafile, "sync_directory", syncing)
+    monkeypatch.setattr(hydration, "sync_directory", syncing)
     monkeypatch.setattr(Rows, "save", saving)
-    monkeypatch.setattr(Clients, "arrived", arriving)
+    monkeypatch.setattr(WaitingClients, "arrived", arriving)
     site.hydrate(ino, data)
     assert (done[0], done.count("named"), done[-1]) == ("named", 1, "arrived")
     assert "saved" in done
@@ -275,7 +275,7 @@ def test_a_map_without_its_data_file_is_not_believed(site: ColdSite) -> None:
 def test_a_failed_sync_makes_nothing_believed(
     site: ColdSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.cache.saver.SAVE_SECONDS", 0.2)
+    monkeypatch.setattr("gateway.cache.fetch.SAVE_SECONDS", 0.2)
     with partly(site) as (ino, data, hold):
         honest = os.fdatasync
         failed: list[int] = []
@@ -328,7 +328,7 @@ def test_a_data_file_is_not_left_behind_by_an_eviction(
     """The eviction commits between the look at the row and the making of the data file."""
     ino, data = site.cold_file(3 * MIB)
     evicted: list[int] = []
-    honest = datafile.DataFile.open.__func__  # type: ignore[attr-defined]
+    honest = hydration.DataFile.open.__func__  # type: ignore[attr-defined]
 
     def opening(cls: type[Any], files: Any, source: Any, rows: Rows) -> Any:
         if not evicted:
@@ -337,7 +337,7 @@ def test_a_data_file_is_not_left_behind_by_an_eviction(
             evicted.append(site.evict(ino).epoch)
         return honest(cls, files, source, rows)
 
-    monkeypatch.setattr(datafile.DataFile, "open", classmethod(opening))
+    monkeypatch.setattr(hydration.DataFile, "open", classmethod(opening))
     site.hydrate(ino, data)
     assert list(site.namespace.files.walk()) == [(ino, evicted[0])]
 

@@ -15,20 +15,18 @@ from typing import Any
 
 import pytest
 
-from gateway import clock
 from gateway.cache import evictor as evictor_module
-from gateway.cache.candidates import Candidates, Directory, survey
-from gateway.cache.eviction import Eviction, Verdict
+from gateway.cache.eviction import Candidates, Directory, Eviction, EvictionVerdict, survey
 from gateway.cache.evictor import LOOK_SECONDS, RETRY_SECONDS
-from gateway.data import layout
-from gateway.data.layout import DataFiles
+from gateway.common import clock
+from gateway.common.errors import DoorClosed, TryAgain
+from gateway.config.settings import Settings
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
-from gateway.door.frames import Answer, Op, Request
-from gateway.errors import DoorClosed, TryAgain
-from gateway.namespace import fsck
+from gateway.namespace import data_files, fsck
+from gateway.namespace.data_files import DataFiles
 from gateway.objectstore.s3 import S3Store
-from gateway.settings import Settings
+from gateway.rpc.frames import Op, RpcReply, RpcRequest
 from tests.support.direct import Direct
 from tests.support.s3proxy import Act
 from tests.support.s3server import credentials
@@ -46,11 +44,11 @@ class Refusing:
         self.answer = answer
         self.asked = 0
 
-    def run(self, requests: Sequence[Request]) -> list[Answer]:
+    def run(self, requests: Sequence[RpcRequest]) -> list[RpcReply]:
         self.asked += len(requests)
         if isinstance(self.answer, Exception):
             raise self.answer
-        return [Answer(self.answer, None) for _ in requests]
+        return [RpcReply(self.answer, None) for _ in requests]
 
     def close(self) -> None:
         """Do nothing."""
@@ -137,13 +135,13 @@ def test_a_row_stays_until_its_deletion_is_durable(
         raise OSError(errno.EIO, "Input/output error")
 
     working = cold.evictor()
-    sync = layout.sync_directory
+    sync = data_files.sync_directory
     with cold.door() as door:
         working._open_door = lambda: _given(door)
-        monkeypatch.setattr(layout, "sync_directory", fail)
+        monkeypatch.setattr(data_files, "sync_directory", fail)
         assert working.step() == RETRY_SECONDS
         assert cold.run("SELECT count(*) FROM eviction") == [(4,)]
-        monkeypatch.setattr(layout, "sync_directory", sync)
+        monkeypatch.setattr(data_files, "sync_directory", sync)
         # The next evictor finishes what is left, as soon as it has anything to do.
         monkeypatch.setattr(evictor_module, "survey", lambda _session: [])
         cold.evictor()._evict(1)
@@ -162,8 +160,8 @@ def test_two_evictors_at_once_are_harmless(cold: Cold) -> None:
         session = Session(connection, database.dialect)
         found = list(Candidates(session, cold.settings).inside(survey(session)))
     with cold.door() as door, Eviction(cold.settings, database, S3Store(cold.settings)) as eviction:
-        assert eviction.run(door.run, found) == [Verdict.EVICTED] * 4
-        assert eviction.run(door.run, found) == [Verdict.BUSY] * 4
+        assert eviction.run(door.run, found) == [EvictionVerdict.EVICTED] * 4
+        assert eviction.run(door.run, found) == [EvictionVerdict.BUSY] * 4
         # Of another eviction the data file is still there: a start after a kill must find its row.
         cold.run("INSERT INTO eviction VALUES (:ino, 7)", ino=found[0].ino)
         path = DataFiles(cold.settings.files_dir).path(found[0].ino, 7)
@@ -180,10 +178,10 @@ def test_two_evictors_at_once_are_harmless(cold: Cold) -> None:
 
 def die_before_unlink(settings: Settings, ino: int) -> None:
     direct = Direct(settings)
-    layout.DataFiles.remove = lambda *_: os.kill(  # type: ignore[method-assign]
+    data_files.DataFiles.remove = lambda *_: os.kill(  # type: ignore[method-assign]
         os.getpid(), signal.SIGKILL
     )
-    direct.run([Request(Op.EVICT, ino, change=1)])
+    direct.run([RpcRequest(Op.EVICT, ino, change=1)])
 
 
 def test_a_kill_between_commit_and_unlink_leaves_nothing_behind(cold: Cold) -> None:
@@ -232,7 +230,7 @@ def test_only_the_look_at_the_tables_needs_a_rest(
         return survey(session)
 
     class Slow(Refusing):
-        def run(self, requests: Sequence[Request]) -> list[Answer]:
+        def run(self, requests: Sequence[RpcRequest]) -> list[RpcReply]:
             now[0] += 100
             return super().run(requests)
 

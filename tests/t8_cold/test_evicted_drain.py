@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gateway import settings as settings_module
+from gateway.common.types import Residency
+from gateway.config import settings as settings_module
 from gateway.db.engine import Database
-from gateway.door.frames import Op, Request
 from gateway.drain import verify
-from gateway.types import Residency
+from gateway.rpc.frames import Op, RpcRequest
 from tests.support.drainsite import PREFIX
 from tests.support.s3proxy import Act
 from tests.t8_cold.evicting import Cold, cold, store
@@ -21,7 +21,7 @@ def evict(site: Cold, path: str, data: bytes) -> int:
     ino = site.write(path, data)
     site.drain()
     with site.door() as door:
-        [answer] = door.run([Request(Op.EVICT, ino, change=1)])
+        [answer] = door.run([RpcRequest(Op.EVICT, ino, change=1)])
     assert answer.errno == 0
     assert ino in site.absent()
     return ino

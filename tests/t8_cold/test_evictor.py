@@ -12,16 +12,14 @@ from typing import Any
 
 import pytest
 
-from gateway import clock
-from gateway.cache.evictor import LOOK_SECONDS, RETRY_SECONDS, Evictor
-from gateway.cache.growth import Growth
-from gateway.control import cached
-from gateway.data import stamp
-from gateway.data.layout import DataFiles
+from gateway.cache.evictor import LOOK_SECONDS, RETRY_SECONDS, Evictor, Growth
+from gateway.common import clock
 from gateway.db.engine import Database
-from gateway.door.frames import Op, Request
-from gateway.namespace import fsck
+from gateway.namespace import data_files, fsck
+from gateway.namespace.data_files import DataFiles
 from gateway.objectstore.s3 import S3Store
+from gateway.rpc.frames import Op, RpcRequest
+from gateway.service import status
 from tests.support.s3proxy import Act
 from tests.t8_cold.evicting import DISK_BYTES, FILE_BYTES, HOUR_NS, Cold, cold, store
 
@@ -152,7 +150,7 @@ def test_what_is_pinned_stays(cold: Cold) -> None:
     cold.drain()
     working = cold.evictor()
 
-    def pinned(requests: list[Request]) -> None:
+    def pinned(requests: list[RpcRequest]) -> None:
         # A person is faster than the request that follows the look.
         if [one for one in requests if one.ino == late]:
             cold.run("INSERT INTO pin VALUES (:ino, '', 'me', 1)", ino=late)
@@ -197,7 +195,7 @@ def test_blocks_of_absent_files_that_nobody_uses_go_first(cold: Cold) -> None:
     old, used, wanted = cold.save("run", 3, hours_ago=9)
     fresh = cold.save("fresh", 1, hours_ago=9)[0]
     with cold.door() as door:
-        door.run([Request(Op.EVICT, ino, change=1) for ino in (old, used, wanted, fresh)])
+        door.run([RpcRequest(Op.EVICT, ino, change=1) for ino in (old, used, wanted, fresh)])
     absent = cold.absent()
     cold.run("DELETE FROM eviction")
     before = cold.write("young", os.urandom(FILE_BYTES))
@@ -222,7 +220,7 @@ def test_blocks_of_absent_files_that_nobody_uses_go_first(cold: Cold) -> None:
 def test_blocks_that_a_killed_hydrator_did_not_record_are_evicted(cold: Cold) -> None:
     left, fresh, empty = inos = cold.save("run", 3, hours_ago=9)
     with cold.door() as door:
-        door.run([Request(Op.EVICT, ino, change=1) for ino in inos])
+        door.run([RpcRequest(Op.EVICT, ino, change=1) for ino in inos])
     epochs = dict(cold.run("SELECT ino, epoch FROM inode WHERE kind = 1"))
     cold.run("DELETE FROM eviction")
     before = cold.write("young", os.urandom(FILE_BYTES))
@@ -254,11 +252,11 @@ def test_blocks_that_a_killed_hydrator_did_not_record_are_evicted(cold: Cold) ->
 
 
 def unmounted(site: Cold) -> None:
-    (site.settings.files_dir / stamp.NAME).unlink()
+    (site.settings.files_dir / data_files.NAME).unlink()
 
 
 def foreign(site: Cold) -> None:
-    path = site.settings.files_dir / stamp.NAME
+    path = site.settings.files_dir / data_files.NAME
     path.write_text(json.dumps({**json.loads(path.read_text()), "gateway": "00" * 16}))
 
 
@@ -266,13 +264,13 @@ def foreign(site: Cold) -> None:
 def test_the_disk_of_somebody_else_is_left_alone(cold: Cold, break_: Any) -> None:
     cold.configured("cache", evict_from=0.1, evict_to=0.0)
     cold.save("run", 4, hours_ago=1)
-    before = (cold.settings.files_dir / stamp.NAME).read_text()
+    before = (cold.settings.files_dir / data_files.NAME).read_text()
     working = cold.evictor()
 
     @contextmanager
     def trusting() -> Iterator[Any]:
         """Open the door of a server that has not noticed."""
-        (cold.settings.files_dir / stamp.NAME).write_text(before)
+        (cold.settings.files_dir / data_files.NAME).write_text(before)
         with cold.door() as door:
             yield door
 
@@ -280,7 +278,7 @@ def test_the_disk_of_somebody_else_is_left_alone(cold: Cold, break_: Any) -> Non
     break_(cold)
     assert working.step() == RETRY_SECONDS
     assert cold.asked == []
-    (cold.settings.files_dir / stamp.NAME).write_text(before)
+    (cold.settings.files_dir / data_files.NAME).write_text(before)
     assert cold.absent() == set()
 
 
@@ -298,7 +296,7 @@ def test_room_for_the_next_save_is_made_before_it(
     now = clock.monotonic_seconds()
     monkeypatch.setattr(clock, "monotonic_seconds", lambda: now + 700)
     again = cold.evictor()
-    told = cached.evicting(cold.settings)
+    told = status.evicting(cold.settings)
     assert told is not None and told.is_early
     assert told.above == pytest.approx(0.9 - 12 * FILE_BYTES / DISK_BYTES, abs=0.05)
     assert told.down_to < told.above < 0.8

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway import config
+from gateway.config import loader
 from tests.support import nfs4
 from tests.support.gateway import Values
 from tests.support.postgres import PostgresServer
@@ -175,7 +175,7 @@ def test_what_was_evicted_on_postgresql_is_read_after_a_kill(
         site.gateway.evict("step_1")
         absent = site.gateway.status()["cache"]["absent"]
         assert absent == {"files": len(written), "bytes": len(written) * SIZE}
-        settings = config.load(site.gateway.config, {})
+        settings = loader.load(site.gateway.config, {})
 
         def only_receipts() -> bool:
             reserved = {str(ino) for (ino,) in query(settings, RESERVED)}

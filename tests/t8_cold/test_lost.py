@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 from awscrt.checksums import crc64nvme
 
-from gateway.cache.datafile import DataFile
-from gateway.cache.rows import Source
-from gateway.checkpoints import statements as own
-from gateway.checkpoints.facts import Unread
-from gateway.checkpoints.texts import Texts, entry_of
-from gateway.data.layout import DataFiles
+from gateway.cache.hydration import DataFile
+from gateway.cache.rows import AbsentSource
+from gateway.catalogue import statements as own
+from gateway.catalogue.facts import Unread
+from gateway.catalogue.tree import Texts, entry_of
+from gateway.common.types import ROOT_CRED, Sealed, SetAttr
+from gateway.config.settings import Settings
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
-from gateway.objectstore.crc64 import CRC_BYTES
-from gateway.objectstore.ranges import Place
-from gateway.settings import Settings
-from gateway.types import ROOT_CRED, Sealed, SetAttr
+from gateway.namespace.data_files import DataFiles
+from gateway.objectstore.checksums import CRC_BYTES
+from gateway.objectstore.ranges import ObjectLocation
 from tests.support.namespace import Namespace
 
 ROOT = 2
@@ -31,7 +31,7 @@ def test_a_block_that_cannot_be_read_is_one_that_is_not_here(tmp_path: Path) -> 
     path = tmp_path / "data"
     path.write_bytes(DATA)
     crc = crc64nvme(DATA).to_bytes(CRC_BYTES, "big")
-    source = Source(16, 1, 1, len(DATA), Place("k", "e"), BLOCK_BYTES, crc)
+    source = AbsentSource(16, 1, 1, len(DATA), ObjectLocation("k", "e"), BLOCK_BYTES, crc)
     buffer = bytearray(BLOCK_BYTES)
     for flags, is_here in ((os.O_RDWR, True), (os.O_WRONLY, False)):  # the second cannot be read
         data = DataFile(os.open(path, flags), source, was_there=True, was_long=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from awscrt.checksums import crc64nvme
 
-from gateway.door.frames import Op
+from gateway.rpc.frames import Op
 from tests.support.drainsite import MIB
 from tests.t8_cold.site import BLOCK_BYTES, ColdSite
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from gateway import clock
-from gateway.door.frames import Op
-from gateway.drain import coldreads
+from gateway.common import clock
+from gateway.common.process import start_ticks
+from gateway.drain import worker
 from gateway.drain.send.upload import SMALL_BYTES
-from gateway.proc import start_ticks
+from gateway.rpc.frames import Op
 from tests.support.s3proxy import Act
 from tests.support.volumes import make_settings
 from tests.support.waiting import until
@@ -149,4 +149,4 @@ def test_only_a_fresh_report_of_a_living_hydrator_counts(
     settings.run_dir.mkdir(parents=True, exist_ok=True)
     if text is not None:
         (settings.run_dir / "cache.json").write_text(text())
-    assert coldreads.are_wanted(settings) is is_waiting
+    assert worker.are_wanted(settings) is is_waiting

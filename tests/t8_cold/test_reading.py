@@ -10,10 +10,10 @@ from itertools import pairwise
 
 import pytest
 
-from gateway import clock
-from gateway.cache.board import Board, Step
-from gateway.cache.rows import Found
-from gateway.door.frames import Op
+from gateway.cache.fetch_scheduler import FetchScheduler, Step
+from gateway.cache.rows import AbsentFileRow
+from gateway.common import clock
+from gateway.rpc.frames import Op
 from tests.support.drainsite import MIB
 from tests.support.s3proxy import Act
 from tests.support.waiting import until
@@ -245,7 +245,7 @@ def test_a_file_that_is_evicted_as_it_arrives_is_fetched_again(site: ColdSite) -
         find = hydrator._judge._rows.find
         evicted: list[int] = []
 
-        def finding(ino: int) -> Found | None:
+        def finding(ino: int) -> AbsentFileRow | None:
             found = find(ino)
             if found is None and not evicted:
                 evicted.append(site.evict(ino).epoch)
@@ -266,13 +266,13 @@ def test_nothing_is_done_while_no_file_is_fetched(
 ) -> None:
     """An idle hydrator has as many threads as a busy one, and none of them wakes up."""
     chosen: list[int] = []
-    honest = Board.choose
+    honest = FetchScheduler.choose
 
-    def choosing(self: Board, for_clients: bool = False) -> Step | None:
+    def choosing(self: FetchScheduler, for_clients: bool = False) -> Step | None:
         chosen.append(len(self))
         return honest(self, for_clients)
 
-    monkeypatch.setattr(Board, "choose", choosing)
+    monkeypatch.setattr(FetchScheduler, "choose", choosing)
     ino, data = site.cold_file(MIB)
     with site.hydrating() as hydrator:
         site.door.want(ino, 0)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from gateway import clock
 from gateway.cache import hydrator as hydrator_module
-from gateway.cache.room import Room
-from gateway.door.frames import Op
-from gateway.settings import Settings
+from gateway.cache.eviction import Room
+from gateway.common import clock
+from gateway.config.settings import Settings
+from gateway.rpc.frames import Op
 from tests.support.waiting import until
 from tests.t8_cold.site import BLOCK_BYTES, ColdSite
 

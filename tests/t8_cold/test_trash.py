@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from gateway import config
+from gateway.common.errors import TrashRefused
+from gateway.common.types import GATEWAY_CRED
+from gateway.config import loader
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO, TRASH_INO
-from gateway.door.door import opened
-from gateway.door.frames import Op, Request
-from gateway.errors import TrashRefused
-from gateway.trash.trash import Trash
-from gateway.types import GATEWAY_CRED
+from gateway.lifecycle.trash.trash import Trash
+from gateway.rpc.control import opened
+from gateway.rpc.frames import Op, RpcRequest
 from tests.support import nfs4
 from tests.support.site import Site, running
 from tests.support.volumes import query
@@ -47,7 +47,7 @@ def write(site: Site, files: dict[str, bytes]) -> None:
 
 def put(site: Site) -> str:
     """Put the checkpoint into the trash, when the catalogue has it as complete."""
-    settings = config.load(site.gateway.config, {})
+    settings = loader.load(site.gateway.config, {})
     asked = "SELECT ino, evidence FROM checkpoint WHERE path = :path AND state <> 'writing'"
 
     def trashed() -> str:
@@ -64,11 +64,11 @@ def put(site: Site) -> str:
 def put_with(site: Site, imprint: int) -> int:
     """Ask at the door for the rename of a put. Returns its errno. Parameters: imprint, of the
     request."""
-    settings = config.load(site.gateway.config, {})
+    settings = loader.load(site.gateway.config, {})
     with opened(settings) as door:
-        [run] = door.run([Request(Op.LOOKUP, ROOT_INO, b"run")])
+        [run] = door.run([RpcRequest(Op.LOOKUP, ROOT_INO, b"run")])
         assert run.attr is not None
-        asked = Request(Op.RENAME, run.attr.ino, b"step-1", TRASH_INO, b"t1", imprint)
+        asked = RpcRequest(Op.RENAME, run.attr.ino, b"step-1", TRASH_INO, b"t1", imprint)
         return door.run([asked._replace(cred=GATEWAY_CRED)])[0].errno
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from gateway import config
-from gateway.checkpoints.follower import Follower
-from gateway.receipts.keeper import Receipts
-from gateway.settings import Settings
-from gateway.trash import expiry
+from gateway.catalogue.receipt_reconciler import ReceiptReconciler
+from gateway.catalogue.tracker import Follower
+from gateway.config import loader
+from gateway.config.settings import Settings
+from gateway.lifecycle.trash import expiry
 from tests.support.checkpoints.world import World, follow
 from tests.support.drainsite import Site
 from tests.support.namespace import Namespace
@@ -38,8 +38,8 @@ def follower(world: World) -> Follower:
 
 
 @pytest.fixture
-def keeper(world: World) -> Iterator[Receipts]:
-    made = Receipts(world.settings, threading.Event())
+def keeper(world: World) -> Iterator[ReceiptReconciler]:
+    made = ReceiptReconciler(world.settings, threading.Event())
     yield made
     made._database.close()
 
@@ -53,7 +53,7 @@ def configured(tmp_path: Path) -> Iterator[World]:
         "gateway": {"data_dir": tmp_path},
         "bucket": {"name": "checkpoints"},
     }
-    settings.source.write_text(config.render(values))
+    settings.source.write_text(loader.render(values))
     made = World(settings, Namespace(settings))
     yield made
     made.end()

@@ -7,14 +7,14 @@ import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from gateway import clock, trusted_clock
-from gateway.checkpoints.catalogue import catalogue_of
-from gateway.checkpoints.follower import Follower
+from gateway.catalogue.store import catalogue_of
+from gateway.catalogue.tracker import Follower
+from gateway.common import clock
 from gateway.db.engine import Database
-from gateway.retention import policy, store
-from gateway.retention.facts import Plan, Situation
-from gateway.retention.planning import Planned, Planning
-from gateway.retention.policy import DAY_NS, HOUR_NS
+from gateway.lifecycle.retention import policy, store
+from gateway.lifecycle.retention.facts import Plan, Situation
+from gateway.lifecycle.retention.planning import Planned, Planning
+from gateway.lifecycle.retention.policy import DAY_NS, HOUR_NS
 from tests.support.checkpoints.records import record
 from tests.support.checkpoints.world import follow
 from tests.support.drainsite import Site
@@ -73,7 +73,7 @@ def save(site: Site, draw: random.Random) -> Saved:
 
 def govern(
     site: Site, draw: random.Random, saved: Saved, tables: Sequence[dict[str, Any]]
-) -> trusted_clock.Reading:
+) -> clock.ClockReading:
     """Store policies, random pins, promotions, and a time. Returns what the clocks say."""
     now_ns = clock.now_ns()
     database = Database(site.settings.database_url)
@@ -81,8 +81,8 @@ def govern(
         for number, table in enumerate(tables):
             store.put(session, policy.of({"name": f"p{number}", **table}), "a person")
         if draw.random() < 0.5:
-            row = trusted_clock.KnownTime(now_ns, "boot", 0)
-            store.save_time(session, trusted_clock.JudgedTime(now_ns, 0, row))
+            row = clock.KnownTime(now_ns, "boot", 0)
+            store.save_time(session, clock.JudgedTime(now_ns, 0, row))
     database.close()
     places = [*saved.durable, f"{saved.durable[0]}/a", "s"]
     for path in draw.sample(places, draw.choice([0, 0, 1, 2])):
@@ -100,7 +100,7 @@ def govern(
             files=files,
         )
     days, uptime_days = draw.choice([(-5, 1), (0, 0), (30, 30), (30, 31), (400, 1), (400, 400)])
-    return trusted_clock.Reading(now_ns + days * DAY_NS, "boot", uptime_days * DAY_NS)
+    return clock.ClockReading(now_ns + days * DAY_NS, "boot", uptime_days * DAY_NS)
 
 
 def looked(site: Site) -> tuple[Situation, Planned]:

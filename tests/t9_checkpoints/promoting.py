@@ -11,23 +11,27 @@ from typing import Any
 
 import pytest
 
-from gateway import failpoints
-from gateway.checkpoints.catalogue import rules_of
-from gateway.data.layout import DataFiles
+from gateway.catalogue import manifest_check
+from gateway.catalogue.store import rules_of
+from gateway.common import failpoints
+from gateway.common.errors import NotPossible
+from gateway.common.types import ROOT_CRED, SetAttr
+from gateway.config.settings import Settings
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.models import PROMOTED_INO, TRASH_INO
-from gateway.door.frames import Answer, Request
-from gateway.errors import NotPossible
-from gateway.manifests import check
+from gateway.lifecycle.promotion import members, store, task
+from gateway.lifecycle.promotion.store import (
+    NO_WISHES,
+    PromotionOptions,
+    PromotionRow,
+    PromotionState,
+)
+from gateway.lifecycle.promotion.task import Promoter
 from gateway.namespace import fsck
-from gateway.objectstore import keys
-from gateway.promotion import duty, members, store
-from gateway.promotion.duty import Promoter
-from gateway.promotion.store import Promotion, State
-from gateway.promotion.wishes import NO_WISHES, Wishes
-from gateway.settings import Settings
-from gateway.types import ROOT_CRED, SetAttr
+from gateway.namespace.data_files import DataFiles
+from gateway.objectstore import key_mapper
+from gateway.rpc.frames import RpcReply, RpcRequest
 from tests.support.direct import Direct
 from tests.support.drainsite import PREFIX, Site
 from tests.support.namespace import Namespace
@@ -37,7 +41,7 @@ from tests.support.volumes import query
 from tests.support.waiting import until
 
 context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(["gateway.promotion.duty", "gateway.objectstore.tags"])
+context.set_forkserver_preload(["gateway.lifecycle.promotion.task", "gateway.objectstore.holds"])
 
 
 @contextmanager
@@ -50,7 +54,7 @@ def direct(settings: Settings) -> Iterator[Direct]:
 class Promoting(Site):
     """A gateway whose namespace is closed while its promotions use the door."""
 
-    on_door: Callable[[Sequence[Request]], None] = staticmethod(lambda _requests: None)
+    on_door: Callable[[Sequence[RpcRequest]], None] = staticmethod(lambda _requests: None)
     """Hears of requests before they are answered."""
 
     @contextmanager
@@ -66,7 +70,7 @@ class Promoting(Site):
         database = Database(self.settings.database_url)
         return Promoter(self.settings, database, self.door, threading.Event())
 
-    def ask(self, path: str, name: str, wishes: Wishes = NO_WISHES) -> Promotion:
+    def ask(self, path: str, name: str, wishes: PromotionOptions = NO_WISHES) -> PromotionRow:
         """Record a promotion, as the command does."""
         ino = self.attr(path).ino
         database = Database(self.settings.database_url)
@@ -88,7 +92,7 @@ class Promoting(Site):
             assert found is not None
             store.demote(to, found, releases)
 
-    def demoted_without_release(self, name: str) -> Promotion:
+    def demoted_without_release(self, name: str) -> PromotionRow:
         """Try to demote a promotion without naming its hold, as a person and as another program
         that does not know of the hold. Returns what the promotion is then."""
         with pytest.raises(NotPossible, match="--release-hold"):
@@ -111,19 +115,19 @@ class Promoting(Site):
 
         until(is_settled, "promotions to end")
 
-    def pending(self) -> list[Promotion]:
-        found: list[Promotion] = self._read(store.pending)
+    def pending(self) -> list[PromotionRow]:
+        found: list[PromotionRow] = self._read(store.pending)
         return found
 
-    def promotion(self, name: str) -> Promotion | None:
-        found: Promotion | None = self._read(lambda session: store.one_named(session, name))
+    def promotion(self, name: str) -> PromotionRow | None:
+        found: PromotionRow | None = self._read(lambda session: store.one_named(session, name))
         return found
 
     def failed(self, name: str) -> str:
         """Return why a promotion failed. Require that it did, and that it says what to do."""
         found = self.promotion(name)
         assert found is not None
-        assert found.state == State.FAILED
+        assert found.state == PromotionState.FAILED
         assert str(found.reason).endswith(f"spillway demote {name} --yes")
         return str(found.reason)
 
@@ -164,10 +168,10 @@ class Promoting(Site):
         """Return the names of the copies that have a manifest. Require that each is true: the
         bucket has every byte that it names."""
         found = set()
-        start = f"{keys.promoted_below(PREFIX)}/"
-        for key in check.promoted(self.client, self.bucket, start):
-            manifest = check.read(self.client, self.bucket, key)
-            assert list(check.differing(self.client, self.bucket, manifest, True)) == []
+        start = f"{key_mapper.promoted_below(PREFIX)}/"
+        for key in manifest_check.promoted(self.client, self.bucket, start):
+            manifest = manifest_check.read(self.client, self.bucket, key)
+            assert list(manifest_check.differing(self.client, self.bucket, manifest, True)) == []
             found.add(key.removeprefix(start).removesuffix(".json"))
         return found
 
@@ -181,16 +185,19 @@ class Promoting(Site):
         finally:
             self.namespace = Namespace(self.settings)
         assert self.tree(TRASH_INO) == {}
-        done = {one.name for one in self._read(store.every) if one.state == State.DONE}
+        done = {one.name for one in self._read(store.every) if one.state == PromotionState.DONE}
         assert self.described() == done
-        assert all(one.state in (State.DONE, State.FAILED) for one in self._read(store.every))
+        assert all(
+            one.state in (PromotionState.DONE, PromotionState.FAILED)
+            for one in self._read(store.every)
+        )
 
 
 class _Heard:
     def __init__(self, door: Direct, site: Promoting) -> None:
         self._door, self._site = door, site
 
-    def run(self, requests: Sequence[Request]) -> list[Answer]:
+    def run(self, requests: Sequence[RpcRequest]) -> list[RpcReply]:
         self._site.on_door(requests)
         return self._door.run(requests)
 
@@ -242,8 +249,8 @@ def held(site: Site) -> dict[str, bool]:
 def work(settings: Settings, failpoint: str) -> None:
     """Carry promotions out until a failpoint kills this process."""
     die_with_parent()
-    duty.BATCH = 2
-    duty.NAMES = 2
+    task.BATCH = 2
+    task.NAMES = 2
     failpoints.arm(failpoint)
     database = Database(settings.database_url)
     promoter = Promoter(settings, database, lambda: direct(settings), threading.Event())

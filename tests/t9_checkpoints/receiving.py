@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.receipts.keeper import Receipts
+from gateway.catalogue.receipt_reconciler import ReceiptReconciler
 from tests.support.checkpoints.world import World
 from tests.support.direct import Direct
 
@@ -22,6 +22,6 @@ def door_of(world: World) -> Direct:
     return door
 
 
-def tree(keeper: Receipts) -> dict[str, Any]:
+def tree(keeper: ReceiptReconciler) -> dict[str, Any]:
     """Return the receipts that are there, by path."""
     return {b"/".join(path).decode(): one for path, one in keeper._tree.read().items()}

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 
-from gateway import clock
-from gateway.checkpoints.follower import Follower
+from gateway.catalogue.manifest_writer import Manifests
+from gateway.catalogue.tracker import Follower
+from gateway.common import clock
+from gateway.common.types import ROOT_CRED
 from gateway.db.engine import Database
-from gateway.manifests.writer import Manifests
+from gateway.lifecycle.trash.expiry import Expiry
+from gateway.lifecycle.trash.rows import TrashRow
+from gateway.lifecycle.trash.trash import Trash
 from gateway.namespace import fsck
-from gateway.trash.expiry import Expiry
-from gateway.trash.rows import Entry
-from gateway.trash.trash import Trash
-from gateway.types import ROOT_CRED
 from tests.support.checkpoints.trashing import opener
 from tests.support.checkpoints.world import follow, rows_of
 from tests.support.drainsite import Site
@@ -39,10 +39,10 @@ class Job:
         self.manifests = Manifests(site.settings, self.database, stop)
         self.trash = Trash(site.settings, self.database, open_door)
         self.duty = Expiry(site.settings, self.database, stop, self._law, open_door)
-        self.asked: list[Entry] = []
+        self.asked: list[TrashRow] = []
         """What the law was asked about."""
 
-    def _law(self, entry: Entry) -> str | None:
+    def _law(self, entry: TrashRow) -> str | None:
         self.asked.append(entry)
         return self.refused
 

@@ -7,13 +7,13 @@ import threading
 
 import pytest
 
-from gateway import clock
-from gateway.checkpoints import catalogue as catalogue_module
-from gateway.checkpoints import judge as judge_module
-from gateway.checkpoints.follower import Follower
-from gateway.checkpoints.looks import Look
-from gateway.checkpoints.tree import View
-from gateway.types import ROOT_CRED, Extent
+from gateway.catalogue import judge as judge_module
+from gateway.catalogue import store as catalogue_module
+from gateway.catalogue.display_state import Look
+from gateway.catalogue.tracker import Follower
+from gateway.catalogue.tree import CatalogueView
+from gateway.common import clock
+from gateway.common.types import ROOT_CRED, Extent
 from tests.support.checkpoints.layouts import LAYOUTS, index, metadata, safetensors, tensors
 from tests.support.checkpoints.world import World, follow, rebuilt, rows_of
 from tests.support.volumes import query
@@ -316,9 +316,9 @@ def test_bytes_of_another_version_are_not_believed(
     world.write("ds/global_step1/mp_rank_00_model_states.pt", b"1")
     world.write("ds/latest", b"global_step0")
     follow(follower)
-    entry = View.entry
+    entry = CatalogueView.entry
 
-    def late(self: View, parent: int, name: bytes) -> object:
+    def late(self: CatalogueView, parent: int, name: bytes) -> object:
         found = entry(self, parent, name)
         if name == b"latest" and found is not None and not world.opened:
             world.open("ds/latest")
@@ -329,7 +329,7 @@ def test_bytes_of_another_version_are_not_believed(
     # Another process, which remembers no bytes.
     follower = world.follower()
     with monkeypatch.context() as patched:
-        patched.setattr(View, "entry", late)
+        patched.setattr(CatalogueView, "entry", late)
         world.write("ds/global_step1/y.pt", b"1")
         follow(follower)
     assert world.state("ds/global_step1") == "writing"

@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
-from gateway import clock, state
-from gateway.checkpoints.facts import Grade
-from gateway.checkpoints.shown import CATALOGUED, EXPIRED, MEANING
-from gateway.checkpoints.unrecognised import LOOK_SECONDS, Survey
+from gateway.catalogue.display_state import CATALOGUED, EXPIRED, MEANING
+from gateway.catalogue.facts import Grade
+from gateway.catalogue.unrecognised import LOOK_SECONDS, UnrecognisedSurvey
 from gateway.cli import checkpoints
 from gateway.cli.main import main
-from gateway.control import checkpoints as control
-from gateway.control.checkpoints import Catalogue
+from gateway.common import clock
+from gateway.common.models import from_json
+from gateway.config import datadir
 from gateway.db.engine import Database
-from gateway.serialize import from_json
+from gateway.service import checkpoints as control
+from gateway.service.checkpoints import CatalogueStatus
 from tests.support.checkpoints.layouts import tensors
 from tests.support.checkpoints.trashing import put, trash_of
 from tests.support.checkpoints.world import World, follow
@@ -127,7 +128,7 @@ def test_lists_and_counts_have_the_states_that_are_shown(world: World) -> None:
     try:
         with database.reading() as session:
             for state, steps in (("durable", [1]), ("archived", [2]), ("complete", [])):
-                wanted = control.Wanted(state=state)
+                wanted = control.ListFilter(state=state)
                 rows = control.page(session, world.settings, 9, wanted=wanted)
                 assert [(row.model.step, row.model.state) for row in rows] == [
                     (step, state) for step in steps
@@ -225,7 +226,7 @@ def test_the_status_counts_such_directories_once_an_hour(
         return [text for label, text in checkpoints.lines(facts) if label == "unrecognised"]
 
     database = Database(configured.settings.database_url)
-    survey = Survey(configured.settings, database, threading.Event())
+    survey = UnrecognisedSurvey(configured.settings, database, threading.Event())
     with database.reading() as session:
         assert shown() == [], "nobody has looked"
         assert LOOK_SECONDS - 60 < survey.turn() <= LOOK_SECONDS
@@ -254,14 +255,14 @@ def test_a_restart_does_not_read_all_names_again(
 ) -> None:
     """The last report counts for an hour, unless the clock went back or the rules are others."""
     database = Database(configured.settings.database_url)
-    Survey(configured.settings, database, threading.Event()).turn()
-    path = configured.settings.run_dir / state.UNRECOGNISED
+    UnrecognisedSurvey(configured.settings, database, threading.Event()).turn()
+    path = configured.settings.run_dir / datadir.UNRECOGNISED
     report = json.loads(path.read_text())
     report["time_ns"] = clock.now_ns() - int(age_seconds * clock.NS)
     report["rules"] = rules or report["rules"]
     path.write_text(json.dumps(report))
     configured.write("theirs/rank0.pt", b"1")
-    left_seconds = Survey(configured.settings, database, threading.Event()).turn()
+    left_seconds = UnrecognisedSurvey(configured.settings, database, threading.Event()).turn()
     database.close()
     assert (json.loads(path.read_text())["directories"] == 1) is is_read
     assert is_read or left_seconds <= LOOK_SECONDS - age_seconds
@@ -291,5 +292,5 @@ def test_the_line_of_the_status(configured: World) -> None:
     assert checkpoints.line(catalogue_of(configured)) == ("catalogue", text)
 
 
-def catalogue_of(world: World) -> Catalogue:
-    return from_json(Catalogue, status_of(world.settings)["catalogue"])
+def catalogue_of(world: World) -> CatalogueStatus:
+    return from_json(CatalogueStatus, status_of(world.settings)["catalogue"])

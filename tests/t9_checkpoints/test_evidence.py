@@ -8,9 +8,9 @@ import random
 
 import pytest
 
-from gateway import clock
-from gateway.checkpoints.follower import Follower
-from gateway.types import ROOT_CRED
+from gateway.catalogue.tracker import Follower
+from gateway.common import clock
+from gateway.common.types import ROOT_CRED
 from tests.support.checkpoints.layouts import (
     LAYOUTS,
     Layout,

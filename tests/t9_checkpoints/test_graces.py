@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from gateway import clock, datadir, trusted_clock
-from gateway.checkpoints import __main__ as process
-from gateway.data import stamp
-from gateway.data.layout import DataFiles
+from gateway.common import clock
+from gateway.common.clock import ElapsedTime
+from gateway.common.errors import TrashRefused, UserError
+from gateway.config import datadir
+from gateway.config.settings import Settings
 from gateway.db.engine import Database
-from gateway.door import door
-from gateway.door.frames import Answer
-from gateway.errors import TrashRefused, UserError
-from gateway.namespace import adopt
-from gateway.retention.applier import Applier
-from gateway.settings import Settings
-from gateway.trash.trash import Trash
-from gateway.trusted_clock import ElapsedTime
+from gateway.lifecycle.retention.applier import Applier
+from gateway.lifecycle.trash.trash import Trash
+from gateway.namespace import adopt, data_files
+from gateway.namespace.data_files import DataFiles
+from gateway.processes import catalogue as process
+from gateway.rpc import control
+from gateway.rpc.frames import RpcReply
 from tests.support.checkpoints.trashing import Door, put, save, trash_of
 from tests.support.checkpoints.world import World, follow
 from tests.support.namespace import Namespace
@@ -36,9 +36,9 @@ PATH = "run/step-1"
     [
         (300, 0.5, DAY_NS // 2),
         (300, -5, 0),
-        (2, 10, 2 * DAY_NS + trusted_clock.OFF_MAX_NS),
+        (2, 10, 2 * DAY_NS + clock.OFF_MAX_NS),
         (2, 2, 2 * DAY_NS),
-        (0, 400, trusted_clock.OFF_MAX_NS),
+        (0, 400, clock.OFF_MAX_NS),
     ],
 )
 def test_a_machine_that_ran_before_the_stored_moment_ends_no_grace(
@@ -48,7 +48,7 @@ def test_a_machine_that_ran_before_the_stored_moment_ends_no_grace(
     monkeypatch.setattr(clock, "boot_id", lambda: "there")
     monkeypatch.setattr(clock, "uptime_ns", lambda: int(uptime_days * DAY_NS))
     monkeypatch.setattr(clock, "now_ns", lambda: int((1000 + clock_days) * DAY_NS))
-    found = trusted_clock.elapsed_time(trusted_clock.reading(), stored)
+    found = clock.elapsed_time(clock.reading(), stored)
     assert found.elapsed_ns == 7 + passed_ns
 
 
@@ -103,7 +103,7 @@ def test_what_is_pinned_or_being_copied_stays_in_the_trash(world: World) -> None
 def test_a_refusal_leaves_nothing(world: World, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     trash: Trash = trash_of(world)
     save(world, PATH)
-    monkeypatch.setattr(Door, "run", lambda self, requests: [Answer(code, None)])
+    monkeypatch.setattr(Door, "run", lambda self, requests: [RpcReply(code, None)])
     with pytest.raises(TrashRefused):
         put(world, trash, PATH)
     assert query(world.settings, "SELECT state FROM trash") == []
@@ -117,7 +117,7 @@ def age(settings: Settings) -> None:
 
 def replace_the_disk(settings: Settings) -> None:
     """Only the stamp tells that the database is the older one. A new disk has none."""
-    (settings.files_dir / stamp.NAME).unlink()
+    (settings.files_dir / data_files.NAME).unlink()
 
 
 @pytest.mark.parametrize("how", [age, replace_the_disk])
@@ -166,7 +166,7 @@ def test_retention_waits_for_a_server_as_other_duties_do(
     follow(world.follower())
     row = world.row(PATH)
     assert row is not None
-    monkeypatch.setattr(door, "BACKGROUND_SECONDS", 0.2)
+    monkeypatch.setattr(control, "BACKGROUND_SECONDS", 0.2)
     duties = process._duties(world.settings, threading.Event())
     trash: Any = next(one._trash for one in duties if isinstance(one, Applier))
     started = clock.monotonic_seconds()

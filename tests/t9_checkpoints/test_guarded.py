@@ -8,13 +8,13 @@ from contextlib import closing
 
 import pytest
 
-from gateway.checkpoints.facts import NOT_MADE
+from gateway.catalogue.facts import NOT_MADE
 from gateway.cli.main import main
-from gateway.control import deletion
-from gateway.control.deletion import check_tree
+from gateway.common.errors import NotPossible
 from gateway.db.engine import Database
-from gateway.errors import NotPossible
 from gateway.namespace import fsck
+from gateway.service import deletion
+from gateway.service.deletion import check_tree
 from tests.support.checkpoints.keeping import Present
 from tests.support.checkpoints.records import record as trust
 from tests.support.checkpoints.world import World, follow

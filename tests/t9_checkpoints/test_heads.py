@@ -7,19 +7,19 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from gateway import clock
-from gateway.checkpoints.catalogue import Catalogue, catalogue_of
-from gateway.checkpoints.follower import Follower
+from gateway.catalogue.store import Catalogue, catalogue_of
+from gateway.catalogue.tracker import Follower
+from gateway.common import clock
+from gateway.common.errors import StoreError
 from gateway.db.engine import Database
-from gateway.errors import StoreError
-from gateway.retention import heads as heads_module
-from gateway.retention import policy, store
-from gateway.retention import statements as own
-from gateway.retention.applier import Applier
-from gateway.retention.facts import Checkpoint
-from gateway.retention.heads import BELIEVED_SECONDS, BucketHeads
-from gateway.retention.planning import checkpoint_of
-from gateway.trash.trash import Trash
+from gateway.lifecycle.retention import guard as heads_module
+from gateway.lifecycle.retention import policy, store
+from gateway.lifecycle.retention import store as own
+from gateway.lifecycle.retention.applier import Applier
+from gateway.lifecycle.retention.facts import PlanCheckpoint
+from gateway.lifecycle.retention.guard import BELIEVED_SECONDS, BucketHeads
+from gateway.lifecycle.retention.planning import checkpoint_of
+from gateway.lifecycle.trash.trash import Trash
 from tests.support.checkpoints.records import record
 from tests.support.checkpoints.world import follow
 from tests.support.drainsite import PREFIX, Site
@@ -54,7 +54,7 @@ def catalogue(site: Site, database: Database) -> Catalogue:
     return catalogue_of(site.settings, database)
 
 
-def newest(site: Site, database: Database) -> Checkpoint:
+def newest(site: Site, database: Database) -> PlanCheckpoint:
     with database.reading() as session:
         row = session.one(own.OF_INO, ino=site.attr("run/step-2").ino)
     assert row is not None

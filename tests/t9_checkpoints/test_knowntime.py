@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway import clock, trusted_clock
-from gateway.retention.policy import DAY_NS
-from gateway.settings import Settings
-from gateway.trusted_clock import Completions, Reading
-from gateway.types import FIRST_NS
+from gateway.common import clock
+from gateway.common.clock import ClockReading, Completions
+from gateway.common.types import FIRST_NS
+from gateway.config.settings import Settings
+from gateway.lifecycle.retention.policy import DAY_NS
 from tests.support.checkpoints.keeping import Bin, applier, catch_up, planned, put, save, shown
 from tests.support.checkpoints.world import World
 from tests.support.namespace import Namespace
@@ -22,8 +22,8 @@ __all__ = ["made", "world"]
 
 def read_at(monkeypatch: pytest.MonkeyPatch, days: float, uptime_days: float) -> None:
     """Set the clocks: days from now, and since the start of the machine."""
-    read = Reading(clock.now_ns() + int(days * DAY_NS), "boot", int(uptime_days * DAY_NS))
-    monkeypatch.setattr(trusted_clock, "reading", lambda: read)
+    read = ClockReading(clock.now_ns() + int(days * DAY_NS), "boot", int(uptime_days * DAY_NS))
+    monkeypatch.setattr(clock, "reading", lambda: read)
 
 
 def test_a_clock_that_jumps_a_year_makes_nothing_old(
@@ -79,9 +79,9 @@ def test_the_known_time(
     def moment(one: tuple[float, str, float]) -> tuple[int, str, int]:
         return FIRST_NS + int(one[0] * DAY_NS), one[1], int(one[2] * DAY_NS)
 
-    row = None if known is None else trusted_clock.KnownTime(*moment(known))
+    row = None if known is None else clock.KnownTime(*moment(known))
     newest_ns = None if newest is None else FIRST_NS + int(newest * DAY_NS)
-    found = trusted_clock.judge(Reading(*moment(read)), row, Completions(last_ns=newest_ns))
+    found = clock.judge(ClockReading(*moment(read)), row, Completions(last_ns=newest_ns))
     assert ((found.now_ns - FIRST_NS) / DAY_NS, found.ahead_ns / DAY_NS) == (now, ahead)
     # A clock that went back is compared with what was known before.
     is_back = row is not None and found.now_ns < row.known_ns
@@ -109,18 +109,18 @@ def test_a_stored_time_that_cannot_be_right_is_repaired(
     def ns(days: float) -> int:
         return FIRST_NS + int(days * DAY_NS)
 
-    row = trusted_clock.KnownTime(ns(stored), "boot", 0)
+    row = clock.KnownTime(ns(stored), "boot", 0)
     times = Completions(None if first is None else ns(first), None if last is None else ns(last))
-    read = Reading(ns(400), "boot", DAY_NS)
-    found = trusted_clock.judge(read, row, times)
+    read = ClockReading(ns(400), "boot", DAY_NS)
+    found = clock.judge(read, row, times)
     assert (found.now_ns - FIRST_NS) / DAY_NS == known
     assert found.row.known_ns <= read.clock_ns
     is_repaired = stored < 0 or (first or 0) > stored
     assert found.is_repaired == is_repaired
     # It is stored at once, although the machine has not run for long since.
-    assert trusted_clock.is_due(row, found)
-    at_once = trusted_clock.judge(read._replace(uptime_ns=1), row, times)
-    assert trusted_clock.is_due(row, at_once) == is_repaired
+    assert clock.is_due(row, found)
+    at_once = clock.judge(read._replace(uptime_ns=1), row, times)
+    assert clock.is_due(row, at_once) == is_repaired
 
 
 def test_a_first_policy_before_anything_is_complete_knows_what_time_it_is(

@@ -14,14 +14,14 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from gateway import trusted_clock
-from gateway.checkpoints.facts import TRUSTED, Grade, State
+from gateway.catalogue.facts import TRUSTED, CheckpointState, Grade
+from gateway.common import clock
+from gateway.common.failpoints import RETENTION_ACTION
+from gateway.common.types import FIRST_NS, Extent
 from gateway.db.engine import Database
-from gateway.failpoints import RETENTION_ACTION
-from gateway.retention import planner, policy, store
-from gateway.retention.facts import Checkpoint, Measure, Measuring, Plan, Situation
-from gateway.retention.policy import DAY_NS, HOUR_NS, Best
-from gateway.types import FIRST_NS, Extent
+from gateway.lifecycle.retention import planner, policy, store
+from gateway.lifecycle.retention.facts import Measure, Measuring, Plan, PlanCheckpoint, Situation
+from gateway.lifecycle.retention.policy import DAY_NS, HOUR_NS, Best
 from tests.support.drainsite import Site
 from tests.support.forking import context
 from tests.support.namespace import Namespace
@@ -53,8 +53,8 @@ def situation_of(draw: random.Random, size: int) -> Situation:
     places = list(range(1, size + 1)) if is_ordered else draw.sample(range(1, size + 1), size)
     for ino, place in enumerate(places, 1):
         run = draw.choice([b"r", b"r", b"s"])
-        state = draw.choice([*State, *5 * [State.DURABLE]])
-        is_whole = state not in (State.WRITING, State.BROKEN)
+        state = draw.choice([*CheckpointState, *5 * [CheckpointState.DURABLE]])
+        is_whole = state not in (CheckpointState.WRITING, CheckpointState.BROKEN)
         days = place * 5 if draw.random() < 0.8 else draw.randint(-9, 20) * 5
         ready_ns = FIRST_NS + days * DAY_NS
         durable_ns = ready_ns + draw.choice([0, 0, HOUR_NS, 40 * DAY_NS])
@@ -68,7 +68,7 @@ def situation_of(draw: random.Random, size: int) -> Situation:
                 run=run,
                 path=run + b"/c%d" % ino,
                 extent=draw.choice([*Extent, *4 * [Extent.TREE]]),
-                durable_ns=durable_ns if state is State.DURABLE else None,
+                durable_ns=durable_ns if state is CheckpointState.DURABLE else None,
                 storage_class=draw.choice([None, None, None, "STANDARD_IA"]),
                 grade=grade if is_whole else None,
                 completion=place if draw.random() < 0.9 else None,
@@ -111,11 +111,11 @@ def table_of(draw: random.Random) -> dict[str, Any]:
     return table
 
 
-def is_whole(one: Checkpoint) -> bool:
+def is_whole(one: PlanCheckpoint) -> bool:
     return one.state in ("complete", "draining", "durable")
 
 
-def newer(one: Checkpoint, two: Checkpoint) -> bool:
+def newer(one: PlanCheckpoint, two: PlanCheckpoint) -> bool:
     """Return whether the second is newer than the first, and may stand for it."""
     if one.completion is None or two.completion is None or one.run != two.run:
         return False
@@ -164,7 +164,7 @@ def require_laws(situation: Situation, plan: Plan, measure: Measuring = metric) 
         assert situation.now_ns - one.ready_ns >= (current.policy.transition_after_ns or 0)
 
 
-def require_unpinned(situation: Situation, one: Checkpoint) -> None:
+def require_unpinned(situation: Situation, one: PlanCheckpoint) -> None:
     for pin in situation.protected.paths:
         assert one.path != pin
         assert not one.path.startswith(pin + b"/")
@@ -172,7 +172,7 @@ def require_unpinned(situation: Situation, one: Checkpoint) -> None:
 
 
 def require_let_go(
-    situation: Situation, one: Checkpoint, names: Sequence[str], measure: Measuring
+    situation: Situation, one: PlanCheckpoint, names: Sequence[str], measure: Measuring
 ) -> None:
     """Require that every policy over a checkpoint that can delete lets it go."""
     over = [
@@ -223,13 +223,13 @@ def require_let_go(
         )
 
 
-def is_in_order(checkpoints: Sequence[Checkpoint]) -> bool:
+def is_in_order(checkpoints: Sequence[PlanCheckpoint]) -> bool:
     whole = [one for one in checkpoints if one.completion is not None and is_whole(one)]
     whole.sort(key=lambda one: one.completion or 0)
     return all(one.ready_ns <= two.ready_ns for one, two in pairwise(whole))
 
 
-def is_older(two: Checkpoint, one: Checkpoint) -> bool:
+def is_older(two: PlanCheckpoint, one: PlanCheckpoint) -> bool:
     """Return whether the first is older than the second."""
     if two.run != one.run or not (is_whole(one) and is_whole(two)):
         return False
@@ -318,9 +318,9 @@ def test_what_is_shown_is_applied_whatever_is_killed(
     draw = random.Random(seed)
     saved = save(site, draw)
     read = govern(site, draw, saved, tables_of(draw))
-    monkeypatch.setattr(trusted_clock, "reading", lambda: read)
+    monkeypatch.setattr(clock, "reading", lambda: read)
 
-    def measure(one: Checkpoint, _best: Best) -> Measure:
+    def measure(one: PlanCheckpoint, _best: Best) -> Measure:
         return Measure(saved.metrics[one.path])
 
     situation, planned = looked(site)

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from gateway import clock
-from gateway.checkpoints.follower import Follower
+from gateway.catalogue.manifest_writer import Manifests
+from gateway.catalogue.tracker import Follower
+from gateway.common import clock
+from gateway.config.settings import Settings
 from gateway.db.engine import Database
-from gateway.manifests.writer import Manifests
 from gateway.objectstore.s3 import S3Store
-from gateway.settings import Settings
 from tests.support import restore
 from tests.support.checkpoints.records import record
 from tests.support.checkpoints.world import World, follow, forgotten

@@ -8,16 +8,16 @@ from contextlib import closing, suppress
 
 import pytest
 
+from gateway.catalogue.receipt_reconciler import ReceiptReconciler
+from gateway.catalogue.receipts import ReceiptLink
+from gateway.common.errors import AccessDenied, NamespaceError, NotFound
+from gateway.common.types import GATEWAY_CRED, ROOT_CRED, Cred, SetAttr
 from gateway.db.engine import Database
+from gateway.db.latest_links import LatestLink as Name
+from gateway.db.latest_links import LinkGuards, StillNamed
 from gateway.db.models import ROOT_INO, RUNS_INO
-from gateway.db.named import Link as Name
-from gateway.db.named import Named, StillNamed
 from gateway.db.writer import Operation
-from gateway.errors import AccessDenied, NamespaceError, NotFound
-from gateway.namespace import create, naming, remove, rename
-from gateway.receipts.keeper import Receipts
-from gateway.receipts.wanted import Link
-from gateway.types import GATEWAY_CRED, ROOT_CRED, Cred, SetAttr
+from gateway.namespace import latest_links, names, rename
 from tests.support.checkpoints.world import World, follow
 from tests.support.namespace import Namespace
 from tests.t9_checkpoints.receiving import door_of, save, tree
@@ -26,15 +26,17 @@ from tests.t9_checkpoints.test_random import DATA, change
 COMPLETE, DURABLE = b"latest-complete", b"latest-durable"
 
 
-def turn(world: World, keeper: Receipts) -> None:
+def turn(world: World, keeper: ReceiptReconciler) -> None:
     follow(world.follower())
     keeper._turn(door_of(world))
 
 
-def links(keeper: Receipts) -> dict[str, bytes]:
+def links(keeper: ReceiptReconciler) -> dict[str, bytes]:
     """Return the path below the root that each link leads to."""
     found = tree(keeper).items()
-    return {path: one.target.replace(b"../", b"") for path, one in found if isinstance(one, Link)}
+    return {
+        path: one.target.replace(b"../", b"") for path, one in found if isinstance(one, ReceiptLink)
+    }
 
 
 def changes(world: World) -> dict[str, object]:
@@ -76,7 +78,7 @@ def changes(world: World) -> dict[str, object]:
 
 @pytest.mark.parametrize("what", changes(None))  # type: ignore[arg-type]
 def test_each_change_of_a_named_checkpoint_removes_the_link_first(
-    what: str, world: World, keeper: Receipts
+    what: str, world: World, keeper: ReceiptReconciler
 ) -> None:
     save(world, "run/step-1")
     world.write("run/step-1/deep/shard", b"deep")
@@ -97,7 +99,7 @@ def test_each_change_of_a_named_checkpoint_removes_the_link_first(
     assert links(keeper) == {}
 
 
-def test_a_start_guards_the_links_that_are_there(world: World, keeper: Receipts) -> None:
+def test_a_start_guards_the_links_that_are_there(world: World, keeper: ReceiptReconciler) -> None:
     save(world, "run/step-1")
     turn(world, keeper)
     world.namespace.close()
@@ -108,7 +110,7 @@ def test_a_start_guards_the_links_that_are_there(world: World, keeper: Receipts)
         assert links(keeper) == {}
 
 
-def test_a_change_that_is_refused_leaves_the_link(world: World, keeper: Receipts) -> None:
+def test_a_change_that_is_refused_leaves_the_link(world: World, keeper: ReceiptReconciler) -> None:
     save(world, "run/step-1")
     turn(world, keeper)
     client = Cred(1000, 1000)
@@ -124,12 +126,12 @@ def test_a_change_that_is_refused_leaves_the_link(world: World, keeper: Receipts
     assert links(keeper)
 
 
-def test_a_single_file_is_guarded(world: World, keeper: Receipts) -> None:
+def test_a_single_file_is_guarded(world: World, keeper: ReceiptReconciler) -> None:
     rule = {"name": "one", "path": "{run}/model-{step}.bin", "files": 1}
     world = world.with_rules(rule)
     world.write("run/model-1.bin", b"1")
     world.write("run/model-2.bin", b"1")
-    keeper = Receipts(world.settings, threading.Event())
+    keeper = ReceiptReconciler(world.settings, threading.Event())
     turn(world, keeper)
     assert links(keeper) == {"runs/run/latest-complete": b"run/model-2.bin"}
     world.write("run/model-1.bin", b"2")
@@ -142,7 +144,7 @@ def test_a_single_file_is_guarded(world: World, keeper: Receipts) -> None:
 
 
 def test_a_change_between_the_look_and_the_link_is_seen(
-    world: World, keeper: Receipts, monkeypatch: pytest.MonkeyPatch
+    world: World, keeper: ReceiptReconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save(world, "run/step-1")
     turn(world, keeper)
@@ -164,7 +166,7 @@ def test_a_change_between_the_look_and_the_link_is_seen(
 
 
 def test_a_checkpoint_that_changed_since_its_row_is_not_named(
-    world: World, keeper: Receipts
+    world: World, keeper: ReceiptReconciler
 ) -> None:
     save(world, "run/step-1")
     turn(world, keeper)
@@ -178,7 +180,7 @@ def test_a_checkpoint_that_changed_since_its_row_is_not_named(
 
 
 def test_a_checkpoint_that_lost_its_link_and_is_as_before_is_named_again(
-    world: World, keeper: Receipts
+    world: World, keeper: ReceiptReconciler
 ) -> None:
     save(world, "run/step-1")
     follower = world.follower()
@@ -196,7 +198,7 @@ def test_a_checkpoint_that_lost_its_link_and_is_as_before_is_named_again(
 
 @pytest.mark.parametrize("seed", range(4))
 def test_whatever_changes_a_link_names_what_it_named(
-    seed: int, world: World, keeper: Receipts
+    seed: int, world: World, keeper: ReceiptReconciler
 ) -> None:
     """After each change, what a link names is, member by member, what it was when it was named."""
     draw, files = random.Random(seed), list[str]()
@@ -230,11 +232,11 @@ def number(world: World, path: bytes) -> int:
     """Return the number of the imprint of a checkpoint."""
     ino = world.attr(path.decode()).ino
     with closing(Database(world.settings.database_url)) as database, database.reading() as session:
-        return naming.seen(session, ino)
+        return latest_links.seen(session, ino)
 
 
 def test_a_replaced_link_guards_both_until_the_commit() -> None:
-    named, link = Named(), Name(5, COMPLETE)
+    named, link = LinkGuards(), Name(5, COMPLETE)
     named.add(link, [1], [9, 1])
     before = named.of(link)
     named.add(link, [2], [9, 2])
@@ -261,7 +263,7 @@ def test_a_replaced_link_guards_both_until_the_commit() -> None:
     assert not named
 
 
-def test_an_undone_link_stops_nothing_for_long(world: World, keeper: Receipts) -> None:
+def test_an_undone_link_stops_nothing_for_long(world: World, keeper: ReceiptReconciler) -> None:
     save(world, "run/step-1")
     turn(world, keeper)
     run = world.directory("run")
@@ -272,12 +274,12 @@ def test_an_undone_link_stops_nothing_for_long(world: World, keeper: Receipts) -
     assert links(keeper)
 
 
-def test_a_batch_has_what_a_link_does_not_stop(world: World, keeper: Receipts) -> None:
+def test_a_batch_has_what_a_link_does_not_stop(world: World, keeper: ReceiptReconciler) -> None:
     save(world, "run/step-1")
     turn(world, keeper)
     where = world.directory("run/step-1"), world.directory("run")
     operations = [
-        Operation(create.create, ROOT_CRED, at, b"new", SetAttr(), generation=1) for at in where
+        Operation(names.create, ROOT_CRED, at, b"new", SetAttr(), generation=1) for at in where
     ]
     world.namespace.run_together(operations)
     with pytest.raises(StillNamed):
@@ -287,7 +289,7 @@ def test_a_batch_has_what_a_link_does_not_stop(world: World, keeper: Receipts) -
 
 
 def test_a_link_that_is_removed_and_placed_in_one_transaction_is_guarded(
-    world: World, keeper: Receipts
+    world: World, keeper: ReceiptReconciler
 ) -> None:
     """A client changes what is named while the gateway has the link name a newer checkpoint."""
     save(world, "run/step-1")
@@ -297,7 +299,7 @@ def test_a_link_that_is_removed_and_placed_in_one_transaction_is_guarded(
     target = b"../../../run/step-2"
     world.namespace.symlink(GATEWAY_CRED, runs, b".new~", target, SetAttr())
     seen = number(world, b"run/step-2")
-    removal = Operation(remove.remove, GATEWAY_CRED, runs, COMPLETE)
+    removal = Operation(names.remove, GATEWAY_CRED, runs, COMPLETE)
     placing = Operation(rename.rename, GATEWAY_CRED, runs, b".new~", runs, COMPLETE, seen)
     world.namespace.run_together([removal, placing])
     removal.outcome()

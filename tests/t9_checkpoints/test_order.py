@@ -8,23 +8,29 @@ from typing import Any
 
 import pytest
 
-from gateway.checkpoints.facts import Grade, State
-from gateway.retention.facts import Checkpoint
-from gateway.retention.order import Order, Successors, successor
-from gateway.types import FIRST_NS
+from gateway.catalogue.facts import CheckpointState, Grade
+from gateway.common.types import FIRST_NS
+from gateway.lifecycle.retention.facts import PlanCheckpoint
+from gateway.lifecycle.retention.keep_rules import RunOrder, Successors, successor
 
 HALF = 0.5
 
 
-def checkpoint(ino: int, **given: Any) -> Checkpoint:
+def checkpoint(ino: int, **given: Any) -> PlanCheckpoint:
     """Return a durable checkpoint that was the ``ino``-th to become complete."""
     values: dict[str, Any] = {
         "completion": ino,
         "complete_ns": FIRST_NS + ino,
         "durable_ns": FIRST_NS + ino,
     }
-    values |= {"grade": Grade.LISTED, "state": State.DURABLE, "step": ino, "size": 10, **given}
-    return Checkpoint(
+    values |= {
+        "grade": Grade.LISTED,
+        "state": CheckpointState.DURABLE,
+        "step": ino,
+        "size": 10,
+        **given,
+    }
+    return PlanCheckpoint(
         *(ino, b"run/step-%d" % ino, b"run", values["step"], 0, str(values["state"]), None, 1),
         *(values["size"], values["complete_ns"], values["durable_ns"], str(ino)),
         grade=values["grade"],
@@ -35,10 +41,10 @@ def checkpoint(ino: int, **given: Any) -> Checkpoint:
 @pytest.mark.parametrize(
     "given",
     [
-        {"state": State.WRITING},
-        {"state": State.COMPLETE, "durable_ns": None},
-        {"state": State.DRAINING, "durable_ns": None},
-        {"state": State.BROKEN},
+        {"state": CheckpointState.WRITING},
+        {"state": CheckpointState.COMPLETE, "durable_ns": None},
+        {"state": CheckpointState.DRAINING, "durable_ns": None},
+        {"state": CheckpointState.BROKEN},
         {"grade": Grade.MARKED},
         {"grade": None},
         {"completion": None},
@@ -62,12 +68,12 @@ def test_the_order_is_that_of_completion_and_of_nothing_else() -> None:
     run = [checkpoint(1, step=900), checkpoint(2, step=1000), last]
     assert successor(run[1], run, HALF) == last
     assert successor(last, run, HALF) is None
-    assert [Order(run).is_newest(one) for one in run] == [False, False, True]
+    assert [RunOrder(run).is_newest(one) for one in run] == [False, False, True]
     # What has no place in the order is older and newer than none.
     waiting = checkpoint(9, completion=None)
     assert successor(waiting, [*run, waiting], HALF) is None
-    assert not Order([*run, waiting]).is_newest(waiting)
-    assert Order([*run, waiting]).since_ns(waiting) is None
+    assert not RunOrder([*run, waiting]).is_newest(waiting)
+    assert RunOrder([*run, waiting]).since_ns(waiting) is None
 
 
 def test_the_newest_that_is_large_enough_stands_for_an_older_one() -> None:
@@ -98,7 +104,7 @@ def test_the_wait_begins_when_the_first_newer_one_is_durable() -> None:
             )
             for ino in range(1, random_.randrange(2, 12))
         ]
-        order = Order(run)
+        order = RunOrder(run)
         for one in run:
             times = [two.durable_ns for two in run if two.ino > one.ino and two.is_trusted]
             assert order.since_ns(one) == min((ns or 0 for ns in times), default=None)
@@ -108,7 +114,7 @@ def test_an_age_begins_at_no_earlier_time_than_that_of_an_older_one() -> None:
     # The clock was not set during the first save, and behind during the fourth.
     times = (1, FIRST_NS + 50, FIRST_NS + 60, FIRST_NS + 5, FIRST_NS + 70)
     run = [checkpoint(ino, complete_ns=ns) for ino, ns in enumerate(times, 1)]
-    order = Order(run)
+    order = RunOrder(run)
     found = [order.born_ns(one) for one in run]
     assert found == [None, *(FIRST_NS + ns for ns in (50, 60, 60, 70))]
 

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gateway.checkpoints.facts import Grade, State
-from gateway.retention import planner, policy
-from gateway.retention.facts import Checkpoint, Current, Measure, Plan, Situation
-from gateway.retention.policy import DAY_NS, HOUR_NS, Best
-from gateway.types import FIRST_NS, Extent
+from gateway.catalogue.facts import CheckpointState, Grade
+from gateway.common.types import FIRST_NS, Extent
+from gateway.lifecycle.retention import planner, policy
+from gateway.lifecycle.retention.facts import Current, Measure, Plan, PlanCheckpoint, Situation
+from gateway.lifecycle.retention.policy import DAY_NS, HOUR_NS, Best
 
 NOW_NS = FIRST_NS + 100 * DAY_NS
 
@@ -24,12 +24,12 @@ class Said(NamedTuple):
 
 
 def checkpoint(
-    ino: int, step: int | None, state: State = State.DURABLE, **given: Any
-) -> Checkpoint:
+    ino: int, step: int | None, state: CheckpointState = CheckpointState.DURABLE, **given: Any
+) -> PlanCheckpoint:
     """Return a checkpoint of the run ``r``. It was complete, and durable, an hour for each ino
     after the beginning, as the ``ino``-th."""
     ready_ns = given.pop("ready_ns", FIRST_NS + ino * HOUR_NS)
-    is_whole = state not in (State.WRITING, State.BROKEN)
+    is_whole = state not in (CheckpointState.WRITING, CheckpointState.BROKEN)
     values = {
         "path": b"r/c%d" % ino,
         "run": b"r",
@@ -37,14 +37,14 @@ def checkpoint(
         "reason": None,
         "files": 1,
         "size": 10,
-        "complete_ns": None if state is State.WRITING else ready_ns,
-        "durable_ns": ready_ns if state is State.DURABLE else None,
+        "complete_ns": None if state is CheckpointState.WRITING else ready_ns,
+        "durable_ns": ready_ns if state is CheckpointState.DURABLE else None,
         "evidence": f"e{ino}",
         "grade": Grade.LISTED if is_whole else None,
         "completion": ino if is_whole else None,
         **given,
     }
-    return Checkpoint(ino=ino, step=step, state=str(state), **values)
+    return PlanCheckpoint(ino=ino, step=step, state=str(state), **values)
 
 
 def policies(*tables: dict[str, Any]) -> list[Current]:
@@ -57,7 +57,7 @@ def policies(*tables: dict[str, Any]) -> list[Current]:
     return found
 
 
-def metric(one: Checkpoint, _best: Best) -> Measure:
+def metric(one: PlanCheckpoint, _best: Best) -> Measure:
     """Return a metric that says everything that a metric file can: ino 7 cannot be read."""
     if one.ino % 10 == 7:
         return Measure(None, "evicted", is_unread=True)
@@ -65,7 +65,7 @@ def metric(one: Checkpoint, _best: Best) -> Measure:
 
 
 def made(
-    checkpoints: Sequence[Checkpoint],
+    checkpoints: Sequence[PlanCheckpoint],
     *tables: dict[str, Any],
     now_ns: int = NOW_NS,
     said: Said = Said(),  # noqa: B008
@@ -84,7 +84,7 @@ def why(plan: Plan, ino: int) -> str:
     return next(one.why for one in plan.decisions if one.checkpoint.ino == ino)
 
 
-def five(**last: Any) -> list[Checkpoint]:
+def five(**last: Any) -> list[PlanCheckpoint]:
     return [*(checkpoint(n, n * 10) for n in range(1, 5)), checkpoint(5, 50, **last)]
 
 
@@ -131,9 +131,11 @@ def test_one_policy_keeps_what_another_lets_go() -> None:
     assert why(plan, 1).endswith("(p0 v1, p1 v2); step 50 is newer and durable")
 
 
-@pytest.mark.parametrize("state", [State.WRITING, State.COMPLETE, State.DRAINING])
-def test_nothing_goes_before_a_newer_one_is_durable(state: State) -> None:
-    undurable = [checkpoint(n, n * 10, State.COMPLETE) for n in range(1, 4)]
+@pytest.mark.parametrize(
+    "state", [CheckpointState.WRITING, CheckpointState.COMPLETE, CheckpointState.DRAINING]
+)
+def test_nothing_goes_before_a_newer_one_is_durable(state: CheckpointState) -> None:
+    undurable = [checkpoint(n, n * 10, CheckpointState.COMPLETE) for n in range(1, 4)]
     plan = made([*undurable, checkpoint(4, 40, state)], {"keep_newest": 1})
     assert deleted(plan) == set()
     assert why(plan, 1) == planner.NOT_DURABLE
@@ -152,11 +154,20 @@ def test_after_a_rollback_the_newest_are_those_that_were_saved_last() -> None:
 
 
 @pytest.mark.parametrize(
-    "state", [State.WRITING, State.BROKEN, State.COMPLETE, State.DRAINING, State.DURABLE]
+    "state",
+    [
+        CheckpointState.WRITING,
+        CheckpointState.BROKEN,
+        CheckpointState.COMPLETE,
+        CheckpointState.DRAINING,
+        CheckpointState.DURABLE,
+    ],
 )
-def test_what_is_broken_or_being_written_does_not_count_among_the_newest(state: State) -> None:
+def test_what_is_broken_or_being_written_does_not_count_among_the_newest(
+    state: CheckpointState,
+) -> None:
     plan = made([*five(state=state)], {"keep_newest": 2})
-    is_whole = state not in (State.WRITING, State.BROKEN)
+    is_whole = state not in (CheckpointState.WRITING, CheckpointState.BROKEN)
     assert deleted(plan) == ({1, 2, 3} if is_whole else {1, 2})
 
 
@@ -277,11 +288,11 @@ def test_what_people_said_stays(said: Said, kept: set[int]) -> None:
 
 
 def test_nothing_goes_that_is_not_whole_and_alone() -> None:
-    writing = checkpoint(1, 10, State.WRITING, reason=".metadata is missing")
+    writing = checkpoint(1, 10, CheckpointState.WRITING, reason=".metadata is missing")
     plan = made([writing, *five()[1:]], {"keep_newest": 1})
     assert 1 not in deleted(plan)
     assert why(plan, 1) == "it is not complete: .metadata is missing"
-    broken = checkpoint(1, 10, State.BROKEN, reason="2 of 5 files are gone")
+    broken = checkpoint(1, 10, CheckpointState.BROKEN, reason="2 of 5 files are gone")
     plan = made([broken, *five()[1:]], {"keep_newest": 1})
     assert 1 not in deleted(plan)
     assert why(plan, 1) == "it is broken: 2 of 5 files are gone"
@@ -302,7 +313,7 @@ def test_an_unknown_metric_keeps() -> None:
 
 
 def test_bytes_leave_the_disk_after_a_time() -> None:
-    ones = [*five(), checkpoint(6, 60, State.COMPLETE)]
+    ones = [*five(), checkpoint(6, 60, CheckpointState.COMPLETE)]
     plan = made(
         ones, {"evict_after_hours": 2}, {"evict_after_hours": 3}, now_ns=FIRST_NS + 7 * HOUR_NS
     )
@@ -316,7 +327,7 @@ def test_bytes_leave_the_disk_after_a_time() -> None:
 def test_objects_move_to_another_storage_class_after_a_time() -> None:
     warm = {"storage_class": "STANDARD_IA", "transition_after_days": 98}
     cold = {"storage_class": "GLACIER_IR", "transition_after_days": 99.9}
-    ones = [*five(), checkpoint(6, 60, State.COMPLETE), checkpoint(7, 70)]
+    ones = [*five(), checkpoint(6, 60, CheckpointState.COMPLETE), checkpoint(7, 70)]
 
     def moves(plan: Plan) -> dict[int, str]:
         found = {one.checkpoint.ino: one.transition for one in plan.transitions}

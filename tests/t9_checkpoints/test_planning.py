@@ -8,17 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gateway import clock, trusted_clock
-from gateway.checkpoints.catalogue import catalogue_of
+from gateway.catalogue.store import catalogue_of
+from gateway.common import clock
+from gateway.common.types import ROOT_CRED, SetAttr
+from gateway.config.settings import Settings
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
-from gateway.db.models import Inode
-from gateway.retention import policy, store
-from gateway.retention.facts import Current, Decision, Fate
-from gateway.retention.planning import Planning
-from gateway.retention.share import Asked, Consent
-from gateway.settings import Settings
-from gateway.types import ROOT_CRED, SetAttr
+from gateway.db.models import InodeTable
+from gateway.lifecycle.retention import policy, store
+from gateway.lifecycle.retention.approval import AskedDeletions, Consent
+from gateway.lifecycle.retention.facts import Current, Decision, Fate
+from gateway.lifecycle.retention.planning import Planning
 from tests.support.checkpoints.keeping import (
     Bin,
     applier,
@@ -40,7 +40,7 @@ def test_rows_on_both_engines(settings: Settings) -> None:
     database = Database(settings.database_url)
     step = checkpoint(1, 5)
     decision = Decision(step, Fate.DELETE, "why", ("a v1",), step)
-    asked = Asked("plan", [decision], "why")
+    asked = AskedDeletions("plan", [decision], "why")
     automatic = {"name": "b", "run": "*", "keep_newest": 1, "approve": "automatic"}
     others = [
         Current(policy.of(automatic), 7),
@@ -81,8 +81,8 @@ def test_rows_on_both_engines(settings: Settings) -> None:
     assert query(settings, versions) == [("a", 1, "me")]
     writing(lambda session: store.ask(session, None, frozenset()))
     assert writing(store.approvals) == []
-    known = trusted_clock.KnownTime(7, "boot", 5)
-    found = trusted_clock.JudgedTime(7, 0, known)
+    known = clock.KnownTime(7, "boot", 5)
+    found = clock.JudgedTime(7, 0, known)
     for _ in range(2):
         writing(lambda session: store.save_time(session, found))
     assert writing(store.known_time) == known
@@ -133,7 +133,7 @@ def test_metrics_are_read_once_and_kept_when_evicted(world: World, tmp_path: Pat
 CHECKPOINTS = 10_000
 PLAN_SECONDS = 2.0
 """Seconds of the processor: other tests run beside this one."""
-_REST = ", ".join(column.name for column in Inode.__table__.columns if column.name != "ino")
+_REST = ", ".join(column.name for column in InodeTable.__table__.columns if column.name != "ino")
 INODES = f"""
 INSERT INTO inode (ino, {_REST})
 WITH RECURSIVE numbers(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < :n - 1)

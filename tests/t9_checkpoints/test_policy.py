@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gateway.errors import PolicyError
-from gateway.retention import policy
-from gateway.retention.policy import DAY_NS, HOUR_NS, Best, Tier
+from gateway.common.errors import PolicyError
+from gateway.lifecycle.retention import policy
+from gateway.lifecycle.retention.policy import DAY_NS, HOUR_NS, Best, Tier
 
 WHOLE = """
 [[policy]]

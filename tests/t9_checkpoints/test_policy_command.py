@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from gateway import config, trusted_clock
-from gateway.cli import retention
+from gateway.cli import policies
 from gateway.cli.main import main
-from gateway.control.retention import RetentionSummary
-from gateway.serialize import from_json
-from gateway.settings import Settings
+from gateway.common import clock
+from gateway.common.models import from_json
+from gateway.config import loader
+from gateway.config.settings import Settings
+from gateway.service.policies import RetentionSummary
 from tests.support.checkpoints.keeping import Bin, applier, catch_up, save
 from tests.support.checkpoints.world import World
 from tests.support.namespace import Namespace
@@ -43,7 +44,7 @@ def world(tmp_path: Path) -> Iterator[World]:
         "gateway": {"data_dir": tmp_path / "data"},
         "bucket": {"name": "checkpoints"},
     }
-    settings.source.write_text(config.render(values))
+    settings.source.write_text(loader.render(values))
     made = World(settings, Namespace(settings))
     save(made, *(f"jobs/a/step-{step}" for step in range(1, 5)))
     catch_up(made)
@@ -226,7 +227,7 @@ def test_a_large_plan_is_approved_by_its_id(
     plan = told(capsys, world, "plan")["asked"]["plan"]
     trash = Bin(world, tmp_path / "log")
     applier(world, trash).turn()
-    lines = list(retention.status_lines(retention_of(world.settings)))
+    lines = list(policies.status_lines(retention_of(world.settings)))
     asks = (
         "ASKS: 7 checkpoints, 70 B wait, and go into the trash once a person has approved exactly "
         f"these: spillway policy approve {plan}"
@@ -246,7 +247,7 @@ def test_a_large_plan_is_approved_by_its_id(
     assert " trash " in line and "/checkpoints/jobs/a/step-8: in the trash as t" in line
     assert line.endswith("[newest v1]\n")
     assert len(told(capsys, world, "log")) == 8
-    ((_label, text),) = retention.status_lines(retention_of(world.settings))
+    ((_label, text),) = policies.status_lines(retention_of(world.settings))
     assert text.startswith("2 policies; last action ")
 
 
@@ -262,14 +263,14 @@ def test_a_clock_that_jumped_is_confirmed(
     read_at(monkeypatch, 0, 1)
     applier(world, Bin(world, tmp_path / "log")).turn()
     read_at(monkeypatch, 365, 1)
-    lines = dict(retention.status_lines(retention_of(world.settings)))
+    lines = dict(policies.status_lines(retention_of(world.settings)))
     assert "the clock is 365.0 d ahead" in lines["retention"]
     assert run(world, "plan") == 0
     assert "0 expire into the trash" in capsys.readouterr().out
     assert run(world, "clock") == 1
     assert "spillway policy clock --confirm" in capsys.readouterr().out
     assert run(world, "clock", "--confirm") == 0
-    assert trusted_clock.reading().uptime_ns > 0
+    assert clock.reading().uptime_ns > 0
     capsys.readouterr()
     assert told(capsys, world, "plan")["deleted"] == 3
 

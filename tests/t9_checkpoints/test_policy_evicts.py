@@ -6,14 +6,14 @@ import threading
 
 import pytest
 
-from gateway import clock
-from gateway.checkpoints.follower import Follower
+from gateway.catalogue.tracker import Follower
+from gateway.common import clock
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
-from gateway.retention import policy, store
-from gateway.retention.applier import Applier
-from gateway.retention.policy import HOUR_NS
-from gateway.trash.trash import Trash
+from gateway.lifecycle.retention import policy, store
+from gateway.lifecycle.retention.applier import Applier
+from gateway.lifecycle.retention.policy import HOUR_NS
+from gateway.lifecycle.trash.trash import Trash
 from tests.support.checkpoints.keeping import Present
 from tests.support.checkpoints.world import follow
 from tests.support.drainsite import Site

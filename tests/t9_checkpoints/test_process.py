@@ -12,13 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gateway import config, failpoints
-from gateway.checkpoints import catalogue, follower
-from gateway.checkpoints.follower import Follower
+from gateway.catalogue import store, tracker
+from gateway.catalogue.manifests import document
+from gateway.catalogue.tracker import Follower
+from gateway.common import failpoints
+from gateway.common.failpoints import CATALOGUE_COMMIT
+from gateway.config import loader
+from gateway.config.settings import Settings
 from gateway.db.engine import Database
-from gateway.failpoints import CATALOGUE_COMMIT
-from gateway.manifests.rows import document
-from gateway.settings import Settings
 from tests.support.checkpoints.world import World, follow, rebuilt, rows_of
 from tests.support.forking import context
 from tests.support.libraries import UNUSED
@@ -37,8 +38,8 @@ SECONDS = 30.0
 
 def live(settings: Settings, armed: str) -> None:
     """Follow until a failpoint kills this process, or its parent does."""
-    follower.ROUND_SECONDS = 0.01
-    follower.WRITTEN_AT_ONCE = 2
+    tracker.ROUND_SECONDS = 0.01
+    tracker.WRITTEN_AT_ONCE = 2
     failpoints.arm(armed)
     World(settings, Namespace.__new__(Namespace)).follower().run()
 
@@ -70,7 +71,7 @@ def test_a_kill_at_any_commit_loses_nothing(world: World) -> None:
 
 @contextmanager
 def running(settings: Settings) -> Iterator[subprocess.Popen[str]]:
-    argv = [sys.executable, "-m", "gateway.checkpoints", "--config", str(settings.source)]
+    argv = [sys.executable, "-m", "gateway.processes.catalogue", "--config", str(settings.source)]
     process = subprocess.Popen(
         argv,
         stdout=subprocess.PIPE,
@@ -93,7 +94,7 @@ def gateway_in(directory: Path) -> Settings:
         "gateway": {"data_dir": directory},
         "bucket": {"name": "checkpoints"},
     }
-    settings.source.write_text(config.render(values))
+    settings.source.write_text(loader.render(values))
     Namespace(settings).close()
     return settings
 
@@ -122,9 +123,7 @@ def test_a_second_process_ends(tmp_path: Path) -> None:
 
 
 def test_it_imports_little() -> None:
-    code = (
-        "import gateway.checkpoints.__main__, sys; print(*{n.split('.')[0] for n in sys.modules})"
-    )
+    code = "import gateway.processes.catalogue, sys; print(*{n.split('.')[0] for n in sys.modules})"
     modules = subprocess.check_output([sys.executable, "-c", code], text=True).split()
     found = {name.partition(".")[0] for name in modules}
     assert "gateway" in found
@@ -160,11 +159,11 @@ def test_a_large_checkpoint_takes_bounded_memory(tmp_path: Path) -> None:
     assert (row.files, row.state) == (MEMBERS + 1, "complete")
     print(f"{MEMBERS} members: {most_bytes >> 10} KiB")
     assert most_bytes < MEMORY_BYTES
-    assert catalogue.PAGE < MEMBERS
+    assert store.PAGE < MEMBERS
     # The text of its manifest.
     database = Database(settings.database_url)
     tracemalloc.start()
-    with catalogue.catalogue_of(settings, database).viewing() as view:
+    with store.catalogue_of(settings, database).viewing() as view:
         lines = sum(1 for _line in document(view.session, row, view.rules))
     _now, most_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from gateway import clock
-from gateway.checkpoints.follower import SAVE_SECONDS, WRITING_SECONDS
-from gateway.checkpoints.looks import Look
+from gateway.catalogue.display_state import Look
+from gateway.catalogue.tracker import SAVE_SECONDS, WRITING_SECONDS
+from gateway.common import clock
 from tests.support.checkpoints.world import World, follow, rebuilt, rows_of
 from tests.support.volumes import query
 

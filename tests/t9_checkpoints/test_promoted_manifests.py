@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway import settings as settings_module
 from gateway.cli.main import main
+from gateway.config import settings as settings_module
 from gateway.db.engine import Database
 from gateway.namespace import adopt
 from tests.support.s3proxy import Act, S3Proxy

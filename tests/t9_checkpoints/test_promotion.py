@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from gateway import settings as settings_module
+from gateway.common.errors import DoorClosed, UserError
+from gateway.config import settings as settings_module
 from gateway.db.models import PROMOTED_INO
-from gateway.door.frames import Op
-from gateway.door.frames import Request as Asked
-from gateway.errors import DoorClosed, UserError
-from gateway.promotion import duty, places
-from gateway.promotion.store import State
+from gateway.lifecycle.promotion import store, task
+from gateway.lifecycle.promotion.store import PromotionState
+from gateway.rpc.frames import Op
+from gateway.rpc.frames import RpcRequest as Asked
 from tests.support.drainsite import Site
 from tests.support.s3proxy import Act, Request, S3Proxy
 from tests.support.s3server import MotoServer, RcloneServer, Server
@@ -59,7 +59,7 @@ def test_a_promotion_outlives_its_original(site: Promoting) -> None:
     site.settle()
     done = site.promotion("best")
     assert done is not None
-    assert (done.state, done.files, done.size) == (State.DONE, 4, 201_003)
+    assert (done.state, done.files, done.size) == (PromotionState.DONE, 4, 201_003)
     kept = site.etags()["job/step-5/__0_0.distcp"]
     copies = {request.key: request for request in site.proxy.operations("COPY")}
     asked = copies["team/run/.spillway/promoted/best/__0_0.distcp"]
@@ -184,7 +184,7 @@ def test_a_member_that_changes_fails_it(
     path: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(duty, "BATCH", 1)
+    monkeypatch.setattr(task, "BATCH", 1)
     data = save(site)
     site.ask("job/step-5", "best")
     seen: list[dict[str, tuple[int, ...]]] = []
@@ -328,7 +328,7 @@ def test_a_late_copy_is_looked_at_before_anything_is_shown(
     late.wait()
     waiting = site.promotion("best")
     assert waiting is not None
-    assert (waiting.state, waiting.begun_ns is not None) == (State.COPYING, True)
+    assert (waiting.state, waiting.begun_ns is not None) == (PromotionState.COPYING, True)
     promoter.turn()
     assert site.tree() == {}
     # It arrives after the second look. A store that encrypts gives the object another ETag then,
@@ -368,10 +368,10 @@ def test_a_bucket_that_is_away_is_waited_for(site: Promoting) -> None:
     site.ask("job/step-5", "best")
     away = site.proxy.inject(lambda _request: True, Act.FAIL, math.inf)
     promoter = site.promoter()
-    assert promoter.turn() == duty.RETRY_SECONDS
+    assert promoter.turn() == task.RETRY_SECONDS
     waiting = site.promotion("best")
     assert waiting is not None
-    assert waiting.state == State.COPYING and "it may recover" in str(waiting.reason)
+    assert waiting.state == PromotionState.COPYING and "it may recover" in str(waiting.reason)
     away.times = 0
     site.settle(promoter)
     assert {path.partition("/")[0] for path in site.tree()} == {"best"}
@@ -425,5 +425,5 @@ def test_another_object_at_the_key_stays(site: Promoting) -> None:
 )
 def test_names(name: str, why: str) -> None:
     with pytest.raises(UserError, match=why):
-        places.checked(name, ["*.tmp"])
-    assert places.checked("größte 70B", ["*.tmp"]) == "größte 70B"
+        store.checked(name, ["*.tmp"])
+    assert store.checked("größte 70B", ["*.tmp"]) == "größte 70B"

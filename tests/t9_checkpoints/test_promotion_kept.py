@@ -11,16 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from gateway import settings as settings_module
-from gateway.data.layout import DataFiles
+from gateway.common.errors import UserError
+from gateway.common.types import GATEWAY_CRED, SetAttr
+from gateway.config import settings as settings_module
 from gateway.db.engine import Database
 from gateway.db.models import PROMOTED_INO
-from gateway.errors import UserError
+from gateway.lifecycle.promotion import task
+from gateway.lifecycle.promotion.store import NO_WISHES, Hold, PromotionOptions, PromotionState
 from gateway.namespace import adopt
-from gateway.promotion import duty
-from gateway.promotion.store import Hold, State
-from gateway.promotion.wishes import NO_WISHES, Wishes
-from gateway.types import GATEWAY_CRED, SetAttr
+from gateway.namespace.data_files import DataFiles
 from tests.support.s3proxy import Act, Request, S3Proxy
 from tests.support.s3server import MotoServer, Server
 from tests.support.volumes import query
@@ -42,14 +41,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture
 def site(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Promoting]:
     monkeypatch.setattr(settings_module, "LATE_FACTOR", 0.001)
-    monkeypatch.setattr(duty, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(task, "REST_SECONDS", 0.0)
     with S3Proxy(server.port) as proxy:
         made = Promoting(tmp_path, server, f"kept-{next(numbers)}", proxy)
         yield made
         made.close()
 
 
-def copy_all(site: Promoting, wishes: Wishes = NO_WISHES) -> dict[str, bytes]:
+def copy_all(site: Promoting, wishes: PromotionOptions = NO_WISHES) -> dict[str, bytes]:
     """Promote a checkpoint up to its manifest, which the bucket does not take. Returns the
     files."""
     data = save(site)
@@ -76,7 +75,7 @@ def wait_for(site: Promoting, why: str) -> None:
         promoter.turn()
         found = site.promotion("best")
         assert found is not None
-        assert found.state == State.COPYING, found.reason
+        assert found.state == PromotionState.COPYING, found.reason
         return why in str(found.reason)
 
     until(is_said, f"the promotion to say: {why}")
@@ -112,7 +111,7 @@ def test_what_is_missing_of_a_copy_is_copied_again(site: Promoting, body: bytes 
 
 def test_what_cannot_be_copied_again_waits_for_a_person(site: Promoting) -> None:
     lock(site)
-    data = copy_all(site, Wishes(legal_hold=True))
+    data = copy_all(site, PromotionOptions(legal_hold=True))
     remove_original(site, data)
     site.client.put_object(Bucket=site.bucket, Key=BELOW + PATH, Body=b"foreign")
     wait_for(site, f"{BELOW}{PATH}: the bucket does not have the copy any more")
@@ -122,7 +121,7 @@ def test_what_cannot_be_copied_again_waits_for_a_person(site: Promoting) -> None
     assert site.tree() == {}
     # Only a person who names the hold ends it.
     failed = site.demoted_without_release("best")
-    assert (failed.state, failed.legal_hold) == (State.FAILED, Hold.HELD)
+    assert (failed.state, failed.legal_hold) == (PromotionState.FAILED, Hold.HELD)
     assert all(held(site)[BELOW + path] for path in data)
     site.end("best", releases=True)
     site.settle()
@@ -168,11 +167,11 @@ def restored(site: Promoting, backup: Path) -> None:
 def test_an_older_database_removes_no_copy(
     site: Promoting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, releases: bool
 ) -> None:
-    monkeypatch.setattr(duty, "BATCH", 1)
+    monkeypatch.setattr(task, "BATCH", 1)
     if releases:
         lock(site)
     data = save(site)
-    site.ask("job/step-5", "best", Wishes(legal_hold=releases))
+    site.ask("job/step-5", "best", PromotionOptions(legal_hold=releases))
     backup = tmp_path / "backup.sqlite"
 
     def when_copied(request: Request) -> None:
@@ -199,7 +198,7 @@ def test_an_older_database_removes_no_copy(
     assert "does not have the object of the record" in site.failed("best")
     with pytest.raises(UserError, match="spillway demote best --yes"):
         site.ask("job/step-5", "best")
-    monkeypatch.setattr(duty, "BATCH", len(data))
+    monkeypatch.setattr(task, "BATCH", len(data))
     site.end("best", releases=releases)
     site.settle()
     site.drain()

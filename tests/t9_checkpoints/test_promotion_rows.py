@@ -9,21 +9,21 @@ from typing import Any
 
 import pytest
 
-from gateway.checkpoints.catalogue import rules_of
+from gateway.catalogue.store import rules_of
 from gateway.cli.main import main
-from gateway.cli.promote import line
-from gateway.control import promotions
+from gateway.cli.promotions import line
+from gateway.common.errors import UserError
+from gateway.common.types import GATEWAY_CRED, ROOT_CRED, InodeKind, SetAttr
+from gateway.config.settings import Settings
 from gateway.db.compiled import Session, rows_of
 from gateway.db.engine import Database
 from gateway.db.models import PROMOTED_INO, ROOT_INO, TRASH_INO
 from gateway.drain.statements import DOUBT_DELETE, DOUBT_INSERT
-from gateway.errors import UserError
-from gateway.namespace import pins
-from gateway.promotion import build, manifest, members, store
-from gateway.promotion.copier import OBJECTS, SOURCES, Source
-from gateway.promotion.store import Promotion, Protected, State
-from gateway.settings import Settings
-from gateway.types import GATEWAY_CRED, ROOT_CRED, Kind, SetAttr
+from gateway.lifecycle.promotion import copies, members, store
+from gateway.lifecycle.promotion.copier import OBJECTS, SOURCES, OriginalObject
+from gateway.lifecycle.promotion.store import PromotionRow, PromotionState, ProtectedInodes
+from gateway.namespace import lookup
+from gateway.service import promotions
 from tests.support import trash
 from tests.support.checkpoints.layouts import safetensors
 from tests.support.checkpoints.world import World, follow
@@ -55,10 +55,9 @@ def test_a_copy_is_made_of_rows(world: World) -> None:
     source = world.attr("job/step-5").ino
     world.namespace.setxattr(ROOT_CRED, world.attr(SAVED[0]).ino, b"rank", b"0")
 
-    def ask(session: Session) -> Promotion:
+    def ask(session: Session) -> PromotionRow:
         seen = members.look(session, source, rules_of(world.settings))
-        assert seen is not None
-        assert seen.checkpoint is not None
+        assert seen is not None and seen.checkpoint is not None
         assert (seen.checkpoint.state, seen.checkpoint.step) == ("durable", 5)
         assert (len(seen.files), seen.left, seen.special) == (3, [], None)
         return members.record(session, "team", "best", b"job/step-5", seen, "good", "me")
@@ -66,17 +65,17 @@ def test_a_copy_is_made_of_rows(world: World) -> None:
     asked = within(world.settings, ask)
     assert asked.run == b"job"
     found = within(world.settings, store.protected)
-    assert found == Protected(frozenset({source}), frozenset({b"job/step-5"}))
+    assert found == ProtectedInodes(frozenset({source}), frozenset({b"job/step-5"}))
 
     def build_all(session: Session) -> None:
         names = store.members(session, store.UNMADE_NAMES, "best", most=9)
-        assert build.make(session, asked, names) is None
+        assert copies.make(session, asked, names) is None
         files = store.members(session, store.UNMADE_FILES, "best", most=9)
         # An object that is not the one that was copied makes no file.
-        assert build.make_files(session, asked, [(files[0], "other", "new")]) == [files[0]]
-        assert build.make_files(session, asked, [(one, "e", "new") for one in files]) == []
+        assert copies.make_files(session, asked, [(files[0], "other", "new")]) == [files[0]]
+        assert copies.make_files(session, asked, [(one, "e", "new") for one in files]) == []
         assert store.counts(session, "best") == (3, 3)
-        done = asked._replace(state=State.DONE.value)
+        done = asked._replace(state=PromotionState.DONE.value)
         store.change(session, done)
         assert store.pending(session) == [done]
         require_described(session, asked)
@@ -105,22 +104,23 @@ def test_a_copy_is_made_of_rows(world: World) -> None:
     # A rename of the original is no change of it, and a write is.
     world.rename("job", "kept")
     follow(world.follower())
-    assert within(world.settings, store.protected) == Protected(frozenset({source}), frozenset())
+    kept = within(world.settings, store.protected)
+    assert kept == ProtectedInodes(frozenset({source}), frozenset())
     world.write("kept/step-5/.metadata", b"again")
     follow(world.follower())
-    assert within(world.settings, store.protected) == Protected(frozenset(), frozenset())
+    assert within(world.settings, store.protected) == ProtectedInodes(frozenset(), frozenset())
 
 
-def require_described(session: Session, of: Promotion) -> None:
+def require_described(session: Session, of: PromotionRow) -> None:
     """Require that the manifest of a copy names all of it."""
-    found = json.loads(b"".join(manifest.text(session, of)))
+    found = json.loads(b"".join(copies.text(session, of)))
     below = [path.removeprefix("job/step-5/") for path in SAVED]
     assert [one["path"] for one in found["members"]] == sorted(["deep", *below])
     # A request that was given up may yet replace one of the objects.
     key = f"team/.spillway/promoted/best/{below[0]}"
     session.run(DOUBT_INSERT, key=key, ino=0, noted_ns=1, look_ns=1)
     with pytest.raises(UserError, match="may not have __0_0"):
-        list(manifest.text(session, of))
+        list(copies.text(session, of))
     session.run(DOUBT_DELETE, the_key=key)
 
 
@@ -128,8 +128,8 @@ def require_unmade(session: Session) -> None:
     """Require that nothing of a copy is made, and that all originals are what is promoted."""
     files = store.members(session, store.UNMADE_FILES, "best", most=9)
     sources = session.all(SOURCES, inos=rows_of([(one.ino,) for one in files]))
-    assert {Source(*row).key for row in sources} == set(SAVED)
-    assert all(Source(*row).etag == "e" for row in sources)
+    assert {OriginalObject(*row).key for row in sources} == set(SAVED)
+    assert all(OriginalObject(*row).etag == "e" for row in sources)
     assert not store.is_blocked(session, "team", "best")
 
 
@@ -140,9 +140,9 @@ def require_made(session: Session) -> None:
     assert made[-1].path == b""
     found = session.all(OBJECTS, name="best", after=0, most=9)
     assert [row[3] for row in found] == ["new"] * 3
-    session.run(build.NEW_ETAG, the_ino=found[0][0], new_etag="newer")
+    session.run(copies.NEW_ETAG, the_ino=found[0][0], new_etag="newer")
     assert session.all(OBJECTS, name="best", after=0, most=1)[0][3] == "newer"
-    session.run(build.NEW_ETAG, the_ino=found[0][0], new_etag="new")
+    session.run(copies.NEW_ETAG, the_ino=found[0][0], new_etag="new")
     assert store.pending(session) == []
 
 
@@ -152,25 +152,27 @@ def test_pins_follow_inodes(world: World) -> None:
     other = world.write("other/f", b"1")
 
     def covered(session: Session) -> list[bool]:
-        found = pins.Pins(session)
+        found = lookup.PinLookup(session)
         return [found.cover(ino) for ino in (file, other, tree, ROOT_INO)]
 
     assert within(world.settings, covered) == [False] * 4
-    assert within(world.settings, lambda to: pins.add(to, pins.Pin(tree, "n", "me", 1)))
-    assert within(world.settings, lambda to: pins.add(to, pins.Pin(tree, "m", "me", 2)))
-    assert not within(world.settings, lambda to: pins.add(to, pins.Pin(999_999, "", "me", 1)))
-    assert within(world.settings, pins.every) == [pins.Pin(tree, "m", "me", 2)]
+    assert within(world.settings, lambda to: lookup.add(to, lookup.PinRow(tree, "n", "me", 1)))
+    assert within(world.settings, lambda to: lookup.add(to, lookup.PinRow(tree, "m", "me", 2)))
+    assert not within(
+        world.settings, lambda to: lookup.add(to, lookup.PinRow(999_999, "", "me", 1))
+    )
+    assert within(world.settings, lookup.every) == [lookup.PinRow(tree, "m", "me", 2)]
     assert within(world.settings, covered) == [True, False, True, False]
     world.rename("job", "kept")
     assert within(world.settings, covered) == [True, False, True, False]
     found = within(world.settings, store.protected)
-    assert found == Protected(frozenset(), frozenset({b"kept/step-5"}))
+    assert found == ProtectedInodes(frozenset(), frozenset({b"kept/step-5"}))
     world.rename("kept/step-5", "moved")
     for path in SAVED:
         world.remove(path.replace("job/step-5", "moved"))
     world.remove("moved/deep")
     world.remove("moved")
-    assert within(world.settings, pins.every) == []
+    assert within(world.settings, lookup.every) == []
 
 
 Run = Callable[..., str]
@@ -231,7 +233,7 @@ def test_the_commands_of_promotions(configured: World, run: Run) -> None:
     assert "not complete: .metadata is missing" in unfinished
     assert run(0, "promotions") == "nothing is promoted\n"
     configured.namespace.mknod(
-        ROOT_CRED, configured.directory("odd"), b"pipe", Kind.FIFO, 0, SetAttr()
+        ROOT_CRED, configured.directory("odd"), b"pipe", InodeKind.FIFO, 0, SetAttr()
     )
     for path, why in (
         ("odd", "odd/pipe: only files"),
@@ -270,7 +272,7 @@ def test_the_commands_do_not_wait_for_what_cannot_come(
     follow(configured.follower())
     run(0, "promote", "job/step-5", "--as", "best", "--no-wait")
     assert "the gateway does not run" in run(2, "demote", "best", "--yes")
-    set_state = f"UPDATE promotion SET state = '{State.DONE}'"
+    set_state = f"UPDATE promotion SET state = '{PromotionState.DONE}'"
     monkeypatch.setattr(time, "sleep", lambda _s: query(configured.settings, set_state))
     monkeypatch.setattr(promotions, "DEAD_SECONDS", 9.0)
     assert "best is done, and is not removed" in run(2, "demote", "best", "--yes")

@@ -23,17 +23,17 @@ from typing import Any
 
 import pytest
 
-from gateway import clock
-from gateway.checkpoints.__main__ import _law
-from gateway.checkpoints.facts import TRUSTED, Grade, State
-from gateway.checkpoints.follower import Follower
+from gateway.catalogue.facts import TRUSTED, CheckpointState, Grade
+from gateway.catalogue.tracker import Follower
+from gateway.common import clock
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
-from gateway.objectstore import keys
-from gateway.retention.applier import Applier
-from gateway.retention.law import Law
-from gateway.trash.expiry import Expiry
-from gateway.trash.rows import Entry
+from gateway.lifecycle.retention.applier import Applier
+from gateway.lifecycle.retention.guard import DeletionGuard
+from gateway.lifecycle.trash.expiry import Expiry
+from gateway.lifecycle.trash.rows import TrashRow
+from gateway.objectstore import key_mapper
+from gateway.processes.catalogue import _law
 from tests.support.checkpoints import keeping
 from tests.support.checkpoints.layouts import deepspeed_states, metadata, tensors
 from tests.support.checkpoints.trashing import opener, trash_of
@@ -119,9 +119,9 @@ class Gateway:
         self.sizes: dict[int, int] = {}
         """The inodes that the bucket has as they are, with their sizes."""
         settings = world.settings
-        law = Law(settings, self._database(), keeping.Present())
+        law = DeletionGuard(settings, self._database(), keeping.Present())
 
-        def why_not(entry: Entry) -> str | None:
+        def why_not(entry: TrashRow) -> str | None:
             return _law(law, entry)
 
         stop = threading.Event()
@@ -233,7 +233,7 @@ class Gateway:
 
     def upload(self, path: str, ino: int) -> None:
         """Upload a file. What the trash has at its key makes way, as in the drain."""
-        key = keys.key_of(self.world.settings.bucket.prefix, tuple(path.encode().split(b"/")))
+        key = key_mapper.key_of(self.world.settings.bucket.prefix, tuple(path.encode().split(b"/")))
         query(
             self.world.settings,
             "UPDATE object SET key = key || ' in the trash ' || ino"
@@ -389,7 +389,7 @@ def test_nothing_deletes_the_last_whole_checkpoint(governed: World) -> None:
         for save in whole:
             row = governed.row(save.path)
             assert row is not None, (save.path, seed)
-            assert row.state not in (State.WRITING, State.BROKEN), (row, seed)
+            assert row.state not in (CheckpointState.WRITING, CheckpointState.BROKEN), (row, seed)
     print(f"{len(whole)} whole ones are left; {dict(gateway.done)}")
     # How many depends on the seed; none at all would say that the laws were not tried.
     assert gateway.done["trash"] > steps / 500

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from gateway.checkpoints import catalogue as catalogue_module
-from gateway.checkpoints import follower as follower_module
-from gateway.checkpoints.follower import Follower
+from gateway.catalogue import store as catalogue_module
+from gateway.catalogue import tracker as follower_module
+from gateway.catalogue.tracker import Follower
 from tests.support.checkpoints.layouts import index, tensors
 from tests.support.checkpoints.world import World, follow, rebuilt, rows_of
 
@@ -55,7 +55,7 @@ def test_following_gives_what_a_rebuild_gives(
     monkeypatch.setattr(follower_module, "READ_INOS", 5)
     monkeypatch.setattr(follower_module, "WRITTEN_AT_ONCE", 2)
     monkeypatch.setattr(catalogue_module, "PAGE", 2)
-    monkeypatch.setattr("gateway.checkpoints.tree.PAGE", 2)
+    monkeypatch.setattr("gateway.catalogue.tree.PAGE", 2)
     draw = random.Random(seed)
     files: list[str] = []
     for _ in range(6):

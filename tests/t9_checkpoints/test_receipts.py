@@ -10,15 +10,14 @@ from typing import Any
 
 import pytest
 
-from gateway.checkpoints.facts import State
+from gateway.catalogue import receipt_reconciler as keeper_module
+from gateway.catalogue import receipts
+from gateway.catalogue.facts import CheckpointState
+from gateway.catalogue.receipt_reconciler import ReceiptReconciler
+from gateway.catalogue.receipts import Fact, ReceiptLink, StatusFile
+from gateway.common.types import GATEWAY_CRED, ROOT_CRED, SetAttr
 from gateway.db.compiled import Session
 from gateway.db.models import CHECKPOINTS_INO, ROOT_INO, RUNS_INO
-from gateway.receipts import keeper as keeper_module
-from gateway.receipts import status, wanted
-from gateway.receipts.keeper import Receipts
-from gateway.receipts.status import Status
-from gateway.receipts.wanted import Fact, Link
-from gateway.types import GATEWAY_CRED, ROOT_CRED, SetAttr
 from tests.support import nfs4, trash
 from tests.support.checkpoints.records import record
 from tests.support.checkpoints.world import World, follow
@@ -35,7 +34,7 @@ def fact(
     path: bytes,
     run: bytes,
     step: int | None,
-    state: State,
+    state: CheckpointState,
     completion: int | None = None,
 ) -> Fact:
     """Return a fact. Parameters: completion, or None for that of the inode."""
@@ -44,14 +43,16 @@ def fact(
 
 
 def links(run: bytes, *facts: Fact) -> dict[bytes, bytes]:
-    found = wanted.receipts(run, facts)
-    return {b"/".join(path): one.target for path, one in found.items() if isinstance(one, Link)}
+    found = receipts.receipts(run, facts)
+    return {
+        b"/".join(path): one.target for path, one in found.items() if isinstance(one, ReceiptLink)
+    }
 
 
 def test_the_latest_is_what_was_complete_last() -> None:
-    durable = fact(1, b"a/b/step-9", b"a/b", 9, State.DURABLE)
-    newer = fact(2, b"a/b/step-10", b"a/b", 10, State.DRAINING)
-    final = fact(3, b"a/b", b"a/b", None, State.DURABLE, 0)
+    durable = fact(1, b"a/b/step-9", b"a/b", 9, CheckpointState.DURABLE)
+    newer = fact(2, b"a/b/step-10", b"a/b", 10, CheckpointState.DRAINING)
+    final = fact(3, b"a/b", b"a/b", None, CheckpointState.DURABLE, 0)
     assert links(b"a/b", newer, durable, final) == {
         b"runs/a/b/latest-complete": b"../../../../a/b/step-10",
         b"runs/a/b/latest-durable": b"../../../../a/b/step-9",
@@ -64,15 +65,15 @@ def test_the_latest_is_what_was_complete_last() -> None:
     # What has no place in the run yet is not newer than what has.
     fresh = newer._replace(completion=None, complete_ns=99)
     assert links(b"a/b", fresh, durable)[b"runs/a/b/latest-complete"].endswith(b"/step-9")
-    assert links(b"", fact(4, b"final", b"", None, State.COMPLETE)) == {
+    assert links(b"", fact(4, b"final", b"", None, CheckpointState.COMPLETE)) == {
         b"runs/latest-complete": b"../../final"
     }
     assert links(b"../latest-durable/x.json", durable).keys() == {
         b"runs/%2E%2E/%6Catest-durable/x%2Ejson/" + name
         for name in (b"latest-complete", b"latest-durable")
     }
-    same = fact(5, b"a/b/global_step9", b"a/b", 9, State.COMPLETE)
-    names = {b"/".join(path[1:]) for path in wanted.receipts(b"a/b", [same, durable, last])}
+    same = fact(5, b"a/b/global_step9", b"a/b", 9, CheckpointState.COMPLETE)
+    names = {b"/".join(path[1:]) for path in receipts.receipts(b"a/b", [same, durable, last])}
     assert {name for name in names if name.endswith(b"json")} == {
         b"a/b/9.json",
         b"a/b/9~5.json",
@@ -81,15 +82,15 @@ def test_the_latest_is_what_was_complete_last() -> None:
 
 
 def test_a_document_says_that_a_checkpoint_is_archived() -> None:
-    durable = fact(1, b"a/step-9", b"a", 9, State.DURABLE)
-    assert json.loads(wanted.document(durable))["state"] == "durable"
+    durable = fact(1, b"a/step-9", b"a", 9, CheckpointState.DURABLE)
+    assert json.loads(receipts.document(durable))["state"] == "durable"
     archived = durable._replace(storage_class="GLACIER_IR")
-    assert json.loads(wanted.document(archived))["state"] == "archived"
+    assert json.loads(receipts.document(archived))["state"] == "archived"
     links_of_both = [links(b"a", one).keys() for one in (durable, archived)]
     assert links_of_both[0] == links_of_both[1]
 
 
-def test_receipts_follow_the_catalogue(world: World, keeper: Receipts) -> None:
+def test_receipts_follow_the_catalogue(world: World, keeper: ReceiptReconciler) -> None:
     told: list[bool] = []
     follower, door = world.follower(), door_of(world)
     follower._news = lambda _looks: told.append(True)
@@ -144,7 +145,7 @@ def test_receipts_follow_the_catalogue(world: World, keeper: Receipts) -> None:
     assert world.row(".spillway/runs/kept/step-1") is None
 
 
-def test_no_receipt_names_a_broken_checkpoint(world: World, keeper: Receipts) -> None:
+def test_no_receipt_names_a_broken_checkpoint(world: World, keeper: ReceiptReconciler) -> None:
     door = door_of(world)
     save(world, "run/step-1")
     save(world, "run/step-2")
@@ -165,7 +166,7 @@ def test_no_receipt_names_a_broken_checkpoint(world: World, keeper: Receipts) ->
 
 @pytest.mark.parametrize("seed", range(2))
 def test_reading_the_runs_that_changed_gives_what_reading_all_gives(
-    seed: int, world: World, keeper: Receipts, monkeypatch: pytest.MonkeyPatch
+    seed: int, world: World, keeper: ReceiptReconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeper_module, "RUNS_AT_ONCE", 3)
     partly: list[frozenset[bytes]] = []
@@ -198,7 +199,7 @@ def test_reading_the_runs_that_changed_gives_what_reading_all_gives(
     assert sum(0 < len(runs) <= 3 for runs in partly) > 3
 
 
-def test_what_a_crash_left_converges(world: World, keeper: Receipts) -> None:
+def test_what_a_crash_left_converges(world: World, keeper: ReceiptReconciler) -> None:
     namespace, door = world.namespace, door_of(world)
     save(world, "run/step-1")
     follow(world.follower())
@@ -214,7 +215,7 @@ def test_what_a_crash_left_converges(world: World, keeper: Receipts) -> None:
     namespace.install(GATEWAY_CRED, documents, b"1.json", b"made", SetAttr())
     (namespace.files.incoming / "made").write_bytes(b"{}")
     namespace.install(GATEWAY_CRED, documents, b"7.json", b"made", SetAttr())
-    after = Receipts(world.settings, threading.Event())
+    after = ReceiptReconciler(world.settings, threading.Event())
     after._turn(door)
     assert tree(after) == expected
     assert [one.name for one in namespace.readdir(RUNS_INO, 0, 9)] == [b"run"]
@@ -224,7 +225,7 @@ def test_what_a_crash_left_converges(world: World, keeper: Receipts) -> None:
 
 
 def test_an_idle_gateway_writes_no_status(world: World) -> None:
-    made = Status(world.settings, threading.Event())
+    made = StatusFile(world.settings, threading.Event())
     world.write("f", b"12345")
     facts = made._facts()
     assert (facts["files_at_risk"], facts["bytes_at_risk"], facts["drain"]) == (1, 5, "stopped")
@@ -241,10 +242,10 @@ def test_an_idle_gateway_writes_no_status(world: World) -> None:
     assert now["oldest_unsaved"] == facts["oldest_unsaved"]
     world.namespace.remove(ROOT_CRED, ROOT_INO, b"linked")
     made._told = {**facts, "time": "", "seconds_at_risk": 7}
-    assert made.turn() == status.SECONDS
+    assert made.turn() == receipts.SECONDS
     # There is no server to write to: the facts would not be known any more.
     assert made._told is not None
-    assert 0 < made.turn() <= status.SECONDS
+    assert 0 < made.turn() <= receipts.SECONDS
     made._database.close()
 
 

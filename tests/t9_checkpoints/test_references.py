@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from gateway.checkpoints.catalogue import catalogue_of
+from gateway.catalogue.store import catalogue_of
+from gateway.common.types import ROOT_CRED, SetAttr
 from gateway.db.engine import Database
-from gateway.retention import references
-from gateway.retention import statements as own
-from gateway.retention.planning import checkpoint_of
-from gateway.retention.references import References
-from gateway.types import ROOT_CRED, SetAttr
+from gateway.lifecycle.retention import references
+from gateway.lifecycle.retention import store as own
+from gateway.lifecycle.retention.planning import checkpoint_of
+from gateway.lifecycle.retention.references import References
 from tests.support.checkpoints.world import World, follow
 from tests.support.volumes import query
 

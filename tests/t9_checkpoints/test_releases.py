@@ -9,16 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from gateway import settings as settings_module
-from gateway.errors import UserError
-from gateway.promotion.store import State
-from gateway.promotion.wishes import Wishes, wishes_of
+from gateway.common.errors import UserError
+from gateway.config import settings as settings_module
+from gateway.lifecycle.promotion.store import PromotionOptions, PromotionState, wishes_of
 from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import MotoServer, RcloneServer, Server
 from tests.t9_checkpoints.promoting import Promoting, context, held, lock, save, work
 
 numbers = count(1)
-ALL = Wishes(True, (("stage", "prod"), ("owner", "größe/7B")), "models/v1")
+ALL = PromotionOptions(True, (("stage", "prod"), ("owner", "größe/7B")), "models/v1")
 MANIFEST = "team/run/.spillway/promoted/best.json"
 
 
@@ -58,7 +57,7 @@ def test_a_release_is_held_until_a_person_names_the_hold(site: Promoting, failpo
     site.settle()
     done = site.promotion("best")
     assert done is not None
-    assert (done.state, done.is_tagged) == (State.DONE, 1)
+    assert (done.state, done.is_tagged) == (PromotionState.DONE, 1)
     released = {f"models/v1/best/{path}" for path in data}
     assert keys(site) == {*(f"!{key}" for key in released), ".spillway/promoted/best.json"}
     assert {key for key, is_held in held(site).items() if is_held} == {*released, MANIFEST}
@@ -70,7 +69,7 @@ def test_a_release_is_held_until_a_person_names_the_hold(site: Promoting, failpo
     site.drain()
     site.require_whole()
     assert {f"!{key}" for key in released} < keys(site)
-    assert site.demoted_without_release("best").state == State.DONE
+    assert site.demoted_without_release("best").state == PromotionState.DONE
     assert {f"!{key}" for key in released} < keys(site)
     site.end("best", releases=True)
     site.settle()
@@ -93,7 +92,7 @@ def test_a_release_replaces_nothing(site: Promoting) -> None:
     site.drain()
     assert {name: site.objects()[name] for name in keys(site)} == {f"!{key}": b"of another team"}
     # A file by itself has the key of the name.
-    site.ask("job/step-5/.metadata", "one.bin", Wishes(released="models"))
+    site.ask("job/step-5/.metadata", "one.bin", PromotionOptions(released="models"))
     site.settle()
     site.drain()
     assert site.objects()["!models/one.bin"] == data[".metadata"]
@@ -103,13 +102,13 @@ def test_a_release_replaces_nothing(site: Promoting) -> None:
 @pytest.mark.parametrize(
     ("server", "wishes", "why"),
     [
-        (MotoServer, Wishes(legal_hold=True), "has no Object Lock"),
-        (RcloneServer, Wishes(tags=(("stage", "prod"),)), "keeps no tags"),
+        (MotoServer, PromotionOptions(legal_hold=True), "has no Object Lock"),
+        (RcloneServer, PromotionOptions(tags=(("stage", "prod"),)), "keeps no tags"),
     ],
     indirect=["server"],
 )
 def test_a_bucket_that_cannot_says_so_before_anything_is_done(
-    site: Promoting, wishes: Wishes, why: str
+    site: Promoting, wishes: PromotionOptions, why: str
 ) -> None:
     save(site)
     site.ask("job/step-5", "best", wishes)
@@ -117,7 +116,7 @@ def test_a_bucket_that_cannot_says_so_before_anything_is_done(
     site.settle()
     failed = site.promotion("best")
     assert failed is not None
-    assert (failed.state, why in str(failed.reason)) == (State.FAILED, True)
+    assert (failed.state, why in str(failed.reason)) == (PromotionState.FAILED, True)
     assert site.proxy.operations("COPY") == []
 
 
@@ -144,4 +143,4 @@ def test_wishes_that_are_refused(prefix: str, tags: list[str], to: str | None, w
     with pytest.raises(UserError, match=why):
         wishes_of(prefix, False, tags, to)
     found = wishes_of("team/run", True, ["a=b=c", "e="], "/team/running/")
-    assert found == Wishes(True, (("a", "b=c"), ("e", "")), "team/running")
+    assert found == PromotionOptions(True, (("a", "b=c"), ("e", "")), "team/running")

@@ -15,16 +15,16 @@ from pathlib import Path
 
 import pytest
 
-from gateway.checkpoints.follower import Follower
+from gateway.catalogue import manifest_check
+from gateway.catalogue.manifest_writer import Manifests
+from gateway.catalogue.tracker import Follower
 from gateway.cli.main import main
+from gateway.common.failpoints import MANIFEST
+from gateway.common.types import ROOT_CRED, SetAttr
 from gateway.db.engine import Database
 from gateway.drain.send.checksum import Form
-from gateway.failpoints import MANIFEST
-from gateway.manifests import check
-from gateway.manifests.writer import Manifests
-from gateway.objectstore.body import digest
-from gateway.objectstore.checksums import Kind
-from gateway.types import ROOT_CRED, SetAttr
+from gateway.objectstore.bodies import digest
+from gateway.objectstore.checksums import ChecksumKind
 from tests.support import restore
 from tests.support.checkpoints.world import follow, rows_of
 from tests.support.drainsite import MIB, PART_BYTES, PREFIX, Site
@@ -99,7 +99,13 @@ class Saves:
 
 @contextmanager
 def catalogue(site: Site, failpoint: str = "") -> Iterator[subprocess.Popen[bytes]]:
-    argv = [sys.executable, "-m", "gateway.checkpoints", "--config", str(site.settings.source)]
+    argv = [
+        sys.executable,
+        "-m",
+        "gateway.processes.catalogue",
+        "--config",
+        str(site.settings.source),
+    ]
     environment = {**os.environ, "SPILLWAY_FAILPOINT": failpoint}
     with (site.settings.log_dir / "checkpoints.log").open("ab") as log:
         process = subprocess.Popen(
@@ -219,16 +225,16 @@ def test_a_checksum_that_is_not_known_leaves_the_etag_to_decide(site: Site) -> N
     member = {"type": "file", "path": "f", "size": 5 * MIB, "key": "f", "algorithm": "newer"}
     for etag, problems in ((put["ETag"].strip('"'), 0), ("other", 1)):
         manifest = {"members": [{**member, "checksum": "0", "etag": etag}]}
-        found = list(check.differing(site.client, BUCKET, manifest, is_deep=True))
+        found = list(manifest_check.differing(site.client, BUCKET, manifest, is_deep=True))
         assert len(found) == problems
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", list(ChecksumKind))
 @pytest.mark.parametrize("part_bytes", [None, 1000])
-def test_checksums_are_those_of_the_drain(kind: Kind, part_bytes: int | None) -> None:
+def test_checksums_are_those_of_the_drain(kind: ChecksumKind, part_bytes: int | None) -> None:
     data = os.urandom(3500)
     starts = range(0, len(data), part_bytes or len(data))
     parts = [digest(data[at : at + (part_bytes or len(data))], {kind}) for at in starts]
     algorithm, *size, value = Form(kind, part_bytes).of(parts).split(":")
     pieces = [data[at : at + 333] for at in range(0, len(data), 333)]
-    assert check._checksum(algorithm, pieces, int(size[0]) if size else 0) == value
+    assert manifest_check._checksum(algorithm, pieces, int(size[0]) if size else 0) == value

@@ -10,21 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from gateway import failpoints, trusted_clock
-from gateway.data import stamp
-from gateway.data.stamp import Stamp
+from gateway.common import clock, failpoints
+from gateway.common.clock import ClockReading
+from gateway.common.errors import TrashRefused
+from gateway.common.failpoints import RETENTION_ACTION
+from gateway.common.types import ROOT_CRED, SetAttr
+from gateway.config.settings import Settings
 from gateway.db.engine import Database
-from gateway.errors import TrashRefused
-from gateway.failpoints import RETENTION_ACTION
-from gateway.namespace import identity
-from gateway.retention import applier as applier_module
-from gateway.retention import transitions
-from gateway.retention.applier import PAUSE_SECONDS, Applier
-from gateway.retention.heads import Heads
-from gateway.settings import Settings
-from gateway.trash.trash import Trash
-from gateway.trusted_clock import Reading
-from gateway.types import ROOT_CRED, SetAttr
+from gateway.lifecycle.retention import applier as applier_module
+from gateway.lifecycle.retention import transitions
+from gateway.lifecycle.retention.applier import PAUSE_SECONDS, Applier
+from gateway.lifecycle.retention.guard import Heads
+from gateway.lifecycle.trash.trash import Trash
+from gateway.namespace import data_files, identity
+from gateway.namespace.data_files import Stamp
 from tests.support.checkpoints.keeping import (
     Bin,
     Present,
@@ -200,10 +199,10 @@ def test_what_happens_after_the_plan_stops_it(
 def test_other_data_files_or_an_older_database_delete_nothing(
     world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    found = stamp.read(world.settings.files_dir)
+    found = data_files.read(world.settings.files_dir)
     assert found is not None
     later = Stamp(found.fs_id, found.gateway, (found.marks[-1] + 7,), found.directory)
-    stamp.write(world.settings.files_dir, later)
+    data_files.write(world.settings.files_dir, later)
     trash = Bin(world, tmp_path / "log")
     assert shown(world)
     applier(world, trash).turn()
@@ -242,7 +241,7 @@ def test_a_stop_ends_it_between_two_actions(world: World, tmp_path: Path) -> Non
 
 
 def live(
-    settings: Settings, armed: str, read: Reading | None = None, heads: Heads | None = None
+    settings: Settings, armed: str, read: ClockReading | None = None, heads: Heads | None = None
 ) -> None:
     """Apply until a failpoint kills this process, or all is done. The namespace answers in place of
     the server.
@@ -251,7 +250,7 @@ def live(
     bucket has, or None for a bucket that has everything.
     """
     if read is not None:
-        trusted_clock.reading = lambda: read
+        clock.reading = lambda: read
     transitions.AT_ONCE = 1000
     failpoints.arm(armed)
     database = Database(settings.database_url)

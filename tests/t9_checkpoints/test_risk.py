@@ -11,18 +11,17 @@ from typing import Any
 
 import pytest
 
-from gateway import clock
-from gateway.checkpoints.facts import State
-from gateway.checkpoints.risk import Risk, measure
-from gateway.cli import checkpoints, risk
-from gateway.control.checkpoints import Catalogue
-from gateway.control.runs import models
+from gateway.catalogue.facts import CheckpointState
+from gateway.catalogue.risk import Risk, measure
+from gateway.cli import checkpoints
+from gateway.common import clock
+from gateway.common.models import from_json
+from gateway.common.process import start_ticks
+from gateway.config.settings import Settings
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
-from gateway.drain.status import Rate
-from gateway.proc import start_ticks
-from gateway.serialize import from_json
-from gateway.settings import Settings
+from gateway.drain.runner import Rate
+from gateway.service.checkpoints import CatalogueStatus, models
 from tests.support.volumes import query, status_of
 
 MANY = 10_000
@@ -44,30 +43,30 @@ VALUES (:ino, 2, :path, :run, :step, 'dcp', 1, :state, NULL, 4, 400,
 
 ROWS: list[tuple[Any, ...]] = [
     # Nothing is newer than what is durable. An older save was cut off.
-    (b"at rest", 1, State.WRITING, 9000, 7),
-    (b"at rest", 2, State.DURABLE, 8000, 0),
+    (b"at rest", 1, CheckpointState.WRITING, 9000, 7),
+    (b"at rest", 2, CheckpointState.DURABLE, 8000, 0),
     # Two are newer.
-    (b"behind", 10, State.DURABLE, 3000, 0),
-    (b"behind", 20, State.DRAINING, 2000, 30),
-    (b"behind", 30, State.COMPLETE, 1000, 400),
-    (b"behind", 40, State.WRITING, 10, 5),
+    (b"behind", 10, CheckpointState.DURABLE, 3000, 0),
+    (b"behind", 20, CheckpointState.DRAINING, 2000, 30),
+    (b"behind", 30, CheckpointState.COMPLETE, 1000, 400),
+    (b"behind", 40, CheckpointState.WRITING, 10, 5),
     # A job that went back to an earlier step, while the clock was behind: its newest is step 50.
-    (b"gone back", 100, State.DURABLE, 100, 0),
-    (b"gone back", 50, State.DURABLE, 5000, 0),
-    (b"gone back", 60, State.WRITING, 4000, 0),
+    (b"gone back", 100, CheckpointState.DURABLE, 100, 0),
+    (b"gone back", 50, CheckpointState.DURABLE, 5000, 0),
+    (b"gone back", 60, CheckpointState.WRITING, 4000, 0),
     # A newer one is broken, and an older one is not in the bucket.
-    (b"broken", 10, State.COMPLETE, 2000, 7),
-    (b"broken", 20, State.DURABLE, 3000, 0),
-    (b"broken", 30, State.BROKEN, 1000, 0),
+    (b"broken", 10, CheckpointState.COMPLETE, 2000, 7),
+    (b"broken", 20, CheckpointState.DURABLE, 3000, 0),
+    (b"broken", 30, CheckpointState.BROKEN, 1000, 0),
     # None has its place in the run yet.
-    (b"fresh", 1, State.DURABLE, 50, 0),
-    (b"fresh", 2, State.DURABLE, 40, 0),
-    (b"fresh", 3, State.COMPLETE, 30, 9),
-    (b"nothing yet", 1, State.COMPLETE, 700, 1),
-    (b"nothing yet", None, State.WRITING, 800, 2),
+    (b"fresh", 1, CheckpointState.DURABLE, 50, 0),
+    (b"fresh", 2, CheckpointState.DURABLE, 40, 0),
+    (b"fresh", 3, CheckpointState.COMPLETE, 30, 9),
+    (b"nothing yet", 1, CheckpointState.COMPLETE, 700, 1),
+    (b"nothing yet", None, CheckpointState.WRITING, 800, 2),
     # The clock has gone back since.
-    (b"ahead", 1, State.DURABLE, -90, 0),
-    (b"ahead", 2, State.COMPLETE, -100, 6),
+    (b"ahead", 1, CheckpointState.DURABLE, -90, 0),
+    (b"ahead", 2, CheckpointState.COMPLETE, -100, 6),
 ]
 
 
@@ -87,8 +86,8 @@ def add(settings: Settings, now_ns: int, rows: list[tuple[Any, ...]]) -> None:
             state=state,
             dirty_files=int(dirty > 0),
             dirty_size=dirty,
-            complete_ns=None if state == State.WRITING else at_ns,
-            durable_ns=at_ns if state == State.DURABLE else None,
+            complete_ns=None if state == CheckpointState.WRITING else at_ns,
+            durable_ns=at_ns if state == CheckpointState.DURABLE else None,
             since_ns=at_ns if dirty else None,
         )
 
@@ -144,7 +143,7 @@ def test_the_risk_of_each_run(settings: Settings, monkeypatch: pytest.MonkeyPatc
     assert found[b"at rest"].eta_seconds(0.0) == 0.0
     report = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid()), "bytes_per_second": 5}
     (settings.run_dir / "drain.json").write_text(json.dumps(report))
-    texts = {one.run: risk.text(one) for one in models(settings, list(found.values()))}
+    texts = {one.run: checkpoints.text(one) for one in models(settings, list(found.values()))}
     assert texts == {
         "at rest": "durable: step 2 (2.2 h ago); nothing newer is at risk",
         "behind": "durable: step 10 (50.0 min ago); complete: step 30 (16.7 min ago); "
@@ -253,7 +252,7 @@ def test_an_alarm_is_shown_in_the_status() -> None:
     at_risk |= {"newest_durable": None, "newest_complete": None, "eta_seconds": None}
     facts = {"runs": 9, "checkpoints": {"complete": 9}, "at_risk": [at_risk] * 7, "alarms": 7}
     facts |= {"unrecognised": None, "is_made": True}
-    shown = list(checkpoints.lines(from_json(Catalogue, facts)))
+    shown = list(checkpoints.lines(from_json(CatalogueStatus, facts)))
     assert shown[0] == ("catalogue", "9 runs: 9 complete")
     assert shown[1][0] == "AT RISK"
     assert shown[1][1].startswith("job: too much; nothing is durable; at risk: 1.0 min, 5 B, ")

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from gateway import clock
-from gateway.errors import NotFound, TrashRefused
-from gateway.trash import expiry
-from gateway.types import ROOT_CRED
+from gateway.common import clock
+from gateway.common.errors import NotFound, TrashRefused
+from gateway.common.types import ROOT_CRED
+from gateway.lifecycle.trash import expiry
 from tests.support import restore
 from tests.support.drainsite import PREFIX
 from tests.support.volumes import query

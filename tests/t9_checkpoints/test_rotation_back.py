@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.common.errors import DoorClosed, NotFound, TrashRefused
+from gateway.common.types import SetAttr
 from gateway.db.models import TRASH_INO
-from gateway.errors import DoorClosed, NotFound, TrashRefused
-from gateway.trash import rotated
-from gateway.trash.trash import Trash
-from gateway.types import SetAttr
+from gateway.lifecycle.trash import held
+from gateway.lifecycle.trash.trash import Trash
 from tests.support.checkpoints.trashing import opener
 from tests.support.checkpoints.world import rows_of
 from tests.support.records import record
@@ -121,7 +121,7 @@ def test_a_single_file_comes_back(job: Job) -> None:
 
 def test_what_was_cut_off_is_continued(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """The NFS server goes away after the first file. What is left is still in the trash."""
-    monkeypatch.setattr(rotated, "TOGETHER", 1)
+    monkeypatch.setattr(held, "TOGETHER", 1)
     job.save(PATH, 1)
     before = {name: job.site.attr(name).ino for name in FILES}
     job.remove()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gateway.cli.main import main
-from gateway.control.trash import removable, summary
 from gateway.db.engine import Database
-from gateway.trash.trash import Trash
+from gateway.lifecycle.trash.trash import Trash
+from gateway.service.trash import removable, summary
 from tests.support.checkpoints.trashing import opener
 from tests.support.checkpoints.world import World
 from tests.support.records import record

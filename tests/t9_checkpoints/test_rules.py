@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import settings as run_settings
 from hypothesis import strategies as st
 
-from gateway import checks, clock, config
-from gateway.checkpoints.facts import Grade
-from gateway.checkpoints.frameworks import BUILT_IN
-from gateway.checkpoints.steps import lone_number, step_in
-from gateway.errors import ConfigError
-from gateway.text import printable
+from gateway.catalogue.facts import Grade
+from gateway.catalogue.frameworks import BUILT_IN
+from gateway.catalogue.indexes import lone_number, step_in
+from gateway.common import clock
+from gateway.common.errors import ConfigError
+from gateway.common.text import printable
+from gateway.config import checks, loader
 from tests.support.checkpoints.layouts import LAYOUTS, Layout, Steps, index, safetensors, tensors
 from tests.support.checkpoints.memory import Memory, judge, parts, rules_of
 
@@ -346,21 +347,21 @@ GOOD = {"name": "ours", "path": "{run}/s{step}", "marker": "DONE"}
 def test_a_wrong_rule_is_refused(change: dict[str, object], text: str) -> None:
     values = {"bucket": {"name": "b"}, "checkpoints": {"rule": [{**GOOD, **change}]}}
     with pytest.raises(ConfigError, match=text):
-        config.from_mapping(values, {})
+        loader.from_mapping(values, {})
 
 
 def test_rules_are_read_from_toml_and_from_the_environment() -> None:
     values = {"bucket": {"name": "b"}, "checkpoints": {"rule": [GOOD]}}
-    assert config.from_mapping(values, {}).checkpoints.rule == (GOOD,)
+    assert loader.from_mapping(values, {}).checkpoints.rule == (GOOD,)
     environ = {"SPILLWAY_CHECKPOINTS_RULE": json.dumps([GOOD])}
-    assert config.from_mapping({"bucket": {"name": "b"}}, environ).checkpoints.rule == (GOOD,)
-    rendered = config.render({"bucket": {"name": "b"}, "checkpoints": {"rule": (GOOD,)}})
+    assert loader.from_mapping({"bucket": {"name": "b"}}, environ).checkpoints.rule == (GOOD,)
+    rendered = loader.render({"bucket": {"name": "b"}, "checkpoints": {"rule": (GOOD,)}})
     assert 'rule = [{name = "ours"' in rendered
     without = {"name": "ours", "path": "{step}"}
     assert "must say when" in (checks.rules((without,)) or "")
     assert "two rules" in (checks.rules((GOOD, GOOD)) or "")
     with pytest.raises(ConfigError, match="must be tables"):
-        config.from_mapping({"bucket": {"name": "b"}, "checkpoints": {"rule": ["x"]}}, {})
+        loader.from_mapping({"bucket": {"name": "b"}, "checkpoints": {"rule": ["x"]}}, {})
 
 
 def test_no_rule_can_have_the_name_of_a_framework() -> None:

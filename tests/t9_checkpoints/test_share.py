@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.checkpoints.facts import Grade
-from gateway.retention.facts import Checkpoint
-from gateway.retention.share import FEW, REASONS_SHOWN, Consent, split
+from gateway.catalogue.facts import Grade
+from gateway.lifecycle.retention.approval import FEW, REASONS_SHOWN, Consent, split
+from gateway.lifecycle.retention.facts import PlanCheckpoint
 from tests.t9_checkpoints.test_planner import checkpoint, made
 
 APPROVED = Consent(versions=frozenset({"p0 v1", "p1 v2"}))
 
 
-def run(name: bytes, count: int, first: int = 1) -> list[Checkpoint]:
+def run(name: bytes, count: int, first: int = 1) -> list[PlanCheckpoint]:
     return [
         checkpoint(n, n, run=name, path=b"%s/c%d" % (name, n)) for n in range(first, first + count)
     ]

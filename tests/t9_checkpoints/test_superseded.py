@@ -5,16 +5,16 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from gateway.checkpoints.facts import State
-from gateway.checkpoints.follower import Follower
+from gateway.catalogue.facts import CheckpointState
+from gateway.catalogue.tracker import Follower
+from gateway.common.errors import TrashRefused
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
-from gateway.errors import TrashRefused
-from gateway.retention import planner, policy, store
-from gateway.retention.applier import Applier
-from gateway.retention.facts import Checkpoint, Situation
-from gateway.retention.share import Consent
-from gateway.retention.superseded import soon, superseded
+from gateway.lifecycle.retention import planner, policy, store
+from gateway.lifecycle.retention.applier import Applier
+from gateway.lifecycle.retention.approval import Consent
+from gateway.lifecycle.retention.facts import PlanCheckpoint, Situation
+from gateway.lifecycle.retention.keep_rules import soon, superseded
 from tests.support.checkpoints.keeping import Present
 from tests.support.checkpoints.records import record
 from tests.support.checkpoints.world import follow
@@ -24,10 +24,10 @@ from tests.t9_checkpoints.test_planner import NOW_NS, Said, checkpoint, metric, 
 
 SAVED = (
     checkpoint(1, 100),
-    checkpoint(2, 200, State.COMPLETE),
-    checkpoint(3, 300, State.COMPLETE),
-    checkpoint(4, 400, State.COMPLETE),
-    checkpoint(5, 500, State.WRITING),
+    checkpoint(2, 200, CheckpointState.COMPLETE),
+    checkpoint(3, 300, CheckpointState.COMPLETE),
+    checkpoint(4, 400, CheckpointState.COMPLETE),
+    checkpoint(5, 500, CheckpointState.WRITING),
 )
 NEWEST = {"keep_newest": 1}
 APPROVED = Consent(versions=frozenset({"p0 v1", "p1 v2"}))
@@ -35,7 +35,7 @@ APPROVED = Consent(versions=frozenset({"p0 v1", "p1 v2"}))
 
 def found(
     *tables: dict[str, Any],
-    saved: tuple[Checkpoint, ...] = SAVED,
+    saved: tuple[PlanCheckpoint, ...] = SAVED,
     said: Said = Said(),  # noqa: B008
     is_made: bool = True,
     share: float = 1.0,
@@ -55,14 +55,15 @@ def test_what_would_be_deleted_at_once_is_superseded() -> None:
     assert found(NEWEST, said=Said(frozenset({2}), frozenset({b"r/c3"}))) == set()
     # What was begun is uploaded to its end, so that something becomes durable.
     begun = tuple(
-        one._replace(state=str(State.DRAINING)) if one.ino in (2, 3) else one for one in SAVED
+        one._replace(state=str(CheckpointState.DRAINING)) if one.ino in (2, 3) else one
+        for one in SAVED
     )
     assert found(NEWEST, saved=begun) == {2}
     # The newest complete one is uploaded, whatever policies say.
     assert found({"delete_after_days": 1}) == {2, 3}
     assert found(NEWEST, saved=SAVED[3:]) == set()
     # So many deletions are asked about: until then all are uploaded.
-    many = tuple(checkpoint(ino, ino, State.COMPLETE) for ino in range(1, 20))
+    many = tuple(checkpoint(ino, ino, CheckpointState.COMPLETE) for ino in range(1, 20))
     assert found(NEWEST, saved=many) == set(range(1, 19))
     assert found(NEWEST, saved=many, share=0.5) == set()
     # A few are held, also where more stay only if a person agrees.

@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from gateway import clock, failpoints
-from gateway import settings as settings_module
-from gateway.checkpoints.catalogue import catalogue_of
-from gateway.checkpoints.follower import Follower
+from gateway.catalogue.manifest_writer import Manifests
+from gateway.catalogue.store import catalogue_of
+from gateway.catalogue.tracker import Follower
+from gateway.common import clock, failpoints
+from gateway.config import settings as settings_module
+from gateway.config.settings import Settings
 from gateway.db.engine import Database
-from gateway.manifests.writer import Manifests
-from gateway.retention import policy, store
-from gateway.retention.applier import Applier
-from gateway.retention.planning import Planning
-from gateway.retention.transitions import Transitions
-from gateway.settings import Settings
-from gateway.trash.trash import Trash
+from gateway.lifecycle.retention import policy, store
+from gateway.lifecycle.retention.applier import Applier
+from gateway.lifecycle.retention.planning import Planning
+from gateway.lifecycle.retention.transitions import Transitions
+from gateway.lifecycle.trash.trash import Trash
 from tests.support import drain as drains
 from tests.support.checkpoints.keeping import Present
 from tests.support.checkpoints.records import record

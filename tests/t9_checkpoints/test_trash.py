@@ -11,20 +11,22 @@ from typing import Any
 
 import pytest
 
-from gateway import clock, config, failpoints
 from gateway.cli.main import main
-from gateway.data.layout import DataFiles
+from gateway.common import clock, failpoints
+from gateway.common.errors import NotFound, TrashRefused
+from gateway.common.failpoints import TRASH_STEP
+from gateway.common.types import GATEWAY_CRED, ROOT_CRED, SetAttr
+from gateway.config import loader
+from gateway.config.settings import Settings
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO, TRASH_INO
-from gateway.errors import NotFound, TrashRefused
-from gateway.failpoints import TRASH_STEP
-from gateway.namespace import fsck, marks
-from gateway.settings import Settings
-from gateway.trash import expiry
-from gateway.trash.expiry import Expiry
-from gateway.trash.rows import Entry
-from gateway.trash.trash import UNKNOWN, Trash
-from gateway.types import GATEWAY_CRED, ROOT_CRED, SetAttr
+from gateway.lifecycle.trash import expiry
+from gateway.lifecycle.trash.expiry import Expiry
+from gateway.lifecycle.trash.rows import TrashRow
+from gateway.lifecycle.trash.trash import UNKNOWN, Trash
+from gateway.namespace import fsck
+from gateway.namespace import reserved as reserved_module
+from gateway.namespace.data_files import DataFiles
 from tests.support.checkpoints.trashing import Door, opener, put, save, trash_of
 from tests.support.checkpoints.world import World, follow, rebuilt, rows_of
 from tests.support.forking import context
@@ -38,7 +40,7 @@ DAY_NS = 86_400 * clock.NS
 RUN, PATH = "run", "run/step-1"
 
 
-def expiry_of(world: World, law: Callable[[Entry], str | None] = lambda _entry: None) -> Expiry:
+def expiry_of(world: World, law: Callable[[TrashRow], str | None] = lambda _entry: None) -> Expiry:
     database = Database(world.settings.database_url)
     world._databases.append(database)
     return Expiry(world.settings, database, threading.Event(), law, opener(world.namespace))
@@ -256,7 +258,7 @@ AWAY = [("put", "put", 3), ("put", "put", 4), ("undelete", "undelete", 1)]
 
 def killed(settings: Settings, what: str, armed: str) -> None:
     """Do something with the checkpoint in this process, which a failpoint kills."""
-    marks.AT_ONCE = 2
+    reserved_module.AT_ONCE = 2
     namespace = Namespace(settings)
     trash = Trash(settings, Database(settings.database_url), opener(namespace))
     failpoints.arm(armed)
@@ -320,7 +322,7 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         "bucket": {"name": "checkpoints"},
         "nfs": {"port": settings.nfs.port},
     }
-    settings.source.write_text(config.render(values))
+    settings.source.write_text(loader.render(values))
     world = World(settings, Namespace(settings))
     ids = []
     for _ in range(2):

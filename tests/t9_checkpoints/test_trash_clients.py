@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from gateway.common.errors import ReadOnly, TrashRefused
+from gateway.common.types import ROOT_CRED, SetAttr
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
-from gateway.errors import ReadOnly, TrashRefused
-from gateway.namespace import fsck, marks
-from gateway.types import ROOT_CRED, SetAttr
+from gateway.namespace import fsck, reserved
 from tests.support.checkpoints.trashing import put, save, trash_of
 from tests.support.checkpoints.world import World
 from tests.support.volumes import make_settings, query
@@ -64,14 +64,14 @@ def test_a_file_that_clients_could_still_write_keeps_its_checkpoint_out(
     with pytest.raises(TrashRefused, match=refused):
         put(world, trash, PATH)
     world.remove("kept/b")
-    reserve = marks.reserve
+    reserve = reserved.reserve
 
     def reserve_late(database: Database, top: int, on_page: Callable[[], None]) -> None:
         world.namespace.link(ROOT_CRED, file, world.directory("kept"), b"b")
         reserve(database, top, on_page)
 
     with monkeypatch.context() as patch:
-        patch.setattr(marks, "reserve", reserve_late)
+        patch.setattr(reserved, "reserve", reserve_late)
         with pytest.raises(TrashRefused, match=refused):
             put(world, trash, PATH)
     world.write("kept/b", b"as before")

@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from gateway.common.types import SetAttr
 from gateway.db import statements as sql
-from gateway.types import SetAttr
 from tests.support.checkpoints.trashing import put, trash_of
 from tests.support.checkpoints.world import World
 from tests.support.volumes import query

@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from gateway import clock
-from gateway.checkpoints.__main__ import _law
-from gateway.checkpoints.catalogue import Catalogue
-from gateway.checkpoints.facts import NOT_MADE
+from gateway.catalogue.facts import NOT_MADE
+from gateway.catalogue.store import Catalogue
 from gateway.cli.main import main
+from gateway.common import clock
+from gateway.common.errors import StoreUnavailable
 from gateway.db.engine import Database
-from gateway.errors import StoreUnavailable
-from gateway.retention.facts import Checkpoint
-from gateway.retention.law import NONE_LEFT, NOT_KNOWN, NOT_STILL, Law
-from gateway.trash import expiry
-from gateway.trash.expiry import Expiry
-from gateway.trash.rows import Entry
+from gateway.lifecycle.retention.facts import PlanCheckpoint
+from gateway.lifecycle.retention.guard import NONE_LEFT, NOT_KNOWN, NOT_STILL, DeletionGuard
+from gateway.lifecycle.trash import expiry
+from gateway.lifecycle.trash.expiry import Expiry
+from gateway.lifecycle.trash.rows import TrashRow
+from gateway.processes.catalogue import _law
 from tests.support.checkpoints.keeping import Present, catch_up
 from tests.support.checkpoints.trashing import put, save, trash_of
 from tests.support.checkpoints.world import World
@@ -28,12 +28,14 @@ pytestmark = pytest.mark.usefixtures("door_of_namespace")
 
 
 @pytest.fixture
-def law(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Entry], str | None]]:
+def law(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[TrashRow], str | None]]:
     """The law of a namespace in which no grace lasts."""
     monkeypatch.setattr(expiry, "TURN_SECONDS", 0.0)
     with_values(world, retention={"trash_seconds": 0.0})
     database = Database(world.settings.database_url)
-    made = Law(world.settings, database, Present())
+    made = DeletionGuard(world.settings, database, Present())
     yield lambda entry: _law(made, entry)
     database.close()
 
@@ -51,7 +53,7 @@ def left(world: World, duty: Expiry) -> list[tuple[bytes, str | None]]:
 
 
 def test_a_checkpoint_stays_when_the_newer_ones_are_gone(
-    world: World, law: Callable[[Entry], str | None]
+    world: World, law: Callable[[TrashRow], str | None]
 ) -> None:
     duty = expiry_of(world, law)
     for step in (1, 2):
@@ -84,7 +86,7 @@ def test_a_checkpoint_stays_when_the_newer_ones_are_gone(
 
 
 def test_what_is_not_known_stays_and_what_has_begun_goes(
-    world: World, law: Callable[[Entry], str | None]
+    world: World, law: Callable[[TrashRow], str | None]
 ) -> None:
     duty = expiry_of(world, law)
     for step in (1, 2, 3):
@@ -113,7 +115,7 @@ def test_what_is_not_known_stays_and_what_has_begun_goes(
     ],
 )
 def test_one_that_may_not_be_whole_or_is_older_ends_no_grace(
-    happens: str, world: World, law: Callable[[Entry], str | None]
+    happens: str, world: World, law: Callable[[TrashRow], str | None]
 ) -> None:
     duty = expiry_of(world, law)
     for step in (1, 2):
@@ -131,7 +133,7 @@ class Lost:
     def __init__(self, why: str | None) -> None:
         self._why = why
 
-    def differs(self, catalogue: Catalogue, one: Checkpoint) -> str:
+    def differs(self, catalogue: Catalogue, one: PlanCheckpoint) -> str:
         if self._why is None:
             raise StoreUnavailable("no answer")
         return self._why
@@ -139,9 +141,9 @@ class Lost:
 
 @pytest.mark.parametrize("why", ["the bucket lost x", None])
 def test_what_the_bucket_does_not_have_ends_no_grace(
-    why: str | None, world: World, law: Callable[[Entry], str | None]
+    why: str | None, world: World, law: Callable[[TrashRow], str | None]
 ) -> None:
-    asks = Law(world.settings, Database(world.settings.database_url), Lost(why))
+    asks = DeletionGuard(world.settings, Database(world.settings.database_url), Lost(why))
     duty = expiry_of(world, lambda entry: _law(asks, entry))
     for step in (1, 2):
         save_durably(world, f"run/step-{step}")
@@ -165,7 +167,7 @@ def test_one_without_a_record_is_older_only_by_all_that_is_known(
     seconds: int | None,
     goes: bool,
     world: World,
-    law: Callable[[Entry], str | None],
+    law: Callable[[TrashRow], str | None],
 ) -> None:
     save_durably(world, "run/step-3")
     catch_up(world)
@@ -173,7 +175,9 @@ def test_one_without_a_record_is_older_only_by_all_that_is_known(
     assert row is not None
     now_ns = row.complete_ns or 0
     at_ns = None if seconds is None else now_ns + (seconds - 5) * clock.NS
-    entry = Entry("t1", 10**6, b"run/x", b"run", step, 2, 8, 0, 1, 1, 1, "me", "why", "kept", at_ns)
+    entry = TrashRow(
+        "t1", 10**6, b"run/x", b"run", step, 2, 8, 0, 1, 1, 1, "me", "why", "kept", at_ns
+    )
     assert (law(entry) is None) == goes
 
 
@@ -184,7 +188,7 @@ def test_people_are_told_what_stays(configured: World, capsys: pytest.CaptureFix
     query(world.settings, "UPDATE trash SET expires_ns = 0")
     catch_up(world)
     database = Database(world.settings.database_url)
-    made = Law(world.settings, database, Present())
+    made = DeletionGuard(world.settings, database, Present())
     duty = expiry_of(world, lambda entry: _law(made, entry))
     assert duty.turn() == expiry.TURN_SECONDS
     file = str(world.settings.source)

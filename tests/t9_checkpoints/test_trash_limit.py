@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway import clock
 from gateway.cli.main import main
-from gateway.trash.limit import TOO_LARGE
-from gateway.trash.rows import Entry
+from gateway.common import clock
+from gateway.lifecycle.trash.expiry import TOO_LARGE
+from gateway.lifecycle.trash.rows import TrashRow
 from tests.support.checkpoints.trashing import put, save, trash_of
 from tests.support.checkpoints.world import World
 from tests.support.volumes import query
@@ -46,7 +46,7 @@ def limited(world: World, max_bytes: int) -> None:
     with_values(world, retention={"trash_max_bytes": max_bytes})
 
 
-def left(world: World, law: Callable[[Entry], str | None] = lambda _entry: None) -> list[str]:
+def left(world: World, law: Callable[[TrashRow], str | None] = lambda _entry: None) -> list[str]:
     """Return what is in the trash after a turn, the oldest first."""
     expiry_of(world, law).turn()
     return [one.id for one in trash_of(world).entries()]
@@ -86,7 +86,7 @@ def test_what_a_run_needs_or_a_person_wants_stays_and_younger_ones_go(world: Wor
     needed, pinned = ids[0], pinned_in(world, ids[1])
     limited(world, 3 * SIZE)
 
-    def law(entry: Entry) -> str | None:
+    def law(entry: TrashRow) -> str | None:
         return STAYS if entry.id == needed else None
 
     assert left(world, law) == [needed, pinned, ids[4]]

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from gateway import clock
-from gateway.cli import user
+from gateway.cli import caller
 from gateway.cli.main import main
-from gateway.failpoints import TRASH_STEP
-from gateway.settings import Settings
-from gateway.trash import expiry
+from gateway.common import clock
+from gateway.common.failpoints import TRASH_STEP
+from gateway.config.settings import Settings
+from gateway.lifecycle.trash import expiry
 from tests.support.checkpoints.keeping import Bin, applier
 from tests.support.checkpoints.trashing import put, save, trash_of
 from tests.support.checkpoints.world import World
@@ -77,7 +77,7 @@ def test_a_person_is_named(configured: World, capsys: pytest.CaptureFixture[str]
 
     run("undelete", ids[0], "--to", "/checkpoints/run/step-9")
     run("trash", "empty", ids[1], "--yes")
-    me = user.name()
+    me = caller.name()
     back = "back at /checkpoints/run/step-9"
     assert logged(world.settings) == [
         ("undelete", me, "a person took it back", PATH, back),

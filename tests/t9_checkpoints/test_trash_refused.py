@@ -9,11 +9,11 @@ from itertools import product
 
 import pytest
 
+from gateway.common.errors import ReadOnly, TrashRefused
 from gateway.db.engine import Database
 from gateway.db.models import TRASH_INO
-from gateway.door.frames import Answer, Request
-from gateway.errors import ReadOnly, TrashRefused
-from gateway.namespace import marks
+from gateway.namespace import reserved as reserved_module
+from gateway.rpc.frames import RpcReply, RpcRequest
 from tests.support.checkpoints.trashing import Door, put, save, trash_of
 from tests.support.checkpoints.world import World, follow
 from tests.support.direct import Direct
@@ -33,13 +33,13 @@ def test_what_is_not_as_it_was_seen_stays(world: World, monkeypatch: pytest.Monk
     """Changed before the trash looks, and between its look and the last inode that is reserved."""
     waiting: list[Callable[[], object]] = []
     trash = trash_of(world)
-    reserve = marks.reserve
+    reserve = reserved_module.reserve
 
     def reserve_late(database: Database, top: int, on_page: Callable[[], None]) -> None:
         waiting.pop()()
         reserve(database, top, on_page)
 
-    monkeypatch.setattr(marks, "reserve", reserve_late)
+    monkeypatch.setattr(reserved_module, "reserve", reserve_late)
     for number, (change, is_between) in enumerate(product(CHANGED, (True, False))):
         path = f"run-{number}/step-1"
         save(world, path)
@@ -77,7 +77,7 @@ def test_nothing_changes_between_the_last_look_and_the_rename(world: World) -> N
 
 
 def test_what_clients_may_still_change_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    reserve = marks.reserve
+    reserve = reserved_module.reserve
 
     def all_but_one(database: Database, top: int, on_page: Callable[[], None]) -> None:
         reserve(database, top, on_page)
@@ -86,7 +86,7 @@ def test_what_clients_may_still_change_stays(world: World, monkeypatch: pytest.M
     trash = trash_of(world)
     save(world, PATH)
     file = world.attr(f"{PATH}/a.distcp").ino
-    monkeypatch.setattr(marks, "reserve", all_but_one)
+    monkeypatch.setattr(reserved_module, "reserve", all_but_one)
     with pytest.raises(TrashRefused, match="it changed a moment ago"):
         put(world, trash, PATH)
 
@@ -95,11 +95,11 @@ def test_a_request_that_comes_late_moves_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The NFS server may carry a request out after its process was told of a failure, or ended."""
-    late: list[Request] = []
+    late: list[RpcRequest] = []
 
-    def lose(self: Door, requests: Sequence[Request]) -> list[Answer]:
+    def lose(self: Door, requests: Sequence[RpcRequest]) -> list[RpcReply]:
         late.extend(requests)
-        return [Answer(errno.EIO, None)]
+        return [RpcReply(errno.EIO, None)]
 
     def arrive() -> None:
         [answer] = Direct.run(Door(world.namespace, lambda: None), [late.pop()])
@@ -107,7 +107,7 @@ def test_a_request_that_comes_late_moves_nothing(
 
     trash = trash_of(world)
     save(world, PATH)
-    give_back = marks.give_back
+    give_back = reserved_module.give_back
 
     def give_back_late(database: Database, top: int, on_page: Callable[[], None]) -> None:
         late.append(late[-1])
@@ -116,7 +116,7 @@ def test_a_request_that_comes_late_moves_nothing(
 
     with monkeypatch.context() as patch:
         patch.setattr(Door, "run", lose)
-        patch.setattr(marks, "give_back", give_back_late)
+        patch.setattr(reserved_module, "give_back", give_back_late)
         with pytest.raises(TrashRefused, match="the NFS server failed"):
             put(world, trash, PATH)
         # Nor while another process is on its way with the same checkpoint.

@@ -21,8 +21,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from gateway import state
-from gateway.namespace.space import REPORT, Level
+from gateway.config import datadir
+from gateway.namespace.server_reports import SPACE_REPORT, Level
 from tests.support.disks import small_disk
 from tests.support.gateway import Gateway
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
@@ -170,7 +170,7 @@ class Fetched:
     """Sums up what the hydrators of a gateway fetched. Parameters: data, its data directory."""
 
     def __init__(self, data: Path) -> None:
-        self._path = data / "run" / state.CACHE
+        self._path = data / "run" / datadir.CACHE
         self._last_bytes = 0
         self.total_bytes = 0
 
@@ -192,7 +192,7 @@ def _filled(directory: Path) -> float:
 def _level(data: Path) -> Level | None:
     """Return the level that the NFS server reported last, or None if it has not looked yet."""
     try:
-        name = json.loads((data / "run" / REPORT).read_text())["level"]
+        name = json.loads((data / "run" / SPACE_REPORT).read_text())["level"]
     except FileNotFoundError:
         return None
     return None if name == "unknown" else Level[name.upper()]

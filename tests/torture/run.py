@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway import config
+from gateway.config import loader
 from tests.support.gateway import Gateway
 from tests.support.postgres import PostgresServer
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer, die_with_parent
@@ -60,7 +60,7 @@ def run(directory: Path, plan: Plan, say: Say) -> str:
             stuck = drain_error(gateway)
         say(f"{time.monotonic():.6f} stopped; comparing")
         # A loss may be the cause of all other errors, so the names are compared first.
-        found = verify.tree(config.load(gateway.config, {}), TOP)
+        found = verify.tree(loader.load(gateway.config, {}), TOP)
         outcome = verify.verify_names(_logs(directory, plan), found)
         leftovers = verify.verify_fsck(gateway)
         if stuck:
@@ -104,7 +104,7 @@ def _logs(directory: Path, plan: Plan) -> list[Path]:
 
 @contextmanager
 def _writers(gateway: Gateway, directory: Path, plan: Plan) -> Iterator[Answers]:
-    export = config.load(gateway.config, {}).nfs.export
+    export = loader.load(gateway.config, {}).nfs.export
     writers = subprocess.Popen(
         [
             *(NFSLOAD, "127.0.0.1", str(gateway.port), export, "torture"),

@@ -11,10 +11,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from gateway.data.layout import DataFiles
+from gateway.common.types import InodeKind
+from gateway.config.settings import Settings
 from gateway.db.models import ROOT_INO
-from gateway.settings import Settings
-from gateway.types import Kind
+from gateway.namespace.data_files import DataFiles
 from tests.support.volumes import query
 from tests.torture.file import HOLE, UNIT_BYTES, Impossible, Runs
 from tests.torture.history import Entries, History
@@ -63,7 +63,7 @@ def tree(settings: Settings, top: str) -> Tree:
     def walk(directory: int, path: str) -> Iterator[tuple[str, bytes | None]]:
         for name, ino in children.get(directory, []):
             kind, epoch, size = inodes[ino]
-            if kind == Kind.DIRECTORY:
+            if kind == InodeKind.DIRECTORY:
                 yield path + name, None
                 yield from walk(ino, f"{path}{name}/")
             else:

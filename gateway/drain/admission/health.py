@@ -12,7 +12,7 @@ credentials that may list may still be unable to write.
 A refusal of one key is no refusal of the kind (refusals.py). It only raises doubt. A refusal of a
 kind stops jobs of this kind only: where there is no room for uploads, deletions must continue. On
 trial, one job of the refused kinds may run at a time. So a refusal costs a handful of requests for
-each pause (gateway.objectstore.breaker), however much there is to do.
+each pause (gateway.objectstore.circuit_breaker), however much there is to do.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import threading
 from enum import Enum
 from typing import Any
 
-from gateway import clock
-from gateway.drain.job import Work
-from gateway.errors import OtherOwner, SignAwaited, StoreRefused
-from gateway.objectstore.breaker import CircuitBreaker
+from gateway.common import clock
+from gateway.common.errors import OtherOwner, SignAwaited, StoreRefused
+from gateway.drain.job import WorkKind
+from gateway.objectstore.circuit_breaker import CircuitBreaker
 
 log = logging.getLogger("drain")
 
@@ -53,7 +53,7 @@ class BucketState(Enum):
         return str(certain.value)
 
 
-class Health:
+class BucketHealth:
     """The state of the bucket. Safe to use from several threads.
 
     Parameters: bucket, its name; retry_max_seconds, the longest pause.
@@ -64,10 +64,10 @@ class Health:
         self._breaker = CircuitBreaker(retry_max_seconds)
         self._lock = threading.Lock()
         self._since_ns = clock.now_ns()
-        self._refused: set[Work] = set()
+        self._refused: set[WorkKind] = set()
         """The kinds of jobs that were refused. If it is empty in REFUSED, the check itself was
         refused."""
-        self._trying: Work | None = None
+        self._trying: WorkKind | None = None
         self._is_taken = False
         self._is_awaited = False
         self.state = BucketState.UNKNOWN
@@ -91,7 +91,7 @@ class Health:
             BucketState.UNREACHABLE,
         )
 
-    def admits(self, kind: Work) -> bool:
+    def admits(self, kind: WorkKind) -> bool:
         """Return whether a job of a kind may run now."""
         if not kind.asks_bucket:
             return True
@@ -101,25 +101,25 @@ class Health:
             on_trial = self.state == BucketState.ON_TRIAL and self._trying is None
             return kind not in self._refused or on_trial
 
-    def stops(self, kind: Work) -> bool:
+    def stops(self, kind: WorkKind) -> bool:
         """Return whether a job of a kind that has not begun yet must not run any more."""
         if not kind.asks_bucket:
             return False
         with self._lock:
             return self.stops_all() or (self.state == BucketState.REFUSED and kind in self._refused)
 
-    def is_refused(self, kind: Work) -> bool:
+    def is_refused(self, kind: WorkKind) -> bool:
         """Return whether jobs of a kind are refused, or on trial."""
         with self._lock:
             return kind in self._refused
 
-    def begun(self, kind: Work) -> None:
+    def begun(self, kind: WorkKind) -> None:
         """Note that a job that was admitted is about to run."""
         with self._lock:
             if kind in self._refused:
                 self._trying = kind
 
-    def ended(self, kind: Work) -> None:
+    def ended(self, kind: WorkKind) -> None:
         """Note that a job has ended, in whatever way."""
         with self._lock:
             if kind == self._trying:
@@ -131,7 +131,7 @@ class Health:
             refused = self.state == BucketState.REFUSED
             self._enter(BucketState.ON_TRIAL if refused else BucketState.REACHABLE)
 
-    def worked(self, kind: Work | None = None) -> None:
+    def worked(self, kind: WorkKind | None = None) -> None:
         """Note that a job did its work, or (None) that there is no work."""
         with self._lock:
             on_trial = self.state == BucketState.ON_TRIAL
@@ -150,7 +150,7 @@ class Health:
             if self.state == BucketState.REACHABLE:
                 self._enter(BucketState.DOUBTED)
 
-    def failed(self, exc: Exception, kind: Work | None = None) -> None:
+    def failed(self, exc: Exception, kind: WorkKind | None = None) -> None:
         """Note that a check failed (kind None), or that a job was refused as any of its kind would
         be."""
         with self._lock:

@@ -10,6 +10,8 @@ paused for too long finds it gone (LeaseLost) and publishes nothing. A request t
 that moment cannot be called back, so doubt.py looks at what it did.
 
 Within a process, threads exclude each other in memory.
+
+Names a process so that no other can be taken for it, and tells whether it still runs.
 """
 
 from __future__ import annotations
@@ -23,15 +25,33 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from gateway import clock
+from gateway.common import clock
+from gateway.common.errors import LeaseLost, NamespaceError
+from gateway.common.process import here, start_ticks
 from gateway.db.compiled import rows_of
 from gateway.drain import statements as own
-from gateway.drain.admission.owner import is_dead, owner, pid_of
 from gateway.drain.admission.retries import Retries
-from gateway.drain.context import Context, View
-from gateway.drain.job import Job, JobId
+from gateway.drain.context import Context, DrainView
+from gateway.drain.job import DrainJob, JobId
 from gateway.drain.statements import claim_name
-from gateway.errors import LeaseLost, NamespaceError
+
+
+def owner(pid: int) -> str:
+    """Return the name of a process for all time: machine since its boot, PID namespace, PID,
+    start."""
+    return f"{here()} {pid} {start_ticks(pid)}"
+
+
+def pid_of(holder: str) -> str:
+    return holder.split()[-2]
+
+
+def is_dead(holder: str) -> bool:
+    """Return whether an owner is known to have ended. Nothing is known of one on another
+    machine."""
+    place, pid, ticks = holder.rsplit(" ", 2)
+    return place == here() and ticks != str(start_ticks(int(pid)))
+
 
 log = logging.getLogger("drain")
 
@@ -105,7 +125,7 @@ class Claims:
                 view.session.run(own.LEASE_DELETE, the_lease=self.lease)
         self.lease = 0
 
-    def claim(self, jobs: Sequence[Job]) -> list[Job]:
+    def claim(self, jobs: Sequence[DrainJob]) -> list[DrainJob]:
         """Claim what jobs need, and give back what none needs. Returns the jobs that may run.
 
         Raises NamespaceError, LeaseLost. Then nothing was claimed.
@@ -143,7 +163,7 @@ class Claims:
         except NamespaceError:
             return False
 
-    def take(self, job: Job) -> bool:
+    def take(self, job: DrainJob) -> bool:
         """Keep other threads off what a claimed job needs. Returns False if a thread works on
         it."""
         with self._lock:
@@ -157,13 +177,13 @@ class Claims:
         with self._lock:
             return name in self._busy
 
-    def ended(self, job: Job, lease: int) -> None:
+    def ended(self, job: DrainJob, lease: int) -> None:
         """Note that a job that was taken has ended."""
         with self._lock:
             self._busy -= job.claims
         self.drop(job, lease)
 
-    def drop(self, job: Job, lease: int) -> None:
+    def drop(self, job: DrainJob, lease: int) -> None:
         """Note that a job needs its claims no more. Parameters: lease, under which they were
         claimed."""
         with self._lock:
@@ -211,7 +231,7 @@ class Claims:
         if not renewed and lease == self.lease:
             self._on_lost()
 
-    def _take_over(self, view: View) -> int:
+    def _take_over(self, view: DrainView) -> int:
         """Delete leases that expired or whose holder is dead. Returns the number of other leases
         left."""
         others = 0

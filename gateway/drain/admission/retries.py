@@ -2,6 +2,12 @@
 
 People and the next start read the rows of ``retry``. This module keeps a copy in memory, which is
 saved with the next claims (gateway.drain.admission.lease).
+
+Tells whether the store refuses one key or a whole kind of work.
+
+A policy may deny one key. So a kind counts as refused only after the refusals of several keys in a
+row, with no job of the kind done between them. Keys that were refused while others worked, or in a
+trial, are remembered: another refusal of them says nothing new of the kind.
 """
 
 from __future__ import annotations
@@ -12,13 +18,13 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import delete, insert, literal_column, select, update
 
-from gateway import clock
-from gateway.backoff import jittered_seconds
+from gateway.common import clock
+from gateway.common.errors import DataFileError, ObjectRefused, StoreRefused
+from gateway.common.retry import jittered_seconds
 from gateway.db.compiled import Session, Statement, b
-from gateway.db.drainmodels import HYDRATE
+from gateway.db.drain_models import HYDRATE
 from gateway.db.statements import retry
-from gateway.drain.job import JobId, Work
-from gateway.errors import DataFileError, ObjectRefused, StoreRefused
+from gateway.drain.job import JobId, WorkKind
 
 FORGET_NS = 3600 * clock.NS
 """A failure that belongs to no file, and was not tried again for so long after it was due, is of a
@@ -31,7 +37,7 @@ FOR_GOOD_TRIES = 2
 LASTING_NS = 1800 * clock.NS
 """After so long a job that is tried again and again counts as stuck, whatever its error says."""
 
-_WORKS = {work.value for work in Work}
+_WORKS = {work.value for work in WorkKind}
 
 _ID = (retry.c.work, retry.c.ino, retry.c.key)
 RETRIES = Statement(
@@ -63,7 +69,7 @@ RETRY_DELETE = Statement(
 )
 
 
-class Failure(NamedTuple):
+class JobFailure(NamedTuple):
     """The failures of a job so far."""
 
     tries: int
@@ -83,15 +89,15 @@ class Failure(NamedTuple):
         return 0 < self.since_ns <= self.next_ns - LASTING_NS
 
 
-NO_FAILURE = Failure(0, "", 0)
+NO_FAILURE = JobFailure(0, "", 0)
 
 
-def failures(session: Session) -> Iterator[tuple[JobId, Failure]]:
+def failures(session: Session) -> Iterator[tuple[JobId, JobFailure]]:
     """Yield the failures of the drain that are recorded in the database. The hydrator records its
     own."""
     for work, ino, key, *failure in session.all(RETRIES):
         if work in _WORKS:
-            yield JobId(Work(work), ino, key), Failure(*failure)
+            yield JobId(WorkKind(work), ino, key), JobFailure(*failure)
 
 
 def needs_person(tries: int, error: str) -> bool:
@@ -108,7 +114,7 @@ class Retries:
     def __init__(self, retry_max_seconds: float) -> None:
         self._retry_max_seconds = retry_max_seconds
         self._lock = threading.Lock()
-        self._failed: dict[JobId, Failure] = {}
+        self._failed: dict[JobId, JobFailure] = {}
         self._of_file: dict[int, set[JobId]] = {}
         """The failing jobs of each file, by inode."""
         self._unsaved: set[JobId] = set()
@@ -139,7 +145,7 @@ class Retries:
             now_ns = clock.now_ns()
             since_ns = (NO_FAILURE if before is None else before).since_ns or now_ns
             text = " ".join(error.split())
-            self._put(job, Failure(tries, text, now_ns + pause_ns, since_ns=since_ns))
+            self._put(job, JobFailure(tries, text, now_ns + pause_ns, since_ns=since_ns))
             self._unsaved.add(job)
 
     def worked(self, job: JobId, ino: int) -> None:
@@ -158,7 +164,7 @@ class Retries:
         for work, ino, key, request in session.all(HASTENED):
             if work not in _WORKS:
                 continue
-            job = JobId(Work(work), ino, key)
+            job = JobId(WorkKind(work), ino, key)
             with self._lock:
                 found = self._failed.get(job)
                 if found is not None and job not in self._unsaved:
@@ -190,12 +196,12 @@ class Retries:
         most_ns = int(self._retry_max_seconds * clock.NS)
         return found is None or not clock.is_ahead(found.next_ns, most_ns)
 
-    def _put(self, job: JobId, failure: Failure) -> None:
+    def _put(self, job: JobId, failure: JobFailure) -> None:
         self._failed[job] = failure
         if job.file:
             self._of_file.setdefault(job.file, set()).add(job)
 
-    def _take(self, job: JobId) -> Failure | None:
+    def _take(self, job: JobId) -> JobFailure | None:
         found = self._failed.pop(job, None)
         if found is not None and job.file:
             jobs = self._of_file[job.file]
@@ -247,3 +253,51 @@ def error_of(exc: Exception) -> str:
     if isinstance(exc, ObjectRefused):
         return f"{FOR_GOOD}{exc}: see to that object, write the file again, or delete it"
     return str(exc)
+
+
+IN_A_ROW = 3
+KNOWN_MAX = 10_000
+"""The number of keys that are remembered."""
+
+
+class Refusals:
+    """The refusals of one drain. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._row: dict[WorkKind, list[int | str]] = {}
+        """The refused jobs since the kind last worked, each named by one of its keys."""
+        self._known: set[tuple[WorkKind, int | str]] = set()
+
+    def refused(self, kind: WorkKind, claims: Iterable[int | str]) -> bool:
+        """Note that a job was refused. Returns True if all of its kind must count as refused."""
+        name = _name(claims)
+        with self._lock:
+            if (kind, name) in self._known:
+                return False
+            row = self._row.setdefault(kind, [])
+            if name not in row:
+                row.append(name)
+            return len(row) >= IN_A_ROW
+
+    def worked(self, kind: WorkKind, claims: Iterable[int | str]) -> None:
+        """Note that a job did its work."""
+        with self._lock:
+            self._known.discard((kind, _name(claims)))
+            self._know(kind)
+
+    def tried(self, kind: WorkKind) -> None:
+        """Note that a trial of a refused kind was refused too. The health of the bucket records the
+        refusal from now on, and the same keys say nothing more of the kind."""
+        with self._lock:
+            self._know(kind)
+
+    def _know(self, kind: WorkKind) -> None:
+        row = self._row.pop(kind, [])
+        if len(self._known) > KNOWN_MAX:
+            self._known.clear()
+        self._known.update((kind, name) for name in row)
+
+
+def _name(claims: Iterable[int | str]) -> int | str:
+    return max((claim for claim in claims if isinstance(claim, str)), default="")

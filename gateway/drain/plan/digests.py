@@ -12,16 +12,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from gateway import clock
+from gateway.common import clock
+from gateway.common.errors import SpillwayError
 from gateway.drain import statements as own
-from gateway.drain.context import Context, View
-from gateway.drain.job import Batch, Job, JobId, Lane, Outcome, Page, Work, run_alone
+from gateway.drain.context import Context, DrainView
+from gateway.drain.job import Batch, DrainJob, JobId, JobOutcome, JobPage, Lane, WorkKind, run_alone
 from gateway.drain.paths import file_of
-from gateway.drain.plan.rest import rest_seconds, spent_seconds
-from gateway.drain.plan.survey import SCAN_PAGE
+from gateway.drain.plan.survey import SCAN_PAGE, rest_seconds, spent_seconds
 from gateway.drain.rows import File
-from gateway.drain.send import checksum, source
-from gateway.errors import SpillwayError
+from gateway.drain.send import checksum
 from gateway.objectstore.objects import MIB
 
 BATCH_FILES = 64
@@ -30,7 +29,7 @@ _START = (0, 0)
 _FOR_EVER_NS = (1 << 63) - 1
 
 
-class Digests:
+class DigestPlan:
     """The sealed files of one drain.
 
     Parameters: settle_seconds, by which the times of seals may lie ahead; poll_seconds, the least
@@ -50,7 +49,7 @@ class Digests:
         """Read everything again, now."""
         self._at, self._again_at = _START, 0.0
 
-    def plan(self, context: Context, _after: int | str | None) -> Page:
+    def plan(self, context: Context, _after: int | str | None) -> JobPage:
         """Plan jobs for the next files without a digest."""
         started = clock.monotonic_seconds()
         if not self._is_whole and started >= self._again_at:
@@ -81,13 +80,13 @@ class Digests:
             self._at = min(self._at, (now_ns + self._settle_ns, 0))
             rest = rest_seconds(self._spent_seconds, self._poll_seconds)
             self._again_at = clock.monotonic_seconds() + rest
-        return Page(jobs, None if is_last else 0)
+        return JobPage(jobs, None if is_last else 0)
 
 
-def _job(view: View, file: File, batch: Batch) -> Job:
+def _job(view: DrainView, file: File, batch: Batch) -> DrainJob:
     item = file
-    return Job(
-        JobId(Work.CHECKSUM, file.ino, view.paths.key_of(file.ino) or ""),
+    return DrainJob(
+        JobId(WorkKind.CHECKSUM, file.ino, view.paths.key_of(file.ino) or ""),
         Lane.DISK,
         frozenset((file.ino,)),
         partial(run_alone, batch, item),
@@ -97,15 +96,15 @@ def _job(view: View, file: File, batch: Batch) -> Job:
     )
 
 
-def _compute_many(context: Context, files: Sequence[File]) -> list[Outcome | Exception]:
+def _compute_many(context: Context, files: Sequence[File]) -> list[JobOutcome | Exception]:
     """Record the digests of files. Returns the result of each, in order. Raises NamespaceError."""
-    results: list[Outcome | Exception] = [Outcome.OUTDATED] * len(files)
+    results: list[JobOutcome | Exception] = [JobOutcome.OUTDATED] * len(files)
     found: dict[int, str] = {}
     for index, file in enumerate(files):
         try:
             drain = context.settings.drain
             form = checksum.form_for(context.store.kind, drain, file.size)
-            with source.open_data(context.files, file) as data:
+            with checksum.open_data(context.files, file) as data:
                 read = checksum.of_file(data, file.size, form, context.stop.is_set)
         except SpillwayError as exc:
             results[index] = exc
@@ -118,7 +117,7 @@ def _compute_many(context: Context, files: Sequence[File]) -> list[Outcome | Exc
             if now is None or now.write_open or now.content_version != file.content_version:
                 # The version moves before its first byte is written. So the bytes that were read
                 # are of no one version, and an error may be of another version.
-                results[index] = Outcome.OUTDATED
+                results[index] = JobOutcome.OUTDATED
             elif index in found:
                 view.session.run(own.DIGEST_DELETE, the_ino=file.ino)
                 view.session.run(
@@ -128,5 +127,5 @@ def _compute_many(context: Context, files: Sequence[File]) -> list[Outcome | Exc
                     checksum=found[index],
                     computed_ns=clock.now_ns(),
                 )
-                results[index] = Outcome.DONE
+                results[index] = JobOutcome.DONE
     return results

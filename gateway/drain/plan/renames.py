@@ -14,21 +14,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gateway import clock
-from gateway.backoff import DOUBLINGS_MAX, FIRST_PAUSE_SECONDS
+from gateway.common import clock
+from gateway.common.retry import DOUBLINGS_MAX, FIRST_PAUSE_SECONDS
+from gateway.common.types import InodeKind
 from gateway.db import statements as sql
 from gateway.db.compiled import rows_of
 from gateway.db.journal import STORED
 from gateway.drain import statements as own
-from gateway.drain.below import Below
-from gateway.drain.context import Context, View
-from gateway.drain.job import Job, Page
+from gateway.drain.context import Context, DrainView
+from gateway.drain.job import DrainJob, JobPage
 from gateway.drain.paths import file_of
-from gateway.drain.plan.rest import rest_seconds, spent_seconds
+from gateway.drain.plan.survey import rest_seconds, spent_seconds
 from gateway.drain.plan.sweeps import move_job, moves
-from gateway.drain.rows import Object
+from gateway.drain.rows import ObjectRow
+from gateway.drain.subtree import Below
 from gateway.drain.tidy import move
-from gateway.types import Kind
 
 ROWS_PAGE = 64
 LEFT_MAX = 1024
@@ -69,9 +69,9 @@ class _Renamed(NamedTuple):
     ino: int
     kind: int | None
     """The kind of the inode, or None if the inode is gone."""
-    stored: Object | None
+    stored: ObjectRow | None
 
-    def is_at_home(self, view: View) -> bool:
+    def is_at_home(self, view: DrainView) -> bool:
         """Return whether the object of a file has the file's key, or there is no object."""
         return self.stored is None or not _is_away(view, self.stored)
 
@@ -104,34 +104,34 @@ class Renames:
             walk.next_at = 0.0
             _rewind(walk)
 
-    def plan(self, context: Context, _after: int | str | None) -> Page:
+    def plan(self, context: Context, _after: int | str | None) -> JobPage:
         """Plan the next moves. Rows with nothing left to do are dropped here."""
         began = clock.monotonic_seconds()
         if self._walk is not None:
             jobs = self._read(context, self._walk)
-            return Page(jobs, 0)
+            return JobPage(jobs, 0)
         if self._at == 0 and began < self._round_at:
-            return Page([], None)
+            return JobPage([], None)
         jobs, is_last = self._rows(context)
         self._spent_seconds += spent_seconds(began)
         if not is_last:
-            return Page(jobs, 0)
+            return JobPage(jobs, 0)
         rest = rest_seconds(self._spent_seconds, self._poll_seconds)
         self._round_at = clock.monotonic_seconds() + rest
         self._walks = {ino: walk for ino, walk in self._walks.items() if ino in self._seen}
         self._at, self._spent_seconds, self._seen = 0, 0.0, set()
-        return Page(jobs, None)
+        return JobPage(jobs, None)
 
-    def _rows(self, context: Context) -> tuple[list[Job], bool]:
+    def _rows(self, context: Context) -> tuple[list[DrainJob], bool]:
         """Look at the next rows, up to a directory that must be read."""
         done: set[int] = set()
         after = self._at
         with context.reading() as view:
-            away: list[Object] = []
+            away: list[ObjectRow] = []
             rows = _renamed(view, after)
             for one in rows:
                 self._at = one.ino
-                if one.kind == Kind.DIRECTORY:
+                if one.kind == InodeKind.DIRECTORY:
                     self._seen.add(one.ino)
                     if self._begin(view, one.ino):
                         break
@@ -146,13 +146,13 @@ class Renames:
                 ended = [
                     (one.ino,)
                     for one in _renamed(view, after)
-                    if one.ino in done and one.kind != Kind.DIRECTORY and one.is_at_home(view)
+                    if one.ino in done and one.kind != InodeKind.DIRECTORY and one.is_at_home(view)
                 ]
                 view.session.run(own.REKEYS_DELETE, inos=rows_of(ended))
                 view.note((ino for (ino,) in ended), STORED)
         return jobs, len(rows) < ROWS_PAGE and self._walk is None
 
-    def _begin(self, view: View, ino: int) -> bool:
+    def _begin(self, view: DrainView, ino: int) -> bool:
         """Return whether a reading of what is below a directory begins now."""
         name = _name_of(view, ino)
         place = view.paths.place(ino)
@@ -166,7 +166,7 @@ class Renames:
         self._walk = walk
         return True
 
-    def _read(self, context: Context, walk: _Walk) -> list[Job]:
+    def _read(self, context: Context, walk: _Walk) -> list[DrainJob]:
         """Read the next names below a directory."""
         began = clock.monotonic_seconds()
         try:
@@ -207,7 +207,7 @@ def _rewind(walk: _Walk) -> None:
     walk.found, walk.left, walk.spent_seconds = 0, [], 0.0
 
 
-def _next_jobs(context: Context, view: View, walk: _Walk) -> list[Job]:
+def _next_jobs(context: Context, view: DrainView, walk: _Walk) -> list[DrainJob]:
     """Return the moves of the next page of names."""
     objects = walk.below.page(view)
     view.paths.read_names(stored.ino for stored in objects)
@@ -217,7 +217,7 @@ def _next_jobs(context: Context, view: View, walk: _Walk) -> list[Job]:
     return _jobs(context, view, away)
 
 
-def _is_away(view: View, stored: Object) -> bool:
+def _is_away(view: DrainView, stored: ObjectRow) -> bool:
     """Return whether an object is to be moved, at once or when its file gets a name that is not
     held. In the trash it stays: its file has the key again when it is taken back."""
     key = view.paths.key_of(stored.ino)
@@ -240,22 +240,22 @@ def _drop(context: Context, walk: _Walk) -> bool:
     return True
 
 
-def _jobs(context: Context, view: View, objects: Sequence[Object]) -> list[Job]:
+def _jobs(context: Context, view: DrainView, objects: Sequence[ObjectRow]) -> list[DrainJob]:
     """Return the moves of one page."""
     batch = moves(context)
     return [move_job(batch, one) for one in move.next_moves(context, view, objects)]
 
 
-def _renamed(view: View, after: int) -> list[_Renamed]:
+def _renamed(view: DrainView, after: int) -> list[_Renamed]:
     """Return the next page of what was renamed. Parameters: after, the inode of the last one."""
     rows = view.session.all(own.REKEYS, after=after, most=ROWS_PAGE)
-    view.paths.read_names(ino for ino, kind, *_ in rows if kind != Kind.DIRECTORY)
+    view.paths.read_names(ino for ino, kind, *_ in rows if kind != InodeKind.DIRECTORY)
     return [
-        _Renamed(ino, kind, None if stored[0] is None else Object(*stored))
+        _Renamed(ino, kind, None if stored[0] is None else ObjectRow(*stored))
         for ino, kind, *stored in rows
     ]
 
 
-def _name_of(view: View, ino: int) -> _Name | None:
+def _name_of(view: DrainView, ino: int) -> _Name | None:
     row = view.session.one(own.NAME, ino=ino)
     return None if row is None else _Name(*row)

@@ -18,15 +18,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from gateway import clock
+from gateway.common import clock
+from gateway.common.errors import NoSpace
+from gateway.config.settings import Settings
 from gateway.drain import statements as own
-from gateway.drain.context import Context, View
-from gateway.drain.job import Job, JobId, Outcome, Page, Work, upload_lane
+from gateway.drain.context import Context, DrainView
+from gateway.drain.job import DrainJob, JobId, JobOutcome, JobPage, WorkKind, upload_lane
 from gateway.drain.plan.sweeps import make_way
 from gateway.drain.rows import File
-from gateway.drain.send import still, upload
-from gateway.errors import NoSpace
-from gateway.settings import Settings
+from gateway.drain.send import consistent_copy, upload
 
 log = logging.getLogger("drain")
 
@@ -66,7 +66,7 @@ class Snapshots:
         """Return how many open files have no snapshot because they were written without a pause."""
         return sum(one.is_restless for one in list(self._open.values()))
 
-    def plan(self, context: Context, after: int | str | None) -> Page:
+    def plan(self, context: Context, after: int | str | None) -> JobPage:
         """Plan the snapshots that are due, or what stands in their way."""
         if after is None:
             self._reading += 1
@@ -75,11 +75,11 @@ class Snapshots:
             files = [File(*row) for row in rows]
             jobs = [job for file in files if (job := self._job(context, view, file)) is not None]
         if len(files) == PAGE:
-            return Page(jobs, files[-1].ino)
+            return JobPage(jobs, files[-1].ino)
         self._open = {k: one for k, one in self._open.items() if one.reading == self._reading}
-        return Page(jobs, None)
+        return JobPage(jobs, None)
 
-    def _job(self, context: Context, view: View, file: File) -> Job | None:
+    def _job(self, context: Context, view: DrainView, file: File) -> DrainJob | None:
         now = clock.monotonic_seconds()
         one = self._open.get(file.ino)
         if one is None or one.version != file.content_version:
@@ -90,14 +90,14 @@ class Snapshots:
         key = view.paths.key_of(file.ino)
         if key is None or view.precedence.wait_of(file) is not None:
             return None
-        return make_way(context, view, file.ino, key) or Job(
-            JobId(Work.SNAPSHOT, file.ino, key),
+        return make_way(context, view, file.ino, key) or DrainJob(
+            JobId(WorkKind.SNAPSHOT, file.ino, key),
             upload_lane(file.size, is_first=False),
             frozenset((file.ino, key)),
             partial(self._take, context, file, key, one),
         )
 
-    def _has_news(self, context: Context, view: View, file: File, one: _Open) -> bool:
+    def _has_news(self, context: Context, view: DrainView, file: File, one: _Open) -> bool:
         """Return whether there are bytes that no snapshot shows, and they are not in motion."""
         try:
             found = context.files.path(file.ino, file.epoch).stat()
@@ -111,16 +111,16 @@ class Snapshots:
                 # Another drain took this snapshot.
                 one.due_at = clock.monotonic_seconds() + self._age_seconds - age_seconds
                 return False
-            if age_seconds >= 0 and found.st_ctime_ns <= row[0] - still.QUIET_NS:
+            if age_seconds >= 0 and found.st_ctime_ns <= row[0] - consistent_copy.QUIET_NS:
                 return False
         elif found.st_size == 0:
             return False
-        if not still.is_quiet(found):
+        if not consistent_copy.is_quiet(found):
             self._in_motion(file, one)
             return False
         return True
 
-    def _take(self, context: Context, file: File, key: str, one: _Open) -> Outcome:
+    def _take(self, context: Context, file: File, key: str, one: _Open) -> JobOutcome:
         """Copy and upload the file. Raises as upload.send(), NoSpace."""
         path = context.files.path(file.ino, file.epoch)
         # The copy is beside the data files: there the file system can share the bytes instead.
@@ -128,19 +128,19 @@ class Snapshots:
             try:
                 with path.open("rb", buffering=0) as source:
                     self._require_room(source.fileno(), data.fileno())
-                    moment = still.copy(source.fileno(), data.fileno())
+                    moment = consistent_copy.copy(source.fileno(), data.fileno())
             except FileNotFoundError:
-                return Outcome.OUTDATED
+                return JobOutcome.OUTDATED
             except OSError as exc:
                 if exc.errno in (errno.ENOSPC, errno.EDQUOT):
                     raise NoSpace("no room on the disk for a copy of it") from exc
                 raise
             if moment is None:
                 self._in_motion(file, one)
-                return Outcome.OUTDATED
+                return JobOutcome.OUTDATED
             planned = file._replace(size=moment.size, mtime_ns=moment.mtime_ns)
             outcome = upload.send(context, planned, key, data, moment.ns)
-        if outcome == Outcome.DONE:
+        if outcome == JobOutcome.DONE:
             one.due_at = clock.monotonic_seconds() + self._age_seconds
             one.tries, one.is_restless = 0, False
         return outcome

@@ -1,4 +1,10 @@
-"""Keeps the order of the dirty files up to date, and makes upload jobs of the next ones.
+"""Counts the files that hold patterns keep from the bucket for long, as the survey finds them.
+
+A save renames its temporary names within minutes. What is held for longer is what a killed save has
+left, or a directory of a run whose name a pattern matches by chance: then nothing of the run
+reaches the bucket, and its bytes fill the disk.
+
+Keeps the order of the dirty files up to date, and makes upload jobs of the next ones.
 
 The survey reads everything that is dirty when it starts, by age, a page at a time. From then on it
 looks at what is new, which is all that can have become eligible:
@@ -11,33 +17,241 @@ looks at what is new, which is all that can have become eligible:
 Everything is read again when the journal names a directory whose files have other paths now, which
 takes at most a tenth of the time. It is also read again when the journal was not kept for this
 drain, and now and then as a safety net, for what none of this finds.
+
+Remembers the files that wait for others, and which of them to look at again.
+
+A wait ends when something changes that it is for: a file, whose change the journal names, or a
+checkpoint, whose row is compared with what it was. So a file that waits costs nothing but a part of
+one query in a poll interval. Each is also looked at now and then whatever happened, because a wait
+may end with the time.
+
+Says how long a reading of the namespace rests before the next one, so that readings take at most
+a tenth of the time.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from typing import Any
 
-from gateway import clock
-from gateway.acknowledge import Acknowledge
-from gateway.db.compiled import numbers_of
+from sqlalchemy import select
+
+from gateway.common import clock
+from gateway.config.settings import Acknowledge
+from gateway.db.compiled import Session, Statement, given_numbers, numbers_of
 from gateway.db.journal import BELOW, CHANGED, STORED, Lost, Reader
+from gateway.db.statements import checkpoint, inode, object_
 from gateway.drain import statements as own
-from gateway.drain.context import Context, View
-from gateway.drain.job import UPLOADS, Batch, Job, JobId, Lane, Page
+from gateway.drain.context import Context, DrainView
+from gateway.drain.job import UPLOADS, Batch, DrainJob, JobId, JobPage, Lane
 from gateway.drain.paths import objects_above
 from gateway.drain.plan import uploads
-from gateway.drain.plan.behind import Behind
-from gateway.drain.plan.complete import Complete
-from gateway.drain.plan.held import Held
-from gateway.drain.plan.orders import Orders
-from gateway.drain.plan.rest import rest_seconds, spent_seconds
+from gateway.drain.plan.order import Orders
+from gateway.drain.plan.uploads import Complete
 from gateway.drain.send import intent
+
+HELD_SECONDS = 3600.0
+KEPT = 4096
+"""The files that are known one by one, the oldest. Of others there is a count, which is right when
+everything was read."""
+SHOWN = 5
+"""The files that the report names."""
+DIRECTORIES_AT_ONCE = 64
+DIRECTORIES_KEPT = 4096
+
+
+class HeldCounter:
+    """The files of one drain that patterns hold."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[int, int]] = {}
+        """Time of the seal and size by inode."""
+        self._more = (0, 0)
+        """The files that are not known one by one, and their bytes."""
+        self._fresh: dict[int, tuple[int, int]] | None = None
+        """What an unfinished reading of everything has found, or None."""
+        self._fresh_more = (0, 0)
+        self._directories: dict[int, None] = {}
+        """The directories that patterns hold. They are looked at in turn."""
+
+    def begin(self) -> None:
+        """Begin a reading of everything."""
+        self._fresh, self._fresh_more = {}, (0, 0)
+
+    def end(self) -> None:
+        """End a reading of everything."""
+        if self._fresh is not None:
+            self._known, self._more, self._fresh = self._fresh, self._fresh_more, None
+
+    def add(self, view: DrainView, ino: int, sealed_ns: int, size: int) -> None:
+        """Add a file without a key, unless it has none because a person or retention holds it, or
+        because it is in the trash."""
+        for one, is_held in view.paths.temporary.items():
+            if is_held and len(self._directories) < DIRECTORIES_KEPT:
+                self._directories.setdefault(one)
+        place = view.paths.place(ino)
+        is_known = place is None or place.is_trashed or view.paths.is_held_by_order(ino)
+        if is_known or not size:
+            return
+        into = self._known if self._fresh is None else self._fresh
+        if len(into) < KEPT or ino in into:
+            into[ino] = (sealed_ns, size)
+        elif self._fresh is not None and _is_long(sealed_ns):
+            self._fresh_more = (self._fresh_more[0] + 1, self._fresh_more[1] + size)
+
+    def discard(self, inos: Iterable[int]) -> None:
+        """Forget files that changed."""
+        for ino in inos:
+            self._known.pop(ino, None)
+            if self._fresh is not None:
+                self._fresh.pop(ino, None)
+
+    def is_released(self, view: DrainView) -> bool:
+        """Return whether a directory that was held is held no more, because it was found to be the
+        directory of a run."""
+        found = False
+        for ino in list(islice(self._directories, DIRECTORIES_AT_ONCE)):
+            del self._directories[ino]
+            if view.paths.place(ino) is None:
+                continue
+            if view.paths.temporary.get(ino):
+                self._directories[ino] = None
+            else:
+                found = True
+        return found
+
+    def shown(self) -> dict[str, Any]:
+        """Return what is held for long, for the drain's report."""
+        known = list(self._known.items())
+        old = sorted(
+            (sealed_ns, ino, size) for ino, (sealed_ns, size) in known if _is_long(sealed_ns)
+        )
+        more_files, more_bytes = self._more
+        return {
+            "files": len(old) + more_files,
+            "bytes": sum(size for *_, size in old) + more_bytes,
+            "first": [
+                {"ino": ino, "sealed_ns": sealed_ns, "bytes": size}
+                for sealed_ns, ino, size in old[:SHOWN]
+            ],
+        }
+
+
+def _is_long(sealed_ns: int) -> bool:
+    return clock.now_ns() - sealed_ns >= HELD_SECONDS * clock.NS
+
+
+COMPARED = 2048
+"""The things that are waited for of which one look compares the rows."""
+LOOKED_AT = 64
+"""The files that one look returns although nothing is known to have changed."""
+
+_INOS = given_numbers("inos")
+SIGNS = Statement(
+    select(
+        inode.c.ino,
+        inode.c.change,
+        inode.c.drained_version,
+        inode.c.write_open,
+        object_.c.key,
+        checkpoint.c.state,
+        checkpoint.c.evidence,
+    ).select_from(
+        _INOS.join(inode, inode.c.ino == _INOS.c.value)
+        .outerjoin(object_, object_.c.ino == inode.c.ino)
+        .outerjoin(checkpoint, checkpoint.c.ino == inode.c.ino)
+    )
+)
+"""Selects what changes with the end of a wait for an inode."""
+
+
+class Behind:
+    """The files of one drain that wait for others."""
+
+    def __init__(self) -> None:
+        self._on: dict[int, int] = {}
+        """The inode that each file waits for. What was not looked at for the longest time is
+        first."""
+        self._files: defaultdict[int, set[int]] = defaultdict(set)
+        """The files that wait for each inode."""
+        self._signs: dict[int, Any] = {}
+        """What was last seen of each inode that is waited for. What was not compared for the
+        longest time is first."""
+
+    def __len__(self) -> int:
+        return len(self._on)
+
+    def __contains__(self, ino: int) -> bool:
+        return ino in self._on
+
+    def clear(self) -> None:
+        """Forget all files."""
+        self._on.clear()
+        self._files.clear()
+        self._signs.clear()
+
+    def add(self, session: Session, ino: int, on: int) -> None:
+        """Add a file that waits for an inode."""
+        self.discard((ino,))
+        self._on[ino] = on
+        self._files[on].add(ino)
+        if on not in self._signs:
+            self._signs[on] = _signs(session, [on]).get(on)
+
+    def discard(self, inos: Iterable[int]) -> None:
+        """Forget files that wait."""
+        for ino in inos:
+            on = self._on.pop(ino, None)
+            if on is None:
+                continue
+            self._files[on].discard(ino)
+            if not self._files[on]:
+                del self._files[on], self._signs[on]
+
+    def of(self, touched: Iterable[int]) -> set[int]:
+        """Return the files that wait for inodes that changed."""
+        return {ino for on in touched if on in self._files for ino in self._files[on]}
+
+    def due(self, session: Session) -> Collection[int]:
+        """Return the files to look at now."""
+        compared = list(islice(self._signs, COMPARED))
+        found = _signs(session, compared) if compared else {}
+        due = set(islice(self._on, LOOKED_AT))
+        for on in compared:
+            sign = found.get(on)
+            if sign != self._signs.pop(on):
+                due |= self._files[on]
+            self._signs[on] = sign
+        return due
+
+
+def _signs(session: Session, inos: Collection[int]) -> dict[int, Any]:
+    return {row[0]: tuple(row) for row in session.all(SIGNS, inos=numbers_of(inos))}
+
+
+REST = 9
+"""The rest after a reading takes this many times as long as the reading."""
+STEP_MAX_SECONDS = 1.0
+"""A step of a reading takes milliseconds. One that seems to take longer waited for the database, or
+the machine was paused. Without this bound, the drain would then rest for nine times as long as it
+was kept from its work."""
+
+
+def spent_seconds(began: float) -> float:
+    """Return the time that a step of a reading took. Parameters: began, monotonic seconds."""
+    return min(clock.monotonic_seconds() - began, STEP_MAX_SECONDS)
+
+
+def rest_seconds(spent: float, poll_seconds: float) -> float:
+    """Return the rest after a reading. Parameters: spent, the seconds of all its steps;
+    poll_seconds, the shortest rest."""
+    return max(poll_seconds, REST * spent)
+
 
 log = logging.getLogger("drain")
 
@@ -63,7 +277,7 @@ _FOR_EVER_NS = (1 << 63) - 1
 _END = (_FOR_EVER_NS, 0)
 
 
-class Survey:
+class DirtySurvey:
     """The dirty files of one drain.
 
     Parameters: skip, which returns whether a file cannot be sent now (a job runs, or its next try
@@ -86,7 +300,7 @@ class Survey:
         self._order = Orders()
         self._complete = Complete()
         self._behind = Behind()
-        self.held = Held()
+        self.held = HeldCounter()
         self._fresh: Orders | None = None
         """The order that an unfinished reading of everything fills, or None."""
         self._at = _START
@@ -124,7 +338,7 @@ class Survey:
 
     def plan(
         self, context: Context, _after: int | str | None, lanes: Sequence[Lane] = UPLOADS
-    ) -> Page:
+    ) -> JobPage:
         """Plan the next uploads of some lanes, or what stands in their way."""
         now_ns = clock.now_ns()
         if now_ns < self._now_ns:
@@ -136,13 +350,15 @@ class Survey:
             with self._restarting():
                 jobs, is_last = self._plan(context, now_ns, lanes)
         except Lost:
-            return Page([], 0)
+            return JobPage([], 0)
         # A drain that plans in each poll interval follows the journal by that.
         self._follow_at = clock.monotonic_seconds() + 2 * self._poll_seconds
         has_more = self._order.waits_for(lanes) or self._fresh is not None or not is_last
-        return Page(jobs, 0 if has_more else None)
+        return JobPage(jobs, 0 if has_more else None)
 
-    def _plan(self, context: Context, now_ns: int, lanes: Sequence[Lane]) -> tuple[list[Job], bool]:
+    def _plan(
+        self, context: Context, now_ns: int, lanes: Sequence[Lane]
+    ) -> tuple[list[DrainJob], bool]:
         """Return the next jobs, and whether the journal was read to its end. Raises Lost."""
         ahead_ns = context.settings.drain_ahead_ns
         if self._reader is None:
@@ -188,7 +404,7 @@ class Survey:
             raise
         self._spent_seconds += spent_seconds(started)
 
-    def _read(self, view: View, reader: Reader, now_ns: int, ahead_ns: int) -> bool:
+    def _read(self, view: DrainView, reader: Reader, now_ns: int, ahead_ns: int) -> bool:
         """Read on by age and in the journal, for a bounded time. Returns False if the journal has
         more. Raises Lost."""
         until = clock.monotonic_seconds() + READ_SECONDS
@@ -199,7 +415,7 @@ class Survey:
             if is_done or clock.monotonic_seconds() >= until:
                 return is_last
 
-    def _scan(self, view: View, now_ns: int, ahead_ns: int) -> None:
+    def _scan(self, view: DrainView, now_ns: int, ahead_ns: int) -> None:
         """Read the next page by age: of everything, or of what is due since the last page."""
         if self._fresh is None and clock.monotonic_seconds() >= self._full_at:
             self._fresh, self._at, self._oldest_at = Orders(self._order), _START, _END
@@ -233,7 +449,7 @@ class Survey:
             self._rest_until = clock.monotonic_seconds() + rest
             self._full_at = max(self._full_at, self._rest_until)
 
-    def _follow(self, view: View, reader: Reader, ahead_ns: int) -> bool:
+    def _follow(self, view: DrainView, reader: Reader, ahead_ns: int) -> bool:
         """Look at what the journal names next. Returns False if there is more of it. Raises
         Lost."""
         touched = reader.read(view.session, SCAN_PAGE)
@@ -245,7 +461,7 @@ class Survey:
             self._full_at = self._rest_until
         return reader.is_at_end
 
-    def _look_again(self, view: View, now_ns: int, ahead_ns: int) -> None:
+    def _look_again(self, view: DrainView, now_ns: int, ahead_ns: int) -> None:
         """Look again at what was handed out, and for the oldest file, once in a poll interval."""
         if clock.monotonic_seconds() < self._look_at:
             return
@@ -263,7 +479,7 @@ class Survey:
         if self._order:
             self._order.put_first(self._complete.places(view))
 
-    def _look(self, view: View, inos: set[int], ahead_ns: int, is_again: bool = False) -> None:
+    def _look(self, view: DrainView, inos: set[int], ahead_ns: int, is_again: bool = False) -> None:
         """Look at inodes. Files that are to be drained join the order. All others leave it: they
         are deleted, open, or in the bucket, and the journal names them when that changes."""
         if not inos:
@@ -282,7 +498,7 @@ class Survey:
 
     def _add(
         self,
-        view: View,
+        view: DrainView,
         rows: Sequence[Sequence[Any]],
         orders: Sequence[Orders],
         is_again: bool = False,
@@ -306,7 +522,7 @@ class Survey:
             for order in orders:
                 order.add(ino, top, directory, size, bumped, is_again)
 
-    def _look_for_oldest(self, view: View, now_ns: int) -> None:
+    def _look_for_oldest(self, view: DrainView, now_ns: int) -> None:
         after_ns, after_ino = self._oldest_at
         rows = view.session.all(
             own.DIRTY, after_ns=after_ns, after_ino=after_ino, until_ns=now_ns, most=OLDEST_PAGE
@@ -327,8 +543,8 @@ class Survey:
             with context.writing() as view:
                 reader.save(view.session)
 
-    def _jobs(self, context: Context, view: View, lane: Lane) -> list[Job]:
-        jobs: list[Job] = []
+    def _jobs(self, context: Context, view: DrainView, lane: Lane) -> list[DrainJob]:
+        jobs: list[DrainJob] = []
         batches = defaultdict[str | None, Batch](partial(uploads.batch_of, context))
         total_bytes, picked = 0, 0
         while len(jobs) < JOBS_PAGE and total_bytes < BYTES_PAGE and picked < PICKED_AT_ONCE:
@@ -353,7 +569,7 @@ class Survey:
                     uploads.id_of(ino, keys[ino])
                 )
                 key, batch = keys[ino], batches[request]
-                way = uploads.Way(key, lane, key in crossed)
+                way = uploads.UploadWay(key, lane, key in crossed)
                 jobs.append(uploads.job_of(context, view, standing, way, batch, request))
                 total_bytes += standing.file.size
         return jobs

@@ -8,26 +8,26 @@ from __future__ import annotations
 from functools import partial
 
 from gateway.drain import statements as own
-from gateway.drain.context import Context, View
-from gateway.drain.job import Batch, Job, JobId, Lane, Page, Work, run_alone
+from gateway.drain.context import Context, DrainView
+from gateway.drain.job import Batch, DrainJob, JobId, JobPage, Lane, WorkKind, run_alone
 from gateway.drain.paths import object_at, objects_above, objects_at
 from gateway.drain.rows import Intent
-from gateway.drain.tidy import doubt, garbage, move, transition
+from gateway.drain.tidy import garbage, indeterminate, move, transition
 from gateway.objectstore.deletions import DELETE_MAX
 
 DELETIONS_PAGE = DELETE_MAX
 TRANSITIONS_PAGE = 512
 
 
-def settlements(context: Context, _after: int | str | None) -> Page:
+def settlements(context: Context, _after: int | str | None) -> JobPage:
     """Plan the clean-up after uploads that were interrupted."""
     with context.reading() as view:
         rows = [Intent(*row) for row in view.session.all(own.UPLOADS)]
         left = [intent for intent in rows if not garbage.is_settled(view, intent)]
-    return Page(
+    return JobPage(
         [
-            Job(
-                JobId(Work.CLEAN_UP, intent.ino, intent.key),
+            DrainJob(
+                JobId(WorkKind.CLEAN_UP, intent.ino, intent.key),
                 Lane.CHORE,
                 frozenset((intent.ino, intent.key)),
                 partial(garbage.settle, context, intent),
@@ -38,23 +38,23 @@ def settlements(context: Context, _after: int | str | None) -> Page:
     )
 
 
-def doubts(waits: doubt.Waits, context: Context, _after: int | str | None) -> Page:
+def doubts(waits: indeterminate.Waits, context: Context, _after: int | str | None) -> JobPage:
     """Plan looks at keys where something may have arrived that no row names."""
     with context.reading() as view:
         due = waits.due(view)
     jobs = [
-        Job(
-            JobId(Work.CLEAN_UP, 0, one.key),
+        DrainJob(
+            JobId(WorkKind.CLEAN_UP, 0, one.key),
             Lane.CHORE,
             frozenset((one.key,)),
-            partial(doubt.look, context, one, is_over),
+            partial(indeterminate.look, context, one, is_over),
         )
         for one, is_over in due
     ]
-    return Page(jobs, None)
+    return JobPage(jobs, None)
 
 
-def deletions(context: Context, after: int | str | None) -> Page:
+def deletions(context: Context, after: int | str | None) -> JobPage:
     """Plan the deletions of objects whose files are gone."""
     batch = Batch(partial(garbage.delete_many, context), DELETE_MAX, DELETE_MAX)
     with context.reading() as view:
@@ -62,8 +62,8 @@ def deletions(context: Context, after: int | str | None) -> Page:
         keys = [row[0] for row in rows]
         due = garbage.due(view, keys, objects_at(view.session, keys))
     jobs = [
-        Job(
-            JobId(Work.DELETE, 0, key),
+        DrainJob(
+            JobId(WorkKind.DELETE, 0, key),
             Lane.CHORE,
             frozenset((key,)),
             partial(run_alone, batch, key),
@@ -73,10 +73,10 @@ def deletions(context: Context, after: int | str | None) -> Page:
         )
         for key in due
     ]
-    return Page(jobs, keys[-1] if len(keys) == DELETIONS_PAGE else None)
+    return JobPage(jobs, keys[-1] if len(keys) == DELETIONS_PAGE else None)
 
 
-def transitions(context: Context, after: int | str | None) -> Page:
+def transitions(context: Context, after: int | str | None) -> JobPage:
     """Plan the copies into another storage class that retention ordered, by inode: the files of a
     checkpoint were made together."""
     batch = Batch(partial(transition.run_many, context), move.MOVES_AT_ONCE, move.BATCH_BYTES)
@@ -88,8 +88,8 @@ def transitions(context: Context, after: int | str | None) -> Page:
         if one.until_ns is not None and not transition.is_over(context, one):
             continue
         jobs.append(
-            Job(
-                JobId(Work.TRANSITION, one.ino, one.key or stored_key or ""),
+            DrainJob(
+                JobId(WorkKind.TRANSITION, one.ino, one.key or stored_key or ""),
                 Lane.COPY,
                 frozenset({one.ino, one.key, stored_key} - {None}),
                 partial(run_alone, batch, one),
@@ -98,10 +98,10 @@ def transitions(context: Context, after: int | str | None) -> Page:
                 size=size or 0,
             )
         )
-    return Page(jobs, rows[-1][0] if len(rows) == TRANSITIONS_PAGE else None)
+    return JobPage(jobs, rows[-1][0] if len(rows) == TRANSITIONS_PAGE else None)
 
 
-def make_way(context: Context, view: View, ino: int, key: str) -> Job | None:
+def make_way(context: Context, view: DrainView, ino: int, key: str) -> DrainJob | None:
     """Return the move of another file's object off a key, or of any object off a key that it goes
     through. None: nothing is in the way."""
     occupant = object_at(view.session, key)
@@ -117,11 +117,11 @@ def moves(context: Context) -> Batch:
     return Batch(partial(move.move_many, context), move.MOVES_AT_ONCE, move.BATCH_BYTES)
 
 
-def move_job(batch: Batch, planned: move.Move) -> Job:
+def move_job(batch: Batch, planned: move.Move) -> DrainJob:
     """Return the job of a move. Parameters: batch, with which the job runs if the object is
     small."""
-    return Job(
-        JobId(Work.COPY, planned.ino, planned.target),
+    return DrainJob(
+        JobId(WorkKind.COPY, planned.ino, planned.target),
         Lane.COPY,
         planned.claims,
         partial(run_alone, batch, planned),

@@ -1,4 +1,6 @@
-"""Computes the recorded checksums of objects and of sealed files.
+"""Reads the local bytes of a closed file: as many as its inode says, or it raises an error.
+
+Computes the recorded checksums of objects and of sealed files.
 
 The form is ``md5:<hex>`` for what is sent in one request. It is ``md5-parts:<part bytes>:<hex>``,
 the MD5 of the parts' MD5s, for what is sent in parts. It is ``crc64nvme:<hex>`` or
@@ -7,20 +9,55 @@ the MD5 of the parts' MD5s, for what is sent in parts. It is ``crc64nvme:<hex>``
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import BinaryIO, NamedTuple
 
+from gateway.common.errors import DataFileError
+from gateway.config.settings import DrainSettings
 from gateway.drain import statements as own
 from gateway.drain.context import Context
 from gateway.drain.rows import File
-from gateway.drain.send import source
-from gateway.errors import DataFileError
-from gateway.objectstore import crc64
-from gateway.objectstore.body import Section, digest
-from gateway.objectstore.checksums import Digests, Kind, value_of
-from gateway.objectstore.crc64 import BlockDigests
+from gateway.namespace.data_files import DataFiles
+from gateway.objectstore import checksums
+from gateway.objectstore.bodies import Section, digest
+from gateway.objectstore.checksums import BlockDigests, BodyChecksums, ChecksumKind, value_of
 from gateway.objectstore.objects import MIB, part_bytes_of
-from gateway.settings import DrainSettings
+
+
+def open_data(files: DataFiles, file: File) -> BinaryIO:
+    """Open a data file. A file that was never written is empty. Raises DataFileError."""
+    path = files.path(file.ino, file.epoch)
+    try:
+        data = path.open("rb", buffering=0)
+    except FileNotFoundError:
+        if file.size == 0:
+            return io.BytesIO()
+        raise DataFileError(f"data file {path} is missing, {file.size} bytes expected") from None
+    except OSError as exc:
+        raise DataFileError(f"data file {path} cannot be opened: {exc.strerror}") from exc
+    found = os.fstat(data.fileno()).st_size
+    if found != file.size:
+        data.close()
+        raise DataFileError(f"data file {path} has {found} bytes, {file.size} expected")
+    return data
+
+
+def read(data: BinaryIO, size: int) -> bytes:
+    """Read all bytes. Raises DataFileError."""
+    pieces, left = [], size
+    try:
+        # A read that meets a bad sector answers the bytes before it. The next one tells the error.
+        while left and (piece := data.read(left)):
+            pieces.append(piece)
+            left -= len(piece)
+    except OSError as exc:
+        raise DataFileError(f"data file cannot be read: {exc.strerror}") from exc
+    if left:
+        raise DataFileError(f"data file ended {left} bytes early")
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
 
 WHOLE_BYTES = 16 * MIB
 """Files up to this size, or the size of a part if that is less, are sent in one request, from
@@ -35,15 +72,15 @@ def is_whole(drain: DrainSettings, size: int) -> bool:
 class Form(NamedTuple):
     """How a recorded checksum is made of a file's bytes."""
 
-    kind: Kind
+    kind: ChecksumKind
     part_bytes: int | None
     """The size of the parts whose MD5s it is made of, or None for the whole file. A CRC does not
     depend on it."""
 
-    def of(self, parts: Sequence[Digests]) -> str:
+    def of(self, parts: Sequence[BodyChecksums]) -> str:
         """Return the checksum of a file from its parts. For the whole file there is one part."""
         value = value_of(parts, self.kind).hex()
-        if self.kind is not Kind.MD5:
+        if self.kind is not ChecksumKind.MD5:
             return f"{self.kind}:{value}"
         return (
             f"md5:{parts[0].md5.hex()}"
@@ -56,11 +93,11 @@ def form_of(checksum: str) -> Form:
     """Return how a recorded checksum was made."""
     kind, _, rest = checksum.partition(":")
     if kind == "md5-parts":
-        return Form(Kind.MD5, int(rest.partition(":")[0]))
-    return Form(Kind(kind), None)
+        return Form(ChecksumKind.MD5, int(rest.partition(":")[0]))
+    return Form(ChecksumKind(kind), None)
 
 
-def form_for(kind: Kind, drain: DrainSettings, size: int) -> Form:
+def form_for(kind: ChecksumKind, drain: DrainSettings, size: int) -> Form:
     """How the checksum of a file that will be sent is made. Raises ObjectRefused, when no object
     can be so large."""
     return Form(kind, None if is_whole(drain, size) else part_bytes_of(size, drain.part_bytes))
@@ -82,8 +119,8 @@ def of_file(
     """Read a file for its checksum and its block digests. Returns None if told to stop. Raises
     DataFileError."""
     kinds = {form.kind}
-    if form.kind is Kind.MD5 and form.part_bytes is None:
-        parts = [digest(source.read(data, size), kinds)]
+    if form.kind is ChecksumKind.MD5 and form.part_bytes is None:
+        parts = [digest(read(data, size), kinds)]
         return Read(form.of(parts), blocks_of(size, parts))
     parts = []
     step_bytes = form.part_bytes or WHOLE_BYTES
@@ -97,20 +134,20 @@ def of_file(
 
 def section_of(data: BinaryIO, start: int, length: int, size: int) -> Section:
     """Return a range of a file. Parameters: start, length and the size of the file, in bytes."""
-    return Section(data.fileno(), start, length, crc64.block_bytes_of(size))
+    return Section(data.fileno(), start, length, checksums.block_bytes_of(size))
 
 
-def blocks_of(size: int, parts: Sequence[Digests]) -> BlockDigests:
+def blocks_of(size: int, parts: Sequence[BodyChecksums]) -> BlockDigests:
     """Return the block digests of a file from its parts. Parameters: size, of the file in bytes."""
-    return crc64.joined((part.crcs for part in parts), crc64.block_bytes_of(size))
+    return checksums.joined((part.crcs for part in parts), checksums.block_bytes_of(size))
 
 
 def blocks_of_file(data: BinaryIO, size: int, block_bytes: int) -> BlockDigests:
     """Read a file for its block digests only. Raises DataFileError."""
-    run = crc64.Run(0, block_bytes)
+    run = checksums.CrcRun(0, block_bytes)
     for piece in section_of(data, 0, size, size) if size else ():
         run.add(piece)
-    return crc64.joined([run.crcs], block_bytes)
+    return checksums.joined([run.crcs], block_bytes)
 
 
 def of_seal(context: Context, files: Iterable[File]) -> dict[int, str]:
@@ -126,7 +163,7 @@ def of_seal(context: Context, files: Iterable[File]) -> dict[int, str]:
     return {ino: row[0] for ino, row in rows.items() if row is not None}
 
 
-def kinds_for(kind: Kind, expected: str | None) -> set[Kind]:
+def kinds_for(kind: ChecksumKind, expected: str | None) -> set[ChecksumKind]:
     """The checksums that an upload needs of what it reads. Parameters: kind, of the store;
     expected, what the file was when it was sealed: that may be older than the choice of the kind.
     """
@@ -134,7 +171,7 @@ def kinds_for(kind: Kind, expected: str | None) -> set[Kind]:
 
 
 def require_parts(
-    expected: str | None, part_bytes: int, parts: Sequence[Digests], name: str
+    expected: str | None, part_bytes: int, parts: Sequence[BodyChecksums], name: str
 ) -> None:
     """``require`` of a file that was read in parts."""
     if expected is not None:

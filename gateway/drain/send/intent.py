@@ -7,6 +7,10 @@
    gets a ``rekey``.
 
 The caller holds the claims of the inode and of the key, so nothing else touches either meanwhile.
+
+Reads and writes the rows of block digests.
+
+Each row belongs to the row of its object: replacing the object deletes the digests of the old one.
 """
 
 from __future__ import annotations
@@ -16,13 +20,19 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from gateway import clock
+from sqlalchemy import insert, select
+
+from gateway.common import clock
 from gateway.db import statements as sql
-from gateway.db.compiled import rows_of
+from gateway.db.compiled import Session, Statement, b, rows_of
 from gateway.db.journal import STORED
+from gateway.db.statements import block_digest
 from gateway.drain import statements as own
-from gateway.drain.context import Context, View
-from gateway.drain.metadata import (
+from gateway.drain.context import Context, DrainView
+from gateway.drain.paths import file_of, object_at
+from gateway.drain.rows import File, Intent, ObjectRow
+from gateway.objectstore.checksums import BlockDigests
+from gateway.objectstore.metadata import (
     CONTENT_VERSION,
     GENERATION,
     GID,
@@ -35,11 +45,24 @@ from gateway.drain.metadata import (
     origin_of,
     with_rest,
 )
-from gateway.drain.paths import file_of, object_at
-from gateway.drain.rows import File, Intent, Object
-from gateway.drain.send import blockrows
-from gateway.objectstore.crc64 import BlockDigests
-from gateway.objectstore.objects import PART_BYTES, Begun, Head
+from gateway.objectstore.objects import PART_BYTES, BegunCopy, Head
+
+BLOCKS = Statement(
+    select(block_digest.c.block_bytes, block_digest.c.crcs).where(block_digest.c.ino == b("ino"))
+)
+BLOCKS_INSERT = Statement(insert(block_digest))
+
+
+def insert_many(session: Session, found: Iterable[tuple[int, BlockDigests]]) -> None:
+    """Record digests, each with the inode of an object that has none yet."""
+    session.run_each(BLOCKS_INSERT, [{"ino": ino, **blocks._asdict()} for ino, blocks in found])
+
+
+def of_object(session: Session, ino: int) -> BlockDigests | None:
+    """Return the block digests of the object of an inode, or None."""
+    row = session.one(BLOCKS, ino=ino)
+    return None if row is None else BlockDigests(row[0], bytes(row[1]))
+
 
 log = logging.getLogger("drain")
 
@@ -84,7 +107,7 @@ class Standing(NamedTuple):
     is_damaged: bool
     intent: Intent | None
     """The intent of an earlier upload of the file that was not published."""
-    stored: Object | None
+    stored: ObjectRow | None
     """The object of the file."""
     occupant: int | None
     """The inode whose object is at the key."""
@@ -101,7 +124,7 @@ class Standing(NamedTuple):
         return self.file.is_resident and not self.is_damaged
 
 
-def standings(view: View, wanted: Iterable[tuple[int, str]]) -> dict[int, Standing]:
+def standings(view: DrainView, wanted: Iterable[tuple[int, str]]) -> dict[int, Standing]:
     """Return the rows about files and their keys, by inode. A file without a name has no entry."""
     wanted = list(wanted)
     view.paths.read_names(ino for ino, _key in wanted)
@@ -111,7 +134,7 @@ def standings(view: View, wanted: Iterable[tuple[int, str]]) -> dict[int, Standi
         file = File(*islice(cells, len(File._fields)))
         is_damaged = next(cells) is not None
         begun = Intent(*islice(cells, len(Intent._fields)))
-        stored = Object(*islice(cells, len(Object._fields)))
+        stored = ObjectRow(*islice(cells, len(ObjectRow._fields)))
         occupant, is_reserved, has_tombstone, may_change = cells
         if file.nlink > 0:
             found[file.ino] = Standing(
@@ -127,14 +150,14 @@ def standings(view: View, wanted: Iterable[tuple[int, str]]) -> dict[int, Standi
     return found
 
 
-def current(view: View, planned: File, key: str) -> File | None:
+def current(view: DrainView, planned: File, key: str) -> File | None:
     """Return the file, if it is still of that version, whole, complete or open as planned, and has
     that key."""
     found = standings(view, [(planned.ino, key)]).get(planned.ino)
     return found.file if found is not None and _is_current(view, found, planned, key) else None
 
 
-def _is_current(view: View, found: Standing, planned: File, key: str) -> bool:
+def _is_current(view: DrainView, found: Standing, planned: File, key: str) -> bool:
     file = found.file
     return (
         file.content_version == planned.content_version
@@ -150,7 +173,7 @@ def is_current(context: Context, started: Started) -> bool:
         return current(view, started.file, started.key) is not None
 
 
-def can_resume(view: View, intent: Intent) -> bool:
+def can_resume(view: DrainView, intent: Intent) -> bool:
     """Return whether an interrupted multipart upload is of the version that is wanted at its key.
 
     The upload of a snapshot has no part size: its metadata would be wrong for the bytes of the
@@ -184,7 +207,7 @@ def is_of_copy(standing: Standing) -> bool:
     )
 
 
-def can_resume_copy(view: View, intent: Intent) -> bool:
+def can_resume_copy(view: DrainView, intent: Intent) -> bool:
     """Return whether an intent is that of a copy in parts whose object still has to move: the next
     move resumes it, or ends it."""
     found = standings(view, [(intent.ino, intent.key)]).get(intent.ino)
@@ -199,7 +222,7 @@ def can_resume_copy(view: View, intent: Intent) -> bool:
 
 
 def intend(
-    view: View, wanted: Sequence[tuple[File, str]], snapshot_ns: int | None = None
+    view: DrainView, wanted: Sequence[tuple[File, str]], snapshot_ns: int | None = None
 ) -> dict[int, Started]:
     """Record the intents of files, each to its key. Returns, by inode, the uploads that may begin.
     A file that changed or is blocked is left out."""
@@ -241,7 +264,7 @@ def intend(
     return started
 
 
-def _begin_again(view: View, started: Started, prior: Intent) -> Started | None:
+def _begin_again(view: DrainView, started: Started, prior: Intent) -> Started | None:
     """Take over the upload of an earlier try. Returns None if that upload must be settled first."""
     file, key = started.file, started.key
     if prior.upload_id is not None and not can_resume(view, prior):
@@ -259,14 +282,14 @@ def _begin_again(view: View, started: Started, prior: Intent) -> Started | None:
     return started._replace(prior=prior if prior.key == key else None)
 
 
-def record_parts(view: View, started: Started, upload_id: str, part_bytes: int) -> None:
+def record_parts(view: DrainView, started: Started, upload_id: str, part_bytes: int) -> None:
     """Record the multipart upload of an intent."""
     ino = started.file.ino
     resumable = part_bytes if started.snapshot_ns is None else None
     view.session.run(own.UPLOAD_ID, the_ino=ino, new_id=upload_id, new_part_bytes=resumable)
 
 
-def record_copy(view: View, standing: Standing, key: str, begun: Begun) -> None:
+def record_copy(view: DrainView, standing: Standing, key: str, begun: BegunCopy) -> None:
     """Record the multipart upload of a copy in parts, in place of any other intent of the file."""
     file, stored = standing.file, standing.stored
     assert stored is not None, "an object is copied"
@@ -281,19 +304,19 @@ def record_copy(view: View, standing: Standing, key: str, begun: Begun) -> None:
     )
 
 
-def forget_copies(view: View, inos: Iterable[int]) -> None:
+def forget_copies(view: DrainView, inos: Iterable[int]) -> None:
     """Delete the intents of copies in parts that have become objects, or were aborted."""
     view.session.run(own.UPLOAD_DELETE, inos=rows_of([(ino,) for ino in inos]))
 
 
-def forget(view: View, uploads: Iterable[Started]) -> None:
+def forget(view: DrainView, uploads: Iterable[Started]) -> None:
     """Delete the intents of uploads of which no request was sent or taken up. What an earlier try
     put at a key stays named by its row."""
     inos = rows_of([(one.file.ino,) for one in uploads if one.prior is None])
     view.session.run(own.UPLOAD_DELETE, inos=inos)
 
 
-def withdraw(view: View, started: Started) -> None:
+def withdraw(view: DrainView, started: Started) -> None:
     """End an upload that put nothing at its key. What an earlier try put there stays named by its
     row."""
     ino = started.file.ino
@@ -315,7 +338,7 @@ def is_of(head: Head, started: Started) -> bool:
     )
 
 
-def publish(view: View, uploads: Sequence[tuple[Started, Sent]]) -> list[str]:
+def publish(view: DrainView, uploads: Sequence[tuple[Started, Sent]]) -> list[str]:
     """Make the bucket's objects the objects of their files. Returns lines for the log: writing them
     is too slow for a transaction that the NFS server waits for."""
     session = view.session
@@ -324,7 +347,7 @@ def publish(view: View, uploads: Sequence[tuple[Started, Sent]]) -> list[str]:
     objects: list[tuple[int, str, int, int, str, str, int]] = []
     blocks: list[tuple[int, BlockDigests]] = []
     drained: list[tuple[int, int]] = []
-    garbage: list[sql.Tombstone] = []
+    garbage: list[sql.TombstoneRow] = []
     replaced: list[tuple[str]] = []
     lines: list[str] = []
     for started, sent in uploads:
@@ -337,14 +360,14 @@ def publish(view: View, uploads: Sequence[tuple[Started, Sent]]) -> list[str]:
             )
         if standing is None:
             version, generation = file.content_version, file.generation
-            garbage.append(sql.Tombstone(key, file.ino, version, sent.etag, generation))
+            garbage.append(sql.TombstoneRow(key, file.ino, version, sent.etag, generation))
             lines.append(f"{key} was deleted while it was uploaded")
             continue
         old, version = standing.stored, file.content_version
         if old is not None and old.key != key:
             generation = file.generation
             garbage.append(
-                sql.Tombstone(old.key, old.ino, old.content_version, old.etag, generation)
+                sql.TombstoneRow(old.key, old.ino, old.content_version, old.etag, generation)
             )
         moment_ns = now_ns if started.snapshot_ns is None else started.snapshot_ns
         objects.append((file.ino, key, version, file.size, sent.etag, sent.checksum, moment_ns))
@@ -365,7 +388,7 @@ def publish(view: View, uploads: Sequence[tuple[Started, Sent]]) -> list[str]:
     session.run(own.UPLOAD_DELETE, inos=inos)
     session.run(own.OBJECTS_DELETE, inos=rows_of([row[:1] for row in objects]))
     session.run(own.OBJECT_INSERT, objects=rows_of(objects))
-    blockrows.insert_many(session, blocks)
+    insert_many(session, blocks)
     session.run(own.DRAINED, files=rows_of(drained))
     view.note((row[0] for row in objects), STORED)
     if replaced:

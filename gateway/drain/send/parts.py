@@ -14,24 +14,24 @@ from collections.abc import Collection
 from contextlib import nullcontext
 from typing import BinaryIO
 
-from gateway.drain import statements as own
-from gateway.drain.context import Context
-from gateway.drain.metadata import SNAPSHOT
-from gateway.drain.send import checksum, intent, occupied
-from gateway.drain.send.intent import Sent, Started
-from gateway.errors import (
+from gateway.common.errors import (
     DataFileError,
     ObjectRefused,
     StoreBusy,
     StoreError,
     StoreUnavailable,
 )
-from gateway.objectstore.body import Section, digest
-from gateway.objectstore.checksums import Kind, sum_of
-from gateway.objectstore.inflight import in_flight
+from gateway.drain import statements as own
+from gateway.drain.context import Context
+from gateway.drain.send import checksum, foreign, intent
+from gateway.drain.send.intent import Sent, Started
+from gateway.objectstore.bodies import Section, digest
+from gateway.objectstore.checksums import ChecksumKind, sum_of
+from gateway.objectstore.foreign import ForeignObject
+from gateway.objectstore.metadata import SNAPSHOT
 from gateway.objectstore.objects import Head, ListedPart, Part, part_bytes_of
 from gateway.objectstore.pace import always, patiently
-from gateway.ownership.foreign import ForeignObject
+from gateway.objectstore.part_copies import in_flight
 
 log = logging.getLogger("drain")
 
@@ -99,7 +99,7 @@ def _send_parts(
             digests = [part.digests for part in parts]
             checksum.require_parts(expected, part_bytes, digests, key)
             is_new = started.is_first and there is None
-            replaces = occupied.look(context, started) if is_new else None
+            replaces = foreign.look(context, started) if is_new else None
             completing = True
             head = there or _complete(context, started, upload_id, part_bytes, parts, replaces)
             if there is not None:
@@ -125,7 +125,7 @@ def _send_parts(
 def _require_free(context: Context, started: Started) -> None:
     """Raise ForeignObject if another program's object has the key, before any part is sent."""
     try:
-        occupied.look(context, started)
+        foreign.look(context, started)
     except ForeignObject:
         if started.resumed is None:
             with context.writing() as view:
@@ -162,7 +162,7 @@ def _send_one(
     number: int,
     section: Section,
     found: ListedPart | None,
-    kinds: Collection[Kind],
+    kinds: Collection[ChecksumKind],
 ) -> Part:
     """Send a part, unless the store has it.
 

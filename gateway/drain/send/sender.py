@@ -15,17 +15,17 @@ import threading
 from multiprocessing.connection import Connection
 from typing import Any
 
+from gateway.common.errors import StoreError
 from gateway.drain.messages import Attempt, Handshake, Result, Small, Task
-from gateway.errors import StoreError
-from gateway.objectstore.objects import Stored
-from gateway.objectstore.pace import Ended, Goes, always
+from gateway.objectstore.objects import VerifiedObject
+from gateway.objectstore.pace import Goes, RequestEnd, always
 from gateway.objectstore.s3 import S3Store
 
 
 class _Notes(threading.local):
     """Notes how the PUT of a thread ended. The drain keeps the pace."""
 
-    how: Ended | None = None
+    how: RequestEnd | None = None
 
     def attach(self, client: Any) -> None:
         """Do nothing: a sender only sends bodies."""
@@ -36,7 +36,7 @@ class _Notes(threading.local):
     def begin(self, goes_first: Goes = always) -> int:
         return 1
 
-    def end(self, number: int, *hows: Ended) -> None:
+    def end(self, number: int, *hows: RequestEnd) -> None:
         (self.how,) = hows
 
 
@@ -70,8 +70,8 @@ def _serve(connection: Connection, store: S3Store, notes: _Notes) -> None:
             result = _put(store, one)
             # Without a PUT, the look before it failed, or found something: that says nothing of how
             # much the store gets.
-            attempts.append(Attempt(result, notes.how or Ended(False)))
-            if not isinstance(attempts[-1].result, Stored):
+            attempts.append(Attempt(result, notes.how or RequestEnd(False)))
+            if not isinstance(attempts[-1].result, VerifiedObject):
                 break
         connection.send(attempts)
 

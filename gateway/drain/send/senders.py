@@ -13,13 +13,13 @@ from itertools import product
 from multiprocessing.connection import Connection
 from queue import LifoQueue
 
+from gateway.common.errors import StoreBusy, StoreError, StoreRefused, StoreUnavailable
+from gateway.config.settings import Settings
 from gateway.drain.messages import Attempt, Handshake, Result, Small, Task
-from gateway.errors import StoreBusy, StoreError, StoreRefused, StoreUnavailable
 from gateway.objectstore.client import ATTEMPTS_MAX
-from gateway.objectstore.objects import KIB, Stored
-from gateway.objectstore.pace import Ended, Pace
+from gateway.objectstore.objects import KIB, VerifiedObject
+from gateway.objectstore.pace import Pace, RequestEnd
 from gateway.objectstore.s3 import S3Store
-from gateway.settings import Settings
 
 log = logging.getLogger("drain")
 
@@ -139,7 +139,7 @@ class Senders:
                 self._pace.admit(0)
         self._pace.admit(sum(len(one.body) for one in task.objects))
         number = self._pace.begin()
-        hows = [Ended(False, is_lost=True)]
+        hows = [RequestEnd(False, is_lost=True)]
         try:
             connection.send(task)
             attempts: list[Attempt] = connection.recv()
@@ -152,7 +152,7 @@ class Senders:
 def _told(one: tuple[Small, Result | None], lost: set[str]) -> Result | None:
     small, result = one
     if small.key in lost:
-        if isinstance(result, Stored):
+        if isinstance(result, VerifiedObject):
             return result._replace(is_doubtful=True)
         if isinstance(result, StoreBusy):
             return StoreUnavailable(str(result))
@@ -177,7 +177,7 @@ class _Streak:
         self._unanswered = 0
 
     def note(self, result: Result) -> None:
-        if isinstance(result, Stored):
+        if isinstance(result, VerifiedObject):
             self._unanswered = 0
         elif isinstance(result, StoreRefused):
             # A policy may deny one key. Objects that were not tried say nothing of the bucket.

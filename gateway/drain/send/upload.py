@@ -15,14 +15,7 @@ import logging
 from collections.abc import Sequence
 from typing import BinaryIO
 
-from gateway.drain.context import Context
-from gateway.drain.job import Outcome
-from gateway.drain.messages import Result, Small
-from gateway.drain.rows import File
-from gateway.drain.send import checksum, intent, occupied, source
-from gateway.drain.send.intent import Sent, Started
-from gateway.drain.send.parts import send_parts
-from gateway.errors import (
+from gateway.common.errors import (
     DataFileError,
     Occupied,
     StoreBusy,
@@ -30,9 +23,16 @@ from gateway.errors import (
     StoreRefused,
     StoreUnavailable,
 )
-from gateway.objectstore.body import digest
-from gateway.objectstore.objects import MIB, Stored
-from gateway.ownership.foreign import ForeignObject
+from gateway.drain.context import Context
+from gateway.drain.job import JobOutcome
+from gateway.drain.messages import Result, Small
+from gateway.drain.rows import File
+from gateway.drain.send import checksum, foreign, intent
+from gateway.drain.send.intent import Sent, Started
+from gateway.drain.send.parts import send_parts
+from gateway.objectstore.bodies import digest
+from gateway.objectstore.foreign import ForeignObject
+from gateway.objectstore.objects import MIB, VerifiedObject
 
 log = logging.getLogger("drain")
 
@@ -42,7 +42,7 @@ BATCH_FILES = 32
 BATCH_BYTES = 4 * MIB
 
 
-def upload(context: Context, planned: File, key: str) -> Outcome:
+def upload(context: Context, planned: File, key: str) -> JobOutcome:
     """Bring one dirty file into the bucket.
 
     Parameters: planned and key, the file and its key as the plan saw them.
@@ -50,7 +50,7 @@ def upload(context: Context, planned: File, key: str) -> Outcome:
     """
     # The file is opened before the intent: a file whose bytes are lost must change nothing in the
     # bucket.
-    with source.open_data(context.files, planned) as data:
+    with checksum.open_data(context.files, planned) as data:
         return send(context, planned, key, data)
 
 
@@ -60,7 +60,7 @@ def send(
     key: str,
     data: BinaryIO,
     snapshot_ns: int | None = None,
-) -> Outcome:
+) -> JobOutcome:
     """Bring the bytes of a file into the bucket.
 
     Parameters: data, the bytes; snapshot_ns, the moment that they show, for a file that stays open.
@@ -72,63 +72,65 @@ def send(
 
 def _send(
     context: Context, planned: File, key: str, data: BinaryIO, snapshot_ns: int | None
-) -> Outcome:
+) -> JobOutcome:
     context.on_progress(key, 0, planned.size)
     expected = checksum.of_seal(context, [planned]).get(planned.ino)
     whole = checksum.is_whole(context.settings.drain, planned.size)
-    body = source.read(data, planned.size) if whole else b""
+    body = checksum.read(data, planned.size) if whole else b""
     if whole and not _is_as_sealed(context, planned, key, expected, body):
-        return Outcome.OUTDATED
+        return JobOutcome.OUTDATED
     if _waiting(context, [(planned, body if whole else None)]):
-        return Outcome.OUTDATED
+        return JobOutcome.OUTDATED
     with context.writing() as view:
         started = intent.intend(view, [(planned, key)], snapshot_ns).get(planned.ino)
     if started is None or context.stop.is_set():
-        return Outcome.OUTDATED
+        return JobOutcome.OUTDATED
     if whole:
         if started.resumed is not None:
             # The upload was begun in parts, with another configuration.
             context.store.abort(key, started.resumed.upload_id or "")
         sent = _sent(context, len(body), _put(context, started, body))
     elif (found := send_parts(context, started, data, expected)) is None:
-        return Outcome.OUTDATED
+        return JobOutcome.OUTDATED
     else:
         sent = found
     with context.writing() as view:
         lines = intent.publish(view, [(started, sent)])
     _tell(lines)
-    return Outcome.DONE
+    return JobOutcome.DONE
 
 
-def _put(context: Context, started: Started, body: bytes) -> Stored:
+def _put(context: Context, started: Started, body: bytes) -> VerifiedObject:
     """Send a whole object, unless an earlier try that got no answer has put it there."""
     store, key = context.store, started.key
     if started.prior is not None:
         digests = digest(body, {store.kind})
         head = store.head(key, with_sum=True)
         if head is not None and intent.is_of(head, started) and store.has(head, digests):
-            return Stored(head, digests)
+            return VerifiedObject(head, digests)
     try:
-        return occupied.put(context, started, body)
+        return foreign.put(context, started, body)
     except (StoreBusy, ForeignObject):
         with context.writing() as view:
             intent.forget(view, [started])
         raise
 
 
-def upload_many(context: Context, planned: Sequence[tuple[File, str]]) -> list[Outcome | Exception]:
+def upload_many(
+    context: Context, planned: Sequence[tuple[File, str]]
+) -> list[JobOutcome | Exception]:
     """Bring small files into the bucket. Returns the result of each, in order.
 
     Raises: StoreError, NamespaceError when that is the same for all; the intents stay.
     """
-    results: list[Outcome | Exception] = [Outcome.OUTDATED] * len(planned)
+    results: list[JobOutcome | Exception] = [JobOutcome.OUTDATED] * len(planned)
     bodies: dict[int, bytes] = {}
     expected = checksum.of_seal(context, [file for file, _key in planned])
     for index, (file, key) in enumerate(planned):
         context.on_progress(key, 0, file.size)
         try:
-            with source.open_data(context.files, file) as data:
-                body = source.read(data, file.size)
+            with checksum.open_data(context.files, file) as data:
+                body = checksum.read(data, file.size)
             if _is_as_sealed(context, file, key, expected.get(file.ino), body):
                 bodies[index] = body
         except (DataFileError, OSError) as exc:
@@ -146,9 +148,9 @@ def upload_many(context: Context, planned: Sequence[tuple[File, str]]) -> list[O
     sent: list[tuple[Started, Sent]] = []
     unsent: list[Started] = []
     for (index, one), answer in zip(started.items(), answers, strict=True):
-        if isinstance(answer, Stored):
+        if isinstance(answer, VerifiedObject):
             sent.append((one, _sent(context, len(bodies[index]), answer)))
-            results[index] = Outcome.DONE
+            results[index] = JobOutcome.DONE
         elif answer is not None:
             results[index] = answer
         if answer is None or isinstance(answer, (StoreBusy, ForeignObject)):
@@ -170,7 +172,7 @@ def _answers(context: Context, uploads: Sequence[tuple[Started, bytes]]) -> list
     # What is known to be at a key is looked at first.
     sent = [not (one.is_first and one.is_replacing) for one, _body in uploads]
     objects = [
-        Small(one.key, body, intent.metadata(one), occupied.expected(one))
+        Small(one.key, body, intent.metadata(one), foreign.expected(one))
         for (one, body), is_sent in zip(uploads, sent, strict=True)
         if is_sent
     ]
@@ -184,7 +186,7 @@ def _answers(context: Context, uploads: Sequence[tuple[Started, bytes]]) -> list
             # What was sent may be what is at its key (occupied.replace), so its intent stays.
             found[at] = failure if sent[at] else None
             continue
-        store = occupied.replace if sent[at] else occupied.put
+        store = foreign.replace if sent[at] else foreign.put
         try:
             found[at] = store(context, one, body)
         except StoreError as exc:
@@ -210,7 +212,7 @@ def _tell(lines: Sequence[str]) -> None:
         log.info("%s", line)
 
 
-def _sent(context: Context, size: int, stored: Stored) -> Sent:
+def _sent(context: Context, size: int, stored: VerifiedObject) -> Sent:
     parts = [stored.digests]
     found = checksum.Form(context.store.kind, None).of(parts)
     return Sent(stored.head.etag, found, checksum.blocks_of(size, parts), stored.is_doubtful)

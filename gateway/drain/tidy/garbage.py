@@ -12,16 +12,16 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
+from gateway.common.errors import Deferred, ObjectRefused, StoreBusy, StoreError, StoreUnavailable
 from gateway.db.compiled import rows_of
-from gateway.db.statements import Tombstone
+from gateway.db.statements import TombstoneRow
 from gateway.drain import statements as own
-from gateway.drain.context import Context, View
-from gateway.drain.job import Outcome
-from gateway.drain.metadata import origin_of
+from gateway.drain.context import Context, DrainView
+from gateway.drain.job import JobOutcome
 from gateway.drain.paths import file_of, intent_of, object_at, object_of, objects_at
-from gateway.drain.rows import File, Intent, Object
+from gateway.drain.rows import File, Intent, ObjectRow
 from gateway.drain.send.intent import can_resume, can_resume_copy
-from gateway.errors import Deferred, ObjectRefused, StoreBusy, StoreError, StoreUnavailable
+from gateway.objectstore.metadata import origin_of
 from gateway.objectstore.objects import Head, PendingUpload
 
 log = logging.getLogger("drain")
@@ -31,8 +31,8 @@ HEADS = 8
 
 
 def due(
-    view: View, keys: Sequence[str], occupants: Mapping[str, Object]
-) -> dict[str, set[Tombstone]]:
+    view: DrainView, keys: Sequence[str], occupants: Mapping[str, ObjectRow]
+) -> dict[str, set[TombstoneRow]]:
     """Return the tombstones that may be used now, by key.
 
     Parameters: occupants, the objects that are recorded at the keys.
@@ -45,7 +45,7 @@ def due(
 
 
 def _is_pending(
-    view: View, key: str, tombstones: Collection[Tombstone], occupant: Object | None
+    view: DrainView, key: str, tombstones: Collection[TombstoneRow], occupant: ObjectRow | None
 ) -> bool:
     """Return whether a deletion must wait, for one of four reasons.
 
@@ -64,7 +64,7 @@ def _is_pending(
     )
 
 
-def _is_needed(view: View, tombstone: Tombstone) -> bool:
+def _is_needed(view: DrainView, tombstone: TombstoneRow) -> bool:
     """Return whether what is at the key is the only copy of a file, or may be soon."""
     found = _living(view, tombstone.ino, tombstone.generation)
     if found is None:
@@ -75,7 +75,7 @@ def _is_needed(view: View, tombstone: Tombstone) -> bool:
     return not file.is_resident and view.session.one(own.DOUBT, key=stored.key) is not None
 
 
-def _living(view: View, ino: int, generation: int) -> tuple[File, Object | None] | None:
+def _living(view: DrainView, ino: int, generation: int) -> tuple[File, ObjectRow | None] | None:
     """Return the file that an inode is now, and its recorded object. None: it is gone, or of
     another generation, or it has nothing that the bucket must keep.
 
@@ -90,7 +90,7 @@ def _living(view: View, ino: int, generation: int) -> tuple[File, Object | None]
     return file, stored
 
 
-def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | Exception]:
+def delete_many(context: Context, keys: Sequence[str]) -> list[JobOutcome | Exception]:
     """Carry out deletions, or drop those that an object row or the object itself contradicts.
 
     The metadata of the object says whose it is: rows of an older database, restored, must not
@@ -112,7 +112,7 @@ def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | Excepti
     results: dict[str, StoreError | None] = {**_last_copies(context, covered)}
     if doomed := [key for key in covered if key not in results]:
         results |= _delete(context, doomed, tombstones)
-    outcomes: dict[str, Outcome | Exception] = dict.fromkeys(keys, Outcome.OUTDATED)
+    outcomes: dict[str, JobOutcome | Exception] = dict.fromkeys(keys, JobOutcome.OUTDATED)
     done: list[tuple[str]] = []
     with context.writing() as view:
         now = _tombstones(view, list(tombstones))
@@ -127,7 +127,7 @@ def delete_many(context: Context, keys: Sequence[str]) -> list[Outcome | Excepti
                 # Otherwise a client deleted that file too meanwhile, and the tombstone is needed
                 # again.
                 done.append((key,))
-                outcomes[key] = Outcome.DONE
+                outcomes[key] = JobOutcome.DONE
         view.session.run(own.TOMBSTONES_DROP, keys=rows_of(done))
     for key, head in heads.items():
         if key in results and results[key] is None:
@@ -171,7 +171,7 @@ def _last_copies(
 
 
 def _delete(
-    context: Context, keys: Sequence[str], tombstones: Mapping[str, set[Tombstone]]
+    context: Context, keys: Sequence[str], tombstones: Mapping[str, set[TombstoneRow]]
 ) -> dict[str, StoreError | None]:
     try:
         return context.store.delete_many(keys)
@@ -184,16 +184,16 @@ def _delete(
         raise
 
 
-def _doubt(view: View, key: str, tombstones: Collection[Tombstone]) -> None:
+def _doubt(view: DrainView, key: str, tombstones: Collection[TombstoneRow]) -> None:
     """Record that a deletion was given up: the store may still delete what is put at the key from
     now on."""
     view.doubt_later(key, max(tombstone.ino for tombstone in tombstones))
 
 
-def _tombstones(view: View, keys: Sequence[str]) -> dict[str, set[Tombstone]]:
-    found: dict[str, set[Tombstone]] = {key: set() for key in keys}
+def _tombstones(view: DrainView, keys: Sequence[str]) -> dict[str, set[TombstoneRow]]:
+    found: dict[str, set[TombstoneRow]] = {key: set() for key in keys}
     for row in view.session.all(own.TOMBSTONES_AT, keys=rows_of([(key,) for key in keys])):
-        tombstone = Tombstone(*row)
+        tombstone = TombstoneRow(*row)
         found[tombstone.key].add(tombstone)
     return found
 
@@ -205,7 +205,7 @@ def _heads(context: Context, keys: Sequence[str]) -> dict[str, Head | None]:
         return dict(zip(keys, pool.map(context.store.head, keys), strict=True))
 
 
-def _covered(head: Head, tombstones: Collection[Tombstone], volume: str) -> set[tuple[int, int]]:
+def _covered(head: Head, tombstones: Collection[TombstoneRow], volume: str) -> set[tuple[int, int]]:
     """Return the inodes whose object may be deleted, each with its generation. Empty: the object is
     of none of them. Some servers do not keep metadata; then the recorded ETag decides.
 
@@ -216,7 +216,7 @@ def _covered(head: Head, tombstones: Collection[Tombstone], volume: str) -> set[
         # Two namespaces have one prefix, and their numbers of inodes are the same.
         return set()
 
-    def is_covered(tombstone: Tombstone) -> bool:
+    def is_covered(tombstone: TombstoneRow) -> bool:
         if tombstone.generation and origin.generation not in (0, tombstone.generation):
             return False
         if tombstone.ino == 0:
@@ -232,7 +232,7 @@ def _covered(head: Head, tombstones: Collection[Tombstone], volume: str) -> set[
     }
 
 
-def is_settled(view: View, intent: Intent) -> bool:
+def is_settled(view: DrainView, intent: Intent) -> bool:
     """Return whether an interrupted upload only waits for the next try, which resumes it or
     replaces its intent."""
     if can_resume(view, intent):
@@ -243,7 +243,7 @@ def is_settled(view: View, intent: Intent) -> bool:
     return file is not None and file.is_dirty
 
 
-def settle(context: Context, intent: Intent) -> Outcome:
+def settle(context: Context, intent: Intent) -> JobOutcome:
     """Clean up after an upload, or a copy in parts, that was interrupted.
 
     While its file exists and is dirty, the row stays and keeps naming what may be at the key. The
@@ -252,22 +252,22 @@ def settle(context: Context, intent: Intent) -> Outcome:
     """
     with context.reading() as view:
         if is_settled(view, intent):
-            return Outcome.OUTDATED
+            return JobOutcome.OUTDATED
     if intent.upload_id is not None:
         context.store.abort(intent.key, intent.upload_id)
     with context.writing() as view:
         if intent_of(view.session, intent.ino) != intent:
-            return Outcome.OUTDATED
+            return JobOutcome.OUTDATED
         if is_settled(view, intent._replace(upload_id=None)):
             view.session.run(own.UPLOAD_ID, the_ino=intent.ino, new_id=None, new_part_bytes=None)
-            return Outcome.DONE
+            return JobOutcome.DONE
         view.doubt_later(intent.key, intent.ino)
         if object_at(view.session, intent.key) is None:
             view.add_tombstone(
                 intent.key, intent.ino, intent.content_version, generation=intent.generation
             )
         view.session.run(own.UPLOAD_DELETE, inos=rows_of([(intent.ino,)]))
-    return Outcome.DONE
+    return JobOutcome.DONE
 
 
 def abort_unrecorded(context: Context, started: datetime, aged: datetime) -> None:

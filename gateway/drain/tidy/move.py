@@ -32,20 +32,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from gateway import clock
 from gateway.cache.warming import WISH, left
-from gateway.db import statements as sql
-from gateway.db.compiled import numbers_of, rows_of
-from gateway.db.journal import CHANGED, STORED
-from gateway.drain import statements as own
-from gateway.drain.context import Context, View
-from gateway.drain.job import Outcome
-from gateway.drain.metadata import with_rest
-from gateway.drain.paths import file_of, intent_of, object_at, objects_above
-from gateway.drain.rows import File, Object
-from gateway.drain.send import checksum, intent, source
-from gateway.drain.send.occupied import require_ours
-from gateway.errors import (
+from gateway.common import clock
+from gateway.common.errors import (
     DataFileError,
     Deferred,
     LeaseLost,
@@ -53,11 +42,22 @@ from gateway.errors import (
     StoreError,
     StoreUnavailable,
 )
-from gateway.objectstore import keys
-from gateway.objectstore.conditions import ABSENT
-from gateway.objectstore.objects import MIB, Begun, Head
+from gateway.db import statements as sql
+from gateway.db.compiled import numbers_of, rows_of
+from gateway.db.journal import CHANGED, STORED
+from gateway.drain import statements as own
+from gateway.drain.context import Context, DrainView
+from gateway.drain.job import JobOutcome
+from gateway.drain.paths import file_of, intent_of, object_at, objects_above
+from gateway.drain.rows import File, ObjectRow
+from gateway.drain.send import checksum, intent
+from gateway.drain.send.foreign import require_ours
+from gateway.objectstore import key_mapper
+from gateway.objectstore.foreign import ForeignObject
+from gateway.objectstore.metadata import with_rest
+from gateway.objectstore.objects import MIB, BegunCopy, Head
 from gateway.objectstore.ranges import is_archived
-from gateway.ownership.foreign import ForeignObject
+from gateway.objectstore.request import ABSENT
 
 log = logging.getLogger("drain")
 
@@ -94,7 +94,7 @@ class _Begun(NamedTuple):
     """The part of the path that the target does not contain."""
 
     @property
-    def stored(self) -> Object:
+    def stored(self) -> ObjectRow:
         """The object that moves."""
         assert self.standing.stored is not None
         return self.standing.stored
@@ -104,18 +104,18 @@ class _Begun(NamedTuple):
         """Whether an earlier try has begun to copy the object in parts, to this key or another."""
         return intent.is_of_copy(self.standing)
 
-    def tombstone(self, key: str, etag: str | None = None) -> sql.Tombstone:
+    def tombstone(self, key: str, etag: str | None = None) -> sql.TombstoneRow:
         """Return the permission to delete what the inode has at a key."""
         version, generation = self.stored.content_version, self.standing.file.generation
-        return sql.Tombstone(key, self.move.ino, version, etag, generation)
+        return sql.TombstoneRow(key, self.move.ino, version, etag, generation)
 
 
-def move_many(context: Context, planned: Sequence[Move]) -> list[Outcome | Exception]:
+def move_many(context: Context, planned: Sequence[Move]) -> list[JobOutcome | Exception]:
     """Carry out moves that are still right, each of another inode. Returns the result of each, in
     order."""
     with context.writing() as view:
         begun = _begin(context, view, planned)
-    results: dict[int, Outcome | Exception] = {}
+    results: dict[int, JobOutcome | Exception] = {}
     copied: dict[int, Head] = {}
 
     def copy(one: _Begun) -> Head | Exception | None:
@@ -129,18 +129,18 @@ def move_many(context: Context, planned: Sequence[Move]) -> list[Outcome | Excep
     if copied:
         with context.writing() as view:
             moved = _end(view, [(begun[ino], head) for ino, head in copied.items()])
-        results.update(dict.fromkeys(moved, Outcome.DONE))
+        results.update(dict.fromkeys(moved, JobOutcome.DONE))
     for ino, one in begun.items():
         result = results.get(ino)
-        if result == Outcome.DONE:
+        if result == JobOutcome.DONE:
             log.info("moved %s to %s", one.move.source, one.move.target)
         elif isinstance(result, ObjectRefused) and not isinstance(result, ForeignObject):
             again = partial(_send_again, context, one.move, one.stored, result)
             results[ino] = _result(again)
-    return [results.get(one.ino, Outcome.OUTDATED) for one in planned]
+    return [results.get(one.ino, JobOutcome.OUTDATED) for one in planned]
 
 
-def _begin(context: Context, view: View, planned: Sequence[Move]) -> dict[int, _Begun]:
+def _begin(context: Context, view: DrainView, planned: Sequence[Move]) -> dict[int, _Begun]:
     """Add tombstones for the copies to come. Returns the moves that are still right, by
     inode."""
     found = intent.standings(view, [(one.ino, one.target) for one in planned])
@@ -161,7 +161,7 @@ def _begin(context: Context, view: View, planned: Sequence[Move]) -> dict[int, _
     return begun
 
 
-def _end(view: View, copies: Sequence[tuple[_Begun, Head]]) -> set[int]:
+def _end(view: DrainView, copies: Sequence[tuple[_Begun, Head]]) -> set[int]:
     """Make the copies the objects of their inodes. Returns the inodes that have them now. If a file
     was deleted meanwhile, its copy is garbage, and has its tombstone already."""
     moves = [(one.move.ino, one.move.source, one.move.target, head.etag) for one, head in copies]
@@ -199,14 +199,14 @@ class _PartCopy:
     def __init__(self, context: Context, of: _Begun) -> None:
         self._context, self._of = context, of
 
-    def begun(self) -> Begun | None:
+    def begun(self) -> BegunCopy | None:
         prior = self._of.standing.intent
         if not self._of.is_in_parts or prior is None or prior.key != self._of.move.target:
             return None
         assert prior.upload_id is not None and prior.part_bytes is not None
-        return Begun(prior.upload_id, prior.part_bytes)
+        return BegunCopy(prior.upload_id, prior.part_bytes)
 
-    def record(self, begun: Begun) -> None:
+    def record(self, begun: BegunCopy) -> None:
         prior = self._of.standing.intent
         if self._of.is_in_parts and prior is not None and prior.upload_id is not None:
             # It goes to a key that the object need not have any more.
@@ -255,7 +255,9 @@ def _copy(context: Context, begun: _Begun) -> Head | None:
         raise
 
 
-def _send_again(context: Context, planned: Move, stored: Object, why: ObjectRefused) -> Outcome:
+def _send_again(
+    context: Context, planned: Move, stored: ObjectRow, why: ObjectRefused
+) -> JobOutcome:
     """Make the file of an object that cannot be moved dirty again.
 
     Raises ObjectRefused when its local bytes cannot take the object's place; Deferred when they can
@@ -265,7 +267,7 @@ def _send_again(context: Context, planned: Move, stored: Object, why: ObjectRefu
         before = _standing(view, planned)
         row = view.session.one(own.OBJECT_CHECKSUM, ino=stored.ino)
     if before is None or row is None:
-        return Outcome.OUTDATED
+        return JobOutcome.OUTDATED
     file = before.file
     if is_archived(why) and not file.is_resident:
         raise _until_back(context, file.ino, why)
@@ -276,21 +278,21 @@ def _send_again(context: Context, planned: Move, stored: Object, why: ObjectRefu
     except DataFileError as exc:
         raise ObjectRefused(f"{why}; it is not sent again instead: {exc}") from exc
     if not is_read:
-        return Outcome.OUTDATED
+        return JobOutcome.OUTDATED
     with context.writing() as view:
         now = _standing(view, planned)
         if now is None or now.stored != stored or not _is_right(context, view, now, planned):
-            return Outcome.OUTDATED
+            return JobOutcome.OUTDATED
         if (now.file.content_version, now.file.epoch) != (file.content_version, file.epoch):
-            return Outcome.OUTDATED
+            return JobOutcome.OUTDATED
         if not now.is_whole:
-            return Outcome.OUTDATED
+            return JobOutcome.OUTDATED
         view.session.run(own.NOT_DRAINED, the_ino=stored.ino)
         view.note((stored.ino,), CHANGED | STORED)
         if view.paths.owner(stored.key) is not None:
             _release(view, stored)
     log.warning("%s: the file is sent again from its local bytes", why)
-    return Outcome.DONE
+    return JobOutcome.DONE
 
 
 def _until_back(context: Context, ino: int, why: ObjectRefused) -> StoreError:
@@ -313,7 +315,7 @@ def _why_not_whole(file: File) -> str:
     return "its bytes are only in the bucket: bring them to the disk: spillway warm"
 
 
-def _require_local(context: Context, file: File, stored: Object, recorded: str | None) -> bool:
+def _require_local(context: Context, file: File, stored: ObjectRow, recorded: str | None) -> bool:
     """Read the local bytes that will take an object's place. Returns False if told to stop.
 
     A file with another version than the object's is not read. Raises DataFileError.
@@ -323,7 +325,7 @@ def _require_local(context: Context, file: File, stored: Object, recorded: str |
         if not path.exists():
             raise DataFileError(f"data file {path} is missing")
         return True
-    with source.open_data(context.files, file) as data:
+    with checksum.open_data(context.files, file) as data:
         if recorded is None or file.content_version != stored.content_version:
             return True
         form = checksum.form_of(recorded)
@@ -333,7 +335,7 @@ def _require_local(context: Context, file: File, stored: Object, recorded: str |
     return found is not None
 
 
-def _release(view: View, stored: Object) -> None:
+def _release(view: DrainView, stored: ObjectRow) -> None:
     """Take an object row off its key. The intent of the file names the key from now on, so the
     old object gets its tombstone only when the file is sent again or deleted."""
     begun = intent_of(view.session, stored.ino)
@@ -346,7 +348,7 @@ def _release(view: View, stored: Object) -> None:
     view.session.run(own.OBJECTS_DELETE, inos=rows_of([(stored.ino,)]))
 
 
-def next_moves(context: Context, view: View, objects: Sequence[Object]) -> list[Move]:
+def next_moves(context: Context, view: DrainView, objects: Sequence[ObjectRow]) -> list[Move]:
     """Return the moves that bring objects nearer to their keys, each of another inode.
 
     An object gets no move if it is there already, or if the name of its file is held, or if its
@@ -369,7 +371,7 @@ def next_moves(context: Context, view: View, objects: Sequence[Object]) -> list[
         if _is_before_a_deletion(context, view, stored, target):
             continue
         occupant = above.get(target) if standing.occupant is None else object_at(session, target)
-        if occupant is None and keys.cross(stored.key, target):
+        if occupant is None and key_mapper.cross(stored.key, target):
             occupant = stored
         if occupant is None:
             one = Move(stored.ino, stored.key, target, stored.size)
@@ -379,7 +381,7 @@ def next_moves(context: Context, view: View, objects: Sequence[Object]) -> list[
     return list(planned.values())
 
 
-def make_way(context: Context, view: View, occupant: Object) -> Move:
+def make_way(context: Context, view: DrainView, occupant: ObjectRow) -> Move:
     """Return the move of an object off a key that now belongs to another file, or that the key of
     another file goes through."""
     target = _destination(view, occupant, file_of(view.session, occupant.ino))
@@ -388,53 +390,55 @@ def make_way(context: Context, view: View, occupant: Object) -> Move:
     return Move(occupant.ino, occupant.key, target, occupant.size)
 
 
-def _is_free(context: Context, view: View, stored: Object, target: str) -> bool:
+def _is_free(context: Context, view: DrainView, stored: ObjectRow, target: str) -> bool:
     """Return whether an object can be copied to a key at once, also on a store that keeps objects
     as files: nothing is there, nor at a key that it goes through."""
     return (
         object_at(view.session, target) is None
-        and not keys.cross(stored.key, target)
+        and not key_mapper.cross(stored.key, target)
         and not objects_above(view.session, context.prefix, [target])
     )
 
 
-def _is_before_a_deletion(context: Context, view: View, stored: Object, target: str) -> bool:
+def _is_before_a_deletion(
+    context: Context, view: DrainView, stored: ObjectRow, target: str
+) -> bool:
     """Return whether an object that has made way for its own key waits until it is deleted where
     it was."""
-    if stored.key != keys.staging_key(context.prefix, stored.ino):
+    if stored.key != key_mapper.staging_key(context.prefix, stored.ino):
         return False
-    through = rows_of([(key,) for key in keys.above(context.prefix, target)])
+    through = rows_of([(key,) for key in key_mapper.above(context.prefix, target)])
     above = view.session.all(own.TOMBSTONES_AT, keys=through)
-    if any(sql.Tombstone(*row).ino == stored.ino for row in above):
+    if any(sql.TombstoneRow(*row).ino == stored.ino for row in above):
         return True
     below = {"first_key": f"{target}/", "end_key": f"{target}0"}
     return view.session.one(own.TOMBSTONE_BELOW, ino=stored.ino, **below) is not None
 
 
-def _waiting_key(context: Context, view: View, ino: int) -> str:
+def _waiting_key(context: Context, view: DrainView, ino: int) -> str:
     """Return the key at which an object waits that has made way: until its file has a key again, or
     is removed from the trash."""
-    return view.paths.key_in_trash(ino) or keys.staging_key(context.prefix, ino)
+    return view.paths.key_in_trash(ino) or key_mapper.staging_key(context.prefix, ino)
 
 
-def _destination(view: View, stored: Object, file: File | None) -> str | None:
+def _destination(view: DrainView, stored: ObjectRow, file: File | None) -> str | None:
     key = view.paths.key_of(stored.ino)
     if key in (None, stored.key) or file is None or not _may_move(view, file):
         return None
     return key
 
 
-def _may_move(view: View, file: File) -> bool:
+def _may_move(view: DrainView, file: File) -> bool:
     """Return whether the object of a file moves: a new version that is to be sent replaces it
     instead, and what names others moves after them."""
     return not file.is_dirty and not file.write_open and view.precedence.wait_of(file) is None
 
 
-def _standing(view: View, planned: Move) -> intent.Standing | None:
+def _standing(view: DrainView, planned: Move) -> intent.Standing | None:
     return intent.standings(view, [(planned.ino, planned.target)]).get(planned.ino)
 
 
-def _is_right(context: Context, view: View, standing: intent.Standing, planned: Move) -> bool:
+def _is_right(context: Context, view: DrainView, standing: intent.Standing, planned: Move) -> bool:
     """Return whether a move is still right."""
     stored = standing.stored
     if stored is None or stored.key != planned.source or standing.occupant is not None:

@@ -24,19 +24,19 @@ from typing import NamedTuple
 
 from sqlalchemy import bindparam, case, delete, select, update
 
-from gateway import clock
+from gateway.common import clock
+from gateway.common.errors import LeaseLost, ObjectRefused, StoreRefused
+from gateway.common.types import ARCHIVES
 from gateway.db.compiled import Statement, b
 from gateway.db.journal import STORED
 from gateway.db.statements import object_, transition
 from gateway.drain import statements as own
-from gateway.drain.context import Context, View
-from gateway.drain.job import Outcome
-from gateway.drain.metadata import origin_of
-from gateway.drain.rows import File, Object
+from gateway.drain.context import Context, DrainView
+from gateway.drain.job import JobOutcome
+from gateway.drain.rows import File, ObjectRow
 from gateway.drain.send import intent
-from gateway.errors import LeaseLost, ObjectRefused, StoreRefused
+from gateway.objectstore.metadata import origin_of
 from gateway.objectstore.objects import Head
-from gateway.storageclasses import ARCHIVES
 
 log = logging.getLogger("drain")
 
@@ -101,7 +101,7 @@ class _Begun(NamedTuple):
     ordered: Ordered
     """The row as it was before. If it had a key, an earlier request may be under way."""
     file: File
-    stored: Object
+    stored: ObjectRow
 
     @property
     def is_again(self) -> bool:
@@ -114,12 +114,12 @@ def is_over(context: Context, one: Ordered) -> bool:
     return one.until_ns is not None and not clock.is_ahead(one.until_ns, late_ns)
 
 
-def run_many(context: Context, planned: Sequence[Ordered]) -> list[Outcome | Exception]:
+def run_many(context: Context, planned: Sequence[Ordered]) -> list[JobOutcome | Exception]:
     """Carry out transitions, each of another inode. Returns the result of each, in order."""
     with context.writing() as view:
         begun = {one.ordered.ino: one for one in _begin(context, view, planned)}
         volume = view.volume
-    results: dict[int, Outcome | Exception] = {}
+    results: dict[int, JobOutcome | Exception] = {}
     answers = list(context.copiers.map(partial(_result, context, volume), begun.values()))
     with context.writing() as view:
         for (ino, one), answer in zip(begun.items(), answers, strict=True):
@@ -131,12 +131,12 @@ def run_many(context: Context, planned: Sequence[Ordered]) -> list[Outcome | Exc
                 # The store was not asked.
                 view.session.run(SET, the_ino=ino, new_key=one.ordered.key, new_until_ns=None)
     for ino, one in begun.items():
-        if results.get(ino) is Outcome.DONE:
+        if results.get(ino) is JobOutcome.DONE:
             log.info("%s is kept in %s", one.stored.key, one.ordered.storage_class)
-    return [results.get(one.ino, Outcome.OUTDATED) for one in planned]
+    return [results.get(one.ino, JobOutcome.OUTDATED) for one in planned]
 
 
-def _begin(context: Context, view: View, planned: Sequence[Ordered]) -> list[_Begun]:
+def _begin(context: Context, view: DrainView, planned: Sequence[Ordered]) -> list[_Begun]:
     """Have the rows name their keys. Returns the transitions that are still right."""
     keys = {one.ino: key for one in planned if (key := view.paths.key_of(one.ino)) is not None}
     found = intent.standings(view, keys.items())
@@ -175,7 +175,7 @@ def _is_right(standing: intent.Standing, one: Ordered, key: str) -> bool:
     )
 
 
-def _drop(view: View, one: Ordered) -> None:
+def _drop(view: DrainView, one: Ordered) -> None:
     """Delete the row of a file that is not what was ordered any more."""
     if one.key is not None:
         view.doubt_later(one.key, one.ino)
@@ -221,7 +221,7 @@ def _is_ours(head: Head, one: _Begun, volume: str) -> bool:
     )
 
 
-def _end(view: View, one: _Begun, head: Head) -> Outcome | StoreRefused:
+def _end(view: DrainView, one: _Begun, head: Head) -> JobOutcome | StoreRefused:
     """Record what the store tells of an object after its copy."""
     ino, stored, now_ns = one.ordered.ino, one.stored, clock.now_ns()
     found = view.session.run(
@@ -236,7 +236,7 @@ def _end(view: View, one: _Begun, head: Head) -> Outcome | StoreRefused:
     )
     if not found:
         _drop(view, one.ordered._replace(key=stored.key))
-        return Outcome.OUTDATED
+        return JobOutcome.OUTDATED
     wanted = one.ordered.storage_class
     if wanted not in (WITHDRAWN, head.storage_class):
         view.session.run(SET, the_ino=ino, new_key=one.ordered.key, new_until_ns=None)
@@ -249,4 +249,4 @@ def _end(view: View, one: _Begun, head: Head) -> Outcome | StoreRefused:
     else:
         view.session.run(DELETE, the_ino=ino)
     view.note((ino,), STORED)
-    return Outcome.DONE
+    return JobOutcome.DONE

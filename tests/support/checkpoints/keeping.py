@@ -8,15 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gateway import clock
-from gateway.checkpoints.catalogue import Catalogue, catalogue_of
+from gateway.catalogue.store import Catalogue, catalogue_of
+from gateway.common import clock
+from gateway.common.errors import TrashRefused
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
-from gateway.errors import TrashRefused
-from gateway.retention import policy, store
-from gateway.retention.applier import Applier
-from gateway.retention.facts import Checkpoint
-from gateway.retention.planning import Planned, Planning
+from gateway.lifecycle.retention import policy, store
+from gateway.lifecycle.retention.applier import Applier
+from gateway.lifecycle.retention.facts import PlanCheckpoint
+from gateway.lifecycle.retention.planning import Planned, Planning
 from tests.support.checkpoints.records import record
 from tests.support.checkpoints.world import World, follow, rows_of
 from tests.support.volumes import query
@@ -111,7 +111,7 @@ class Bin:
 class Present:
     """A bucket that has every object as recorded, where the bucket is not what a test is about."""
 
-    def differs(self, catalogue: Catalogue, one: Checkpoint) -> None:
+    def differs(self, catalogue: Catalogue, one: PlanCheckpoint) -> None:
         return None
 
 

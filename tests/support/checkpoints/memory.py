@@ -6,15 +6,22 @@ import fnmatch
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gateway.checkpoints.configured import Configured
-from gateway.checkpoints.facts import Entry, Found, Member, Members, Parts, Unread, Verdict
-from gateway.checkpoints.frameworks import BUILT_IN
-from gateway.checkpoints.record import Neighbour
-from gateway.checkpoints.rules import Rules
-from gateway.checkpoints.steps import lone_number
-from gateway.holds import Holds
-from gateway.settings import DrainSettings
-from gateway.types import Extent, Kind
+from gateway.catalogue.facts import (
+    CheckpointMember,
+    Completeness,
+    Members,
+    Parts,
+    PlaceEntry,
+    Recognised,
+    Unread,
+)
+from gateway.catalogue.frameworks import BUILT_IN
+from gateway.catalogue.indexes import lone_number
+from gateway.catalogue.record import Neighbour
+from gateway.catalogue.rules import Configured, Rules
+from gateway.common.patterns import IncompleteNames
+from gateway.common.types import Extent, InodeKind
+from gateway.config.settings import DrainSettings
 from tests.support.checkpoints.layouts import Layout, Step
 
 
@@ -28,10 +35,10 @@ class File:
     is_absent: bool = False
 
     @property
-    def entry(self) -> Entry:
-        kind = Kind.DIRECTORY if self.data is None else Kind.REGULAR
+    def entry(self) -> PlaceEntry:
+        kind = InodeKind.DIRECTORY if self.data is None else InodeKind.REGULAR
         size = len(self.data or b"")
-        return Entry(self.ino, kind, size, self.is_open, 1, 1, 0, self.is_absent)
+        return PlaceEntry(self.ino, kind, size, self.is_open, 1, 1, 0, self.is_absent)
 
 
 class Memory:
@@ -77,14 +84,14 @@ class MemoryPlace:
     parts: Parts
 
     @property
-    def entry(self) -> Entry:
+    def entry(self) -> PlaceEntry:
         return self.memory.files[self.parts].entry
 
-    def inside(self, *names: bytes) -> Entry | None:
+    def inside(self, *names: bytes) -> PlaceEntry | None:
         file = self.memory.files.get((*self.parts, *names))
         return None if file is None else file.entry
 
-    def beside(self, name: bytes) -> Entry | None:
+    def beside(self, name: bytes) -> PlaceEntry | None:
         file = self.memory.files.get((*self.parts[:-1], name))
         return None if file is None else file.entry
 
@@ -106,7 +113,7 @@ class MemoryPlace:
             for name in beside
         )
 
-    def read(self, name: bytes, entry: Entry, start: int, length: int) -> bytes:
+    def read(self, name: bytes, entry: PlaceEntry, start: int, length: int) -> bytes:
         (file,) = [one for one in self.memory.files.values() if one.ino == entry.ino]
         if file.is_open or file.is_absent:
             raise Unread(name, entry)
@@ -119,7 +126,9 @@ def parts(path: str) -> Parts:
 
 def rules_of(layout: Layout, quiet_seconds: float = 0.0) -> Rules:
     hold_patterns = DrainSettings().hold_patterns
-    return Rules([*map(Configured, layout.tables), *BUILT_IN], Holds(hold_patterns), quiet_seconds)
+    return Rules(
+        [*map(Configured, layout.tables), *BUILT_IN], IncompleteNames(hold_patterns), quiet_seconds
+    )
 
 
 def judge(
@@ -128,7 +137,7 @@ def judge(
     path: str,
     quiet_since_ns: int = 0,
     neighbours: Sequence[Neighbour] = (),
-) -> tuple[Found, Verdict] | None:
+) -> tuple[Recognised, Completeness] | None:
     """Return what the rules say of a path, or None if nothing is there or it is no checkpoint."""
     if parts(path) not in memory.files:
         return None
@@ -159,9 +168,9 @@ def judge(
         tuple(unmatched),
         0,
         0,
-        [Member(b"/".join(name), file.entry) for name, file in files],
+        [CheckpointMember(b"/".join(name), file.entry) for name, file in files],
     )
     try:
         return found, rules.verdict(place, found, told, quiet_since_ns, neighbours)
     except Unread as exc:
-        return found, Verdict(str(exc))
+        return found, Completeness(str(exc))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.settings import Settings
+from gateway.config.settings import Settings
 from tests.support.volumes import query
 
 WHOLE = "state IN ('complete', 'draining', 'durable')"

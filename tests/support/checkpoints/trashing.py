@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 from gateway.db.engine import Database
-from gateway.door.frames import Answer, Request
-from gateway.trash.trash import Trash
+from gateway.lifecycle.trash.trash import Trash
+from gateway.rpc.frames import RpcReply, RpcRequest
 from tests.support.checkpoints.records import record
 from tests.support.checkpoints.world import World, follow
 from tests.support.direct import Direct, reclaim
@@ -25,7 +25,7 @@ class Door(Direct):
         self._namespace = namespace
         self._before = before
 
-    def run(self, requests: Sequence[Request]) -> list[Answer]:
+    def run(self, requests: Sequence[RpcRequest]) -> list[RpcReply]:
         self._before()
         return super().run(requests)
 

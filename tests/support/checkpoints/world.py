@@ -9,15 +9,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gateway import clock
-from gateway.checkpoints.follower import Follower
-from gateway.checkpoints.looks import Row
+from gateway.catalogue.display_state import CheckpointRow
+from gateway.catalogue.tracker import Follower
+from gateway.common import clock
+from gateway.common.errors import NotFound
+from gateway.common.types import ROOT_CRED, Attr, InodeKind, Sealed, SetAttr
+from gateway.config.settings import Settings
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
-from gateway.errors import NotFound
-from gateway.objectstore import keys
-from gateway.settings import Settings
-from gateway.types import ROOT_CRED, Attr, Kind, Sealed, SetAttr
+from gateway.objectstore import key_mapper
 from tests.support.checkpoints.layouts import Step
 from tests.support.namespace import Namespace
 from tests.support.volumes import make_settings, query
@@ -95,7 +95,7 @@ class World:
 
     def remove(self, path: str) -> None:
         removed = self.namespace.remove(ROOT_CRED, *self.split(path))
-        if removed.nlink == 0 and removed.kind == Kind.REGULAR:
+        if removed.nlink == 0 and removed.kind == InodeKind.REGULAR:
             self.namespace.reclaim(removed.ino, removed.epoch)
 
     # What the drain and the evictor record.
@@ -104,7 +104,7 @@ class World:
         """Record that the bucket has the present version of a file, as the drain does."""
         ino = self.attr(path).ino
         prefix = self.settings.bucket.prefix
-        values = {"key": keys.key_of(prefix, tuple(path.encode().split(b"/"))), "ino": ino}
+        values = {"key": key_mapper.key_of(prefix, tuple(path.encode().split(b"/"))), "ino": ino}
         for statement in (
             "DELETE FROM block_digest WHERE ino = :ino",
             "DELETE FROM object WHERE ino = :ino OR key = :key",
@@ -183,7 +183,7 @@ class World:
         for database in self._databases:
             database.close()
 
-    def row(self, path: str) -> Row | None:
+    def row(self, path: str) -> CheckpointRow | None:
         found = [row for row in rows_of(self.settings) if row.path == path.encode()]
         return found[0] if found else None
 
@@ -200,10 +200,10 @@ def follow(follower: Follower) -> None:
     raise AssertionError("the journal has no end")
 
 
-def rows_of(settings: Settings) -> list[Row]:
+def rows_of(settings: Settings) -> list[CheckpointRow]:
     """Return the catalogue."""
     rows = query(settings, "SELECT * FROM checkpoint ORDER BY ino")
-    return [Row(*row)._replace(path=bytes(row[2]), run=bytes(row[3])) for row in rows]
+    return [CheckpointRow(*row)._replace(path=bytes(row[2]), run=bytes(row[3])) for row in rows]
 
 
 @contextmanager
@@ -215,7 +215,7 @@ def forgotten(settings: Settings) -> Iterator[None]:
     yield
 
 
-def rebuilt(world: World) -> list[Row]:
+def rebuilt(world: World) -> list[CheckpointRow]:
     """Rebuild the catalogue, and return it."""
     with forgotten(world.settings):
         follow(world.follower())

@@ -1,1 +1,0 @@
-"""Server-sent events: what changes, while there are listeners."""

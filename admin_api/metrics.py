@@ -1,0 +1,274 @@
+"""Makes metrics of facts. Names end in their unit, counters in ``_total``. Pure.
+
+Collects the metrics of one scrape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from admin_api.access import tokens
+from admin_api.dashboard import Figures
+from admin_api.requests import GovernedGateway
+from admin_api.tls import certificate_end_ns
+from gateway.common import clock
+from gateway.common.errors import DoorClosed
+from gateway.common.models import values_of
+from gateway.config.settings import SpaceSettings
+from gateway.rpc import statistics
+from gateway.rpc.statistics import Histogram, Statistics
+from gateway.service import alarms
+from gateway.service.checkpoints import CatalogueStatus
+from gateway.service.reports import DrainReport, HydratorReport, SpaceReport
+from gateway.service.status import Cache, Status
+
+RUNS_MAX = 20
+"""The runs that have labels: those with the most at risk. A gateway may have thousands."""
+_COUNTERS = (
+    ("drain", "uploads", "drain_uploads", "Files that were uploaded."),
+    ("drain", "copies", "drain_copies", "Objects that followed a rename."),
+    ("drain", "deletes", "drain_deletions", "Objects that were deleted."),
+    ("drain", "retries", "drain_retries", "Jobs that failed and are tried again."),
+    ("drain", "bytes", "drain_sent_bytes", "Bytes of bodies that the bucket took."),
+    ("drain", "throttles", "drain_throttles", "Requests that were too many, or got no answer."),
+    ("hydrator", "fetched_bytes", "hydrate_bytes", "Verified bytes that came from the bucket."),
+    ("hydrator", "files_arrived", "hydrate_files", "Files that came back as a whole."),
+    ("hydrator", "wrong_objects", "hydrate_wrong_objects", "Bytes that were wrong or not there."),
+    ("hydrator", "retries", "hydrate_retries", "Requests that failed and are tried again."),
+)
+"""Process, name in its report, name of the metric, help."""
+
+
+def gauge(name: str, text: str, value: float | None) -> Iterator[Metric]:
+    """Yield a gauge, unless its value is not known."""
+    if value is not None:
+        yield GaugeMetricFamily(f"spillway_{name}", text, value=value)
+
+
+def gauges(name: str, text: str, label: str, values: Mapping[str, float | None]) -> Metric:
+    """Return a gauge with a label."""
+    found = GaugeMetricFamily(f"spillway_{name}", text, labels=[label])
+    for key, value in values.items():
+        if value is not None:
+            found.add_metric([key], value)
+    return found
+
+
+def counter(
+    name: str, text: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], float]]
+) -> Metric:
+    """Return a counter."""
+    found = CounterMetricFamily(f"spillway_{name}", text, labels=labels)
+    for keys, value in values:
+        found.add_metric(list(keys), value)
+    return found
+
+
+def of_status(status: Status) -> Iterator[Metric]:
+    """Yield what the state of the gateway says."""
+    processes, dirty, disk = status.processes, status.dirty, status.disk
+    yield gauges(
+        *("process_up", "Whether a process of the gateway runs.", "process"),
+        {name: float(one.alive) for name, one in processes.items()},
+    )
+    restarts = [([name], one.restarts) for name, one in processes.items() if name != "up"]
+    yield counter("process_restarts", "Restarts by spillway up.", ["process"], restarts)
+    yield gauges(
+        *("alarm", "The number of things that an alarm is about.", "alarm"),
+        {name: float(count) for name, count in alarms.of(status).items()},
+    )
+    yield from gauge("healthy", "Whether no person must act.", status.healthy)
+    yield from gauge("dirty_files", "Files that the bucket lacks.", dirty.files)
+    yield from gauge("dirty_bytes", "Bytes that only this gateway has.", dirty.bytes)
+    open_files = dirty.open_for_writing_files
+    yield from gauge("open_files", "Dirty files that are open for writing.", open_files)
+    age = 0.0 if dirty.oldest is None else dirty.oldest.age_seconds
+    yield from gauge("oldest_dirty_seconds", "The age of the oldest dirty file.", age)
+    yield from gauge("stuck_files", "Files that need a person.", status.stuck.files)
+    yield gauges(
+        *("queued_objects", "What the drain has to do about objects.", "work"),
+        {name: float(count) for name, count in values_of(status.queued).items()},
+    )
+    unsettled = status.unsettled.objects
+    yield from gauge("unsettled_objects", "Objects whose request got no answer.", unsettled)
+    yield from gauge("disk_size_bytes", "Size of the disk.", disk.total_bytes)
+    yield from gauge("disk_used_bytes", "Of the disk.", disk.used_bytes)
+    yield from gauge("disk_free_bytes", "For users that are not root.", disk.free_bytes)
+    text = "Local copies that the disk lost, and that were fetched again."
+    yield counter("disk_lost_copies", text, [], [([], disk.lost_copies.files)])
+    yield gauges(
+        *("trash_bytes", "Bytes of the checkpoints in the trash.", "place"),
+        {"disk": status.trash.local_bytes, "bucket": status.trash.bucket_bytes},
+    )
+    yield from gauge(
+        *("held_checkpoints", "Removed by clients, held for a newer one."), status.trash.held
+    )
+    yield from gauge("held_bytes", "Bytes of them in the bucket.", status.trash.held_bytes)
+    yield from _space(status.space)
+    yield from _cache(status.cache)
+    yield from _runs(status.catalogue)
+
+
+def _space(space: SpaceReport | None) -> Iterator[Metric]:
+    level = None if space is None else space.level
+    levels = {name: float(level == name) for name in ("room", "slow", "full")}
+    yield gauges("space_level", "What the NFS server does with writers.", "level", levels)
+    headroom = None if space is None else space.headroom_bytes
+    yield from gauge("space_headroom_bytes", "Until nothing more is accepted.", headroom)
+    limit = None if space is None else space.dirty_limit_bytes
+    yield from gauge("space_dirty_limit_bytes", "0: only the size of the disk counts.", limit)
+
+
+def _cache(cache: Cache) -> Iterator[Metric]:
+    yield from gauge("evict_from_ratio", "Of the disk, as configured.", cache.evict_from)
+    yield from gauge("evict_to_ratio", "Of the disk, as configured.", cache.evict_to)
+    both = {"resident": cache.resident, "absent": cache.absent}
+    places = {name: one for name, one in both.items() if one is not None}
+    files = {name: float(one.files) for name, one in places.items()}
+    yield gauges("files", "On the disk, or only in the bucket.", "place", files)
+    sizes = {name: float(one.bytes) for name, one in places.items()}
+    yield gauges("file_bytes", "On the disk, or only in the bucket.", "place", sizes)
+
+
+def _runs(catalogue: CatalogueStatus) -> Iterator[Metric]:
+    states = {name: float(count) for name, count in catalogue.checkpoints.items()}
+    yield gauges("checkpoints", "Checkpoints of the catalogue.", "state", states)
+    yield from gauge("runs", "Runs of the catalogue.", catalogue.runs)
+    at_risk = sorted(catalogue.at_risk, key=lambda one: -one.at_risk_seconds)
+    yield from gauge("runs_at_risk", "Runs with work that is only here.", len(at_risk))
+    worst = max((one.at_risk_seconds for one in at_risk), default=0.0)
+    yield from gauge("rpo_seconds", "Of the run with the most at risk.", worst)
+    shown = at_risk[:RUNS_MAX]
+    text = f"Work that only this gateway has; the {RUNS_MAX} worst runs."
+    seconds = {one.run: one.at_risk_seconds for one in shown}
+    yield gauges("run_rpo_seconds", text, "run", seconds)
+    sizes = {one.run: one.at_risk_bytes for one in shown}
+    yield gauges("run_at_risk_bytes", text, "run", sizes)
+
+
+def of_settings(space: SpaceSettings) -> Iterator[Metric]:
+    """Yield the watermarks as they are configured."""
+    yield from gauge("space_slow_from_ratio", "From here on writers are slowed.", space.slow_from)
+    yield from gauge("space_reserve_bytes", "Kept from file data.", space.reserve_bytes)
+
+
+def of_access(certificate_ns: int | None, token_ns: int | None) -> Iterator[Metric]:
+    """Yield when what lets clients in ends. Parameters: as ``certificate_end_ns`` of admin_api.tls
+    and ``next_end_ns`` of admin_api.access.tokens return them."""
+    for name, text, end_ns in (
+        ("certificate", "When the certificate of the admin API ends.", certificate_ns),
+        ("token", "When the first of the tokens ends that are in use.", token_ns),
+    ):
+        found = GaugeMetricFamily(f"spillway_{name}_expires_timestamp_seconds", text)
+        if end_ns is not None:
+            found.add_metric([], end_ns / clock.NS)
+        yield found
+
+
+def of_reports(drain: DrainReport | None, hydrator: HydratorReport | None) -> Iterator[Metric]:
+    """Yield what the drain and the hydrator report. Their counts begin again when they start."""
+    drain = drain or DrainReport(alive=False)
+    fetching = hydrator or HydratorReport(alive=False)
+    reports: dict[str, DrainReport | HydratorReport] = {"drain": drain, "hydrator": fetching}
+    for process, key, name, text in _COUNTERS:
+        value = reports[process].counters.get(key)
+        yield counter(name, text, [], [] if value is None else [([], value)])
+    requests = [
+        ([process, status], count)
+        for process, report in reports.items()
+        for status, count in report.answers.items()
+    ]
+    text = "Requests to the bucket by the status of the answer; none: no answer came."
+    yield counter("s3_requests", text, ["process", "status"], requests)
+    states = ("unknown", "reachable", "unreachable", "refused")
+    state = drain.bucket.state if drain.alive else "unknown"
+    found = {name: float(name == state) for name in states}
+    yield gauges("bucket_state", "Of the bucket, as the drain sees it.", "state", found)
+    for value, name, text in (
+        (drain.failing, "drain_failing_jobs", "Jobs that wait for their next try."),
+        (drain.waiting_files, "drain_waiting_files", "Files that could be uploaded now."),
+        (drain.requests_at_once, "drain_requests_at_once", "How many may be under way now."),
+    ):
+        yield from gauge(name, text, value if drain.alive else None)
+    text = "Files that cannot be fetched."
+    yield from gauge("hydrate_damaged_files", text, fetching.damaged_files)
+    text = "Files that clients wait for."
+    yield from gauge("hydrate_waiting_files", text, fetching.waiting_files)
+    evicted = fetching.evictor.get("evicted_bytes", 0)
+    text = "Bytes that the evictor freed."
+    yield counter("evicted_bytes", text, [], [] if hydrator is None else [([], evicted)])
+
+
+def of_statistics(found: Statistics) -> Iterator[Metric]:
+    """Yield what the NFS server counted. Its counts begin again when it starts."""
+    text = "Operations that were answered for good, and the time that they took."
+    latency = HistogramMetricFamily("spillway_nfs_operation_seconds", text, labels=["operation"])
+    for kind, one in found.operations.items():
+        _add(latency, [kind], one.latency)
+    yield latency
+    yield counter(
+        *("nfs_delayed", "Operations that were told to come again later.", ["operation"]),
+        [([kind], one.delayed) for kind, one in found.operations.items()],
+    )
+    yield counter(
+        *("nfs_errors", "Operations by the error of their answer.", ["operation", "error"]),
+        [
+            ([kind, name], count)
+            for kind, one in found.operations.items()
+            for name, count in one.errors.items()
+        ],
+    )
+    yield counter(
+        *("nfs_bytes", "Bytes that clients read or wrote.", ["direction"]),
+        [(["in"], found.operations["write"].bytes), (["out"], found.operations["read"].bytes)],
+    )
+    sizes = HistogramMetricFamily("spillway_commit_changes", "Changes in a transaction of names.")
+    _add(sizes, [], found.commit_sizes)
+    times = HistogramMetricFamily("spillway_commit_seconds", "The time that COMMIT of names took.")
+    _add(times, [], found.commit_seconds)
+    yield from (sizes, times)
+
+
+def _add(family: HistogramMetricFamily, labels: list[str], one: Histogram) -> None:
+    bounds = [*(repr(float(bound)) for bound in one.bounds), "+Inf"]
+    cumulated = list(zip(bounds, accumulate(one.buckets), strict=True))
+    family.add_metric(labels, buckets=cumulated, sum_value=one.sum)
+
+
+class _Scrape(Collector):
+    def __init__(self, gateway: GovernedGateway, figures: Figures) -> None:
+        self._gateway = gateway
+        self._settings = gateway.settings
+        self._figures = figures
+
+    def collect(self) -> Iterator[Metric]:
+        status = self._figures.counted()
+        yield from of_status(status)
+        yield from of_settings(self._settings.space)
+        with self._gateway.store.reading() as session:
+            token_ns = tokens.next_end_ns(session)
+        yield from of_access(certificate_end_ns(self._settings), token_ns)
+        yield from of_reports(status.drain, status.cache.hydrator)
+        if status.processes["ganesha"].alive:
+            try:
+                found = statistics.read(self._settings)
+            except DoorClosed:
+                return  # it starts or stops: process_up tells
+            yield from of_statistics(found)
+
+
+def text(gateway: GovernedGateway, figures: Figures) -> bytes:
+    """Return the metrics in the text format of Prometheus. Raises UserError, TryAgain."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Scrape(gateway, figures))
+    return generate_latest(registry)

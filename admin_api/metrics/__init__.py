@@ -1,1 +1,0 @@
-"""Metrics for Prometheus, made of the facts of the gateway at each scrape."""

@@ -1,0 +1,142 @@
+"""Runs what follows from the catalogue, beside the follower: each duty in a thread of its own, so
+that a bucket which does not answer holds up one duty and not the catalogue.
+
+A duty has a turn when it asked for one, and earlier if rows of the catalogue changed, but not
+within a second of a turn that left nothing to do. It reads its work from the database at each turn,
+so a turn that is lost in a crash is done by the next one.
+
+Says which files of a tree are what killed saves have left, by the checkpoints in the catalogue.
+
+The drain may hold such a file for ever. The checkpoint is whole without it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Sequence
+from typing import NamedTuple, Protocol
+
+from gateway.catalogue import statements as own
+from gateway.catalogue.facts import CheckpointState
+from gateway.catalogue.rules import Rules, is_removed
+from gateway.common.errors import NamespaceError
+from gateway.common.types import Extent, InodeKind
+from gateway.db.compiled import Session
+from gateway.namespace.lookup import way_up
+
+log = logging.getLogger("checkpoints")
+
+RETRY_SECONDS = 2.0
+REST_SECONDS = 30.0
+PAUSE_SECONDS = 1.0
+"""The least time between a turn that left nothing to do and the next one. A turn for each of many
+saves in a row would take processor time from the saves."""
+JOIN_SECONDS = 3.0
+
+
+class BackgroundTask(Protocol):
+    """Something to do for checkpoints."""
+
+    name: str
+
+    def turn(self) -> float:
+        """Do what is due. It looks at its stop event between two steps. Returns the seconds after
+        which it has its next turn at the latest. Raises NamespaceError if the database cannot be
+        used."""
+
+
+class BackgroundTasks:
+    """The threads of the duties.
+
+    Parameters: duties; stop, after which they end between two steps.
+    """
+
+    def __init__(self, duties: Sequence[BackgroundTask], stop: threading.Event) -> None:
+        self._stop = stop
+        self._news = [(duty, threading.Event()) for duty in duties]
+        self._threads = [
+            threading.Thread(target=self._run, args=pair, name=pair[0].name, daemon=True)
+            for pair in self._news
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def news(self, idle: Collection[BackgroundTask] = ()) -> None:
+        """Rows of the catalogue changed: each duty has a turn. Returns at once.
+
+        Parameters: idle, the duties that have no work from this change.
+        """
+        for duty, news in self._news:
+            if duty not in idle:
+                news.set()
+
+    def end(self) -> None:
+        """Wait for the turns that are under way, after stop was set."""
+        self.news()
+        for thread in self._threads:
+            thread.join(JOIN_SECONDS)
+
+    def _run(self, duty: BackgroundTask, news: threading.Event) -> None:
+        while not self._stop.is_set():
+            news.clear()
+            try:
+                seconds = duty.turn()
+            except NamespaceError as exc:
+                log.warning("%s waits for the database: %s", duty.name, exc)
+                seconds = RETRY_SECONDS
+            except Exception:
+                # What is not foreseen must not end the duty: its next turn may succeed.
+                log.exception("%s: unexpected", duty.name)
+                seconds = REST_SECONDS
+            self._stop.wait(min(seconds, PAUSE_SECONDS))
+            news.wait(seconds)
+
+
+class Inside(NamedTuple):
+    """The checkpoint that a directory is, or is in."""
+
+    rule: str
+    is_deep: bool
+    """Whether what is in the directories below belongs to it too."""
+    is_complete: bool
+    """Whether no save is under way in it."""
+
+
+class Leftovers:
+    """What killed saves have left.
+
+    Parameters: session, in a transaction that reads; rules.
+    """
+
+    def __init__(self, session: Session, rules: Rules) -> None:
+        self._session = session
+        self._rules = rules
+
+    def at(self, top: int) -> Inside | None:
+        """Return the checkpoint that a directory is, or is in."""
+        found: Inside | None = None
+        for ino, _parent, _name in reversed(list(way_up(self._session, top))):
+            found = self.below(ino, found)
+        return found
+
+    def below(self, directory: int, above: Inside | None) -> Inside | None:
+        """Return the checkpoint that a directory is, or is in. Parameters: above, that of the
+        directory that it is in."""
+        row = self._session.one(own.RULE, ino=directory)
+        if row is not None:
+            return Inside(row[0], row[1] == Extent.TREE, row[2] != CheckpointState.WRITING)
+        return above if above is not None and above.is_deep else None
+
+    def has(self, inside: Inside | None, kind: int, name: bytes, is_open: bool) -> bool:
+        """Return whether a file is one. Parameters: inside, of its directory; kind of the inode;
+        its name; is_open, whether it is open for writing."""
+        if kind == InodeKind.REGULAR and is_removed(name):
+            return True
+        if inside is None or kind != InodeKind.REGULAR or is_open:
+            return False
+        if self._rules.leaves(inside.rule, name):
+            return True
+        return inside.is_complete and self._rules.holds.holds((), name)

@@ -1,0 +1,271 @@
+"""Keeps the receipts of checkpoints: brings what is there to what the catalogue says.
+
+The first turn, and each one after a failure, compares all of both. Other turns read the runs of
+which the follower has told. It does not tell of which runs rows are gone: so these turns also read
+the runs that have another number of checkpoints than before.
+
+A link is put in its place only while the checkpoint is what its row says, and the server removes it
+before the checkpoint changes (gateway.db.latest_links). So the links of the runs that are read are
+read
+too: they may be gone although no row says so.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+from sqlalchemy import func, literal_column, select
+
+from gateway.catalogue.facts import CheckpointState
+from gateway.catalogue.receipts import (
+    LATEST_DURABLE,
+    Document,
+    Fact,
+    Path,
+    Receipt,
+    ReceiptLink,
+    ReceiptRefused,
+    Tree,
+    links,
+    receipts,
+)
+from gateway.catalogue.store import catalogue_of
+from gateway.common.errors import DoorClosed
+from gateway.config.settings import Settings
+from gateway.db.compiled import Session, Statement, b
+from gateway.db.engine import Database
+from gateway.db.statements import checkpoint, checkpoint_record
+from gateway.namespace import latest_links
+from gateway.namespace.data_files import DataFiles
+from gateway.rpc.control import Door, Remote
+
+log = logging.getLogger("checkpoints")
+
+RETRY_SECONDS = 2.0
+REST_SECONDS = 600.0
+"""The time between turns in which nothing changed: the catalogue tells of changes."""
+PUT_AT_ONCE = 8
+"""The receipts that the server makes at once. It has twelve threads for all that ask it."""
+FOR_GOOD = (errno.ENAMETOOLONG, errno.EINVAL, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
+"""What another try would not change."""
+
+RUNS_AT_ONCE = 16
+"""If more runs than this changed, all are read."""
+
+_IS_COMPLETE = checkpoint.c.state.not_in(
+    [literal_column(f"'{state}'") for state in (CheckpointState.WRITING, CheckpointState.BROKEN)]
+)
+_FACTS = (
+    select(
+        *(
+            checkpoint.c[name] if name in checkpoint.c else checkpoint_record.c[name]
+            for name in Fact._fields
+        )
+    )
+    .select_from(
+        checkpoint.outerjoin(checkpoint_record, checkpoint_record.c.ino == checkpoint.c.ino)
+    )
+    .where(_IS_COMPLETE)
+)
+FACTS = Statement(_FACTS)
+"""Selects the checkpoints that are complete."""
+FACTS_OF = Statement(_FACTS.where(checkpoint.c.run == b("run")))
+COUNTS = Statement(
+    select(checkpoint.c.run, func.count()).where(_IS_COMPLETE).group_by(checkpoint.c.run)
+)
+
+
+class ReceiptReconciler:
+    """A duty (gateway.catalogue.background).
+
+    Parameters: settings; stop, after which a turn ends between two changes.
+    """
+
+    name = "receipts"
+
+    def __init__(self, settings: Settings, stop: threading.Event) -> None:
+        self._settings = settings
+        self._stop = stop
+        self._database = Database(settings.database_url)
+        self._catalogue = catalogue_of(settings, self._database)
+        self._tree = Tree(self._database, DataFiles(settings.files_dir))
+        self._facts: dict[bytes, dict[int, Fact]] = {}
+        """The checkpoints as the last turn read them, by run and inode: a turn costs what the runs
+        that changed have, and not what all have."""
+        self._there: dict[bytes, dict[Path, Receipt]] | None = None
+        """The receipts that are there, by run. None: not known, or not all of them."""
+        self._lock = threading.Lock()
+        self._changed: frozenset[bytes] = frozenset()
+        """The runs of which the follower has told since the last turn."""
+
+    def changed(self, runs: Collection[bytes]) -> None:
+        """Hear of runs whose rows or links may have changed."""
+        with self._lock:
+            self._changed |= frozenset(runs)
+
+    def turn(self) -> float:
+        """Bring the receipts up to date. Raises TryAgain."""
+        try:
+            with closing(Remote(self._settings)) as door:
+                self._turn(door)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return RETRY_SECONDS  # no server runs, so no client reads
+        except (ReceiptRefused, DoorClosed, OSError) as exc:
+            log.warning("receipts: %s: all of them are compared again", exc)
+            self._there = None
+            return RETRY_SECONDS
+        return RETRY_SECONDS if self._changed else REST_SECONDS
+
+    def _turn(self, door: Door) -> None:
+        with self._lock:
+            changed, self._changed = self._changed, frozenset()
+        there, self._there = self._there, None
+        facts = self._read(frozenset() if there is None else changed)
+        if there is None:
+            if not self._tree.is_ours():
+                return
+            there = {}
+            before = self._tree.read()
+            runs = frozenset(facts)
+        else:
+            known_runs = facts.keys() | self._facts.keys()
+            runs = changed.union(run for run in known_runs if self._differs(facts, run))
+            known = [item for run in runs for item in there.pop(run, {}).items()]
+            before = {path: one for path, one in known if isinstance(one, Document)}
+            for run in runs:
+                before |= self._tree.links(links(run))
+        wanted = {
+            run: self._wanted(run, list(facts[run].values()), before)
+            for run in runs
+            if run in facts
+        }
+        after = {path: one for found in wanted.values() for path, one in found.items()}
+        if self._change(door, runs, before, after):
+            self._facts = facts
+            self._there = there | wanted
+
+    def _wanted(
+        self, run: bytes, facts: Sequence[Fact], before: Mapping[Path, Receipt]
+    ) -> dict[Path, Receipt]:
+        """Return the receipts that a run is to have. A checkpoint that a new link would name, and
+        that is not what its row said, has none: its run is read again. Raises TryAgain.
+
+        Parameters: before, the receipts that are there.
+        """
+        while True:
+            wanted = receipts(run, facts)
+            late: set[int] = set()
+            for path, one in wanted.items():
+                if isinstance(one, ReceiptLink) and before.get(path) != one:
+                    seen = self._seen(one.ino, is_durable=path[-1] == LATEST_DURABLE)
+                    wanted[path] = replace(one, seen=seen)
+                    if not seen:
+                        late.add(one.ino)
+            if not late:
+                return wanted
+            self.changed([run])
+            facts = [one for one in facts if one.ino not in late]
+
+    def _seen(self, ino: int, *, is_durable: bool) -> int:
+        """Return the number of the imprint of a checkpoint that is what its row says, or 0.
+
+        Parameters: is_durable, whether it must be durable, and not only complete.
+        """
+        with self._catalogue.viewing() as view:
+            row, now = self._catalogue.row(view, ino), self._catalogue.as_is(view, ino)
+            if (
+                row is None
+                or now is None
+                or row.state in (CheckpointState.WRITING, CheckpointState.BROKEN)
+            ):
+                return 0
+            if is_durable and row.state != CheckpointState.DURABLE:
+                return 0
+            if (row.path, row.evidence) != (b"/".join(now.node.parts), now.evidence):
+                return 0
+            return latest_links.seen(view.session, ino)
+
+    def _differs(self, facts: Mapping[bytes, Mapping[int, Fact]], run: bytes) -> bool:
+        """Return whether the checkpoints of a run are others than at the last turn."""
+        before, now = self._facts.get(run), facts.get(run)
+        return before is not now and before != now
+
+    def _read(self, changed: frozenset[bytes]) -> dict[bytes, dict[int, Fact]]:
+        """Return the facts of all checkpoints, by run and inode. Parameters: changed, the runs
+        that are read. Empty: all of them."""
+        with self._database.reading() as session:
+            runs = self._differing(session, changed) if changed else frozenset()
+            if not 0 < len(runs) <= RUNS_AT_ONCE:
+                return _by_run(session.all(FACTS))
+            kept = {run: found for run, found in self._facts.items() if run not in runs}
+            read = (session.all(FACTS_OF, run=run) for run in runs)
+            return kept | _by_run(chain.from_iterable(read))
+
+    def _differing(self, session: Session, changed: frozenset[bytes]) -> frozenset[bytes]:
+        """Return the runs that changed, with those that have another number of checkpoints."""
+        counts = {bytes(run): n for run, n in session.all(COUNTS)}
+        known = {run: len(found) for run, found in self._facts.items()}
+        other = (run for run in counts.keys() | known.keys() if counts.get(run) != known.get(run))
+        return changed.union(other)
+
+    def _change(
+        self,
+        door: Door,
+        runs: Collection[bytes],
+        before: Mapping[Path, Receipt],
+        after: Mapping[Path, Receipt],
+    ) -> bool:
+        """Change what differs: links before documents, and what must go before what comes. Returns
+        False if it was told to stop. Raises Refused after all others are done.
+
+        Parameters: runs, of which the receipts are.
+        """
+        refused: list[ReceiptRefused] = []
+        for kind in (ReceiptLink, Document):
+            for path in sorted(path for path, one in before.items() if isinstance(one, kind)):
+                if self._stop.is_set():
+                    return False
+                if path not in after:
+                    refused += self._removed(door, path)
+            new = ((path, one) for path, one in after.items() if before.get(path) != one)
+            come = sorted((path, one) for path, one in new if isinstance(one, kind))
+            for at in range(0, len(come), PUT_AT_ONCE):
+                if self._stop.is_set():
+                    return False
+                refused += self._tree.put(door, come[at : at + PUT_AT_ONCE])
+        failed: ReceiptRefused | None = None
+        for exc in refused:
+            if exc.errno == errno.EBUSY:
+                # A checkpoint changed while its link was made.
+                self.changed(runs)
+                continue
+            if exc.errno not in FOR_GOOD:
+                failed = exc
+                continue
+            log.warning("receipts: %s: a name of the run or the checkpoint cannot be used", exc)
+        if failed is not None:
+            raise failed
+        return True
+
+    def _removed(self, door: Door, path: Path) -> list[ReceiptRefused]:
+        try:
+            self._tree.remove(door, path)
+        except ReceiptRefused as exc:
+            return [exc]
+        return []
+
+
+def _by_run(rows: Iterable[Sequence[Any]]) -> dict[bytes, dict[int, Fact]]:
+    found: dict[bytes, dict[int, Fact]] = {}
+    for row in rows:
+        one = Fact(*row)
+        one = one._replace(path=bytes(one.path), run=bytes(one.run))
+        found.setdefault(one.run, {})[one.ino] = one
+    return found

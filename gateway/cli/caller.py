@@ -1,0 +1,205 @@
+"""Has a command that root gives run as the user of the gateway.
+
+What root makes in the data directory, like a lock or a log of SQLite, would keep the gateway's own
+processes from working.
+
+Names the person who gives an order, for the record of it.
+
+Records commands on the gateway in the audit log, where the calls of the admin API are.
+
+As with a call, the row is there before the command begins and is completed after it: a row without
+a status says that the command was ended. A command is not refused because the log cannot be
+written: on a full disk a person must be able to delete.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pwd
+import shlex
+import sqlite3
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from gateway.common import retry
+from gateway.common.errors import SpillwayError, StoreError, UserError
+from gateway.common.models import to_json
+from gateway.common.text import shown
+from gateway.config import loader
+
+_kept: list[str] = []
+
+
+def keep() -> None:
+    """Keep the name: the process becomes another user."""
+    _kept.append(name())
+
+
+def name() -> str:
+    """Return the name of the user who runs the command, or who called sudo."""
+    if _kept:
+        return _kept[0]
+    if said := os.environ.get("SUDO_USER"):
+        return shown(said)
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+FILES = ("file", "policy")
+"""The options that name a file that is read."""
+
+
+def become(args: argparse.Namespace) -> None:
+    """Read what only root may read, and become the owner of the data directory, if this is root.
+
+    Without a data directory nothing is done: the command says that it is not there. Raises
+    UserError for a configuration that cannot be used.
+    """
+    if os.geteuid() != 0:
+        return
+    settings = loader.load(args.config)
+    try:
+        found = settings.data_dir.stat()
+    except OSError:
+        return
+    if found.st_uid == 0:
+        return
+    retry.keep(settings.credentials_file)
+    for name in FILES:
+        if isinstance(given := getattr(args, name, None), str):
+            retry.keep(Path(given))
+    keep()
+    try:
+        _become(found.st_uid, found.st_gid)
+    except PermissionError:
+        raise UserError(
+            f"cannot become user {found.st_uid}, who owns {settings.data_dir}: allow CAP_SETUID "
+            "and CAP_SETGID, or run as that user"
+        ) from None
+
+
+def _become(uid: int, gid: int) -> None:
+    groups = [gid]
+    with suppress(KeyError):  # a user that has no name here
+        known = pwd.getpwuid(uid)
+        gid, groups = known.pw_gid, os.getgrouplist(known.pw_name, known.pw_gid)
+        os.environ["HOME"] = known.pw_dir
+    os.setgroups(groups)
+    os.setgid(gid)
+    os.setuid(uid)
+
+
+CHANGING: dict[str, frozenset[str] | None] = {
+    **dict.fromkeys(("delete", "undelete", "release", "mkdir", "mv", "rm", "evict", "warm")),
+    **dict.fromkeys(("chown", "chmod")),
+    **dict.fromkeys(("promote", "demote", "pin", "unpin", "upgrade", "adopt", "fsck")),
+    "policy": frozenset({"set", "remove", "enable", "disable", "approve", "clock"}),
+    "export": frozenset({"set", "remove", "reload"}),
+    "trash": frozenset({"empty", "release"}),
+    "jobs": frozenset({"cancel"}),
+    "token": frozenset({"create", "add", "revoke"}),
+    "queue": frozenset({"bump", "hold", "cancel", "release", "retry"}),
+    "bucket": frozenset({"setup"}),
+}
+"""The commands that change something, with the verbs that do (None: all)."""
+ONLY_WITH = {"fsck": "repair", "bucket": "apply"}
+"""The option without which a command changes nothing."""
+HASH = "$argon2"
+"""How the hash of a token begins (spillway token add)."""
+TEXT_MAX = 4096
+FAILURES = (SpillwayError, sqlite3.Error)
+DONE, NOT_DONE = 200, 409
+"""How a command ended, as the status of HTTP that a call of the admin API would have."""
+
+
+class CommandRecord:
+    """What a command says of itself."""
+
+    after: Any = None
+    """What was changed, as it is now."""
+    status_code: int | None = None
+    """Its exit status."""
+
+
+def changes(args: argparse.Namespace) -> bool:
+    """Return whether a command is one that changes something."""
+    if args.command not in CHANGING:
+        return False
+    verbs = CHANGING[args.command]
+    if verbs is not None and args.verb not in verbs:
+        return False
+    if args.command == "policy" and args.verb == "clock":
+        return bool(args.confirm)
+    return bool(getattr(args, ONLY_WITH.get(args.command, "command")))
+
+
+@contextmanager
+def recorded(args: argparse.Namespace, words: Sequence[str]) -> Iterator[CommandRecord]:
+    """Record a command that changes something. Parameters: words of its command line."""
+    record = CommandRecord()
+    if not changes(args):
+        yield record
+        return
+    with _log(args, words) as complete:
+        try:
+            yield record
+        except (UserError, StoreError) as exc:
+            complete(NOT_DONE, shown(str(exc)), record)
+            raise
+        complete(NOT_DONE if record.status_code else DONE, None, record)
+
+
+@contextmanager
+def _log(args: argparse.Namespace, words: Sequence[str]) -> Iterator[Any]:
+    """Add the row of a command. Yields what completes it."""
+    # The imports are here because every command imports this module.
+    from admin_api import audit
+    from admin_api.store import open_store
+
+    settings = loader.load(args.config)
+    if not settings.run_dir.is_dir() or settings.data_dir.stat().st_uid != os.geteuid():
+        # The disk is not mounted, or another user's: no log may be made there. The command says so.
+        yield lambda *_: None
+        return
+    origin = audit.CallOrigin(name(), None, "", "", "COMMAND", _text(words))
+    try:
+        store = open_store(settings)
+        try:
+            with store.writing() as session:
+                entry = audit.begin_row(session, origin)
+        except FAILURES:
+            store.close()
+            raise
+    except FAILURES as exc:
+        _warn(exc)
+        yield lambda *_: None
+        return
+
+    def complete(status: int, detail: str | None, record: CommandRecord) -> None:
+        after = None if record.after is None else json.dumps(to_json(record.after))
+        try:
+            with store.writing() as session:
+                audit.complete(session, entry, audit.CallOutcome(status, detail, after=after))
+        except FAILURES as exc:
+            _warn(exc)
+
+    try:
+        yield complete
+    finally:
+        store.close()
+
+
+def _text(words: Sequence[str]) -> str:
+    told = ("…" if word.startswith(HASH) else word for word in words)
+    return shown(f"spillway {shlex.join(told)}")[:TEXT_MAX]
+
+
+def _warn(exc: Exception) -> None:
+    print(f"spillway: the audit log lacks this command: {exc}", file=sys.stderr)

@@ -1,0 +1,360 @@
+"""`spillway policy`: sets policies of retention, and shows what they do.
+
+Shows plans of retention to a person; also its line in `spillway status`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from itertools import chain, groupby
+from pathlib import Path
+from typing import Any
+
+from gateway.catalogue.facts import NOT_MADE
+from gateway.cli import options as verbs
+from gateway.cli import output
+from gateway.common import clock, retry
+from gateway.common.errors import NotThere, PolicyError, UserError
+from gateway.common.text import display, shown
+from gateway.common.units import duration, size
+from gateway.lifecycle.retention import policy
+from gateway.lifecycle.retention.facts import Fate
+from gateway.service.gateway import Gateway
+from gateway.service.policies import (
+    Action,
+    Approval,
+    PendingApproval,
+    PlannedCheckpoint,
+    Policies,
+    PolicyVersion,
+    RetentionPlan,
+    RetentionSummary,
+    StoredVersion,
+)
+
+ACTION_COLUMNS = (">step", "fate", "state", ">size", "checkpoint", "why")
+
+
+def show(plan: RetentionPlan) -> None:
+    """Print a plan for a person."""
+    for run, group in groupby(plan.checkpoints, lambda one: one.run):
+        rows, title = [_action_cells(one) for one in group], display(run) or "/"
+        output.show_table(
+            ACTION_COLUMNS, rows, chain([title], map(_action_line, rows)), title=title
+        )
+    for line in _summary(plan):
+        print(line)
+
+
+def _summary(plan: RetentionPlan) -> Iterator[str]:
+    if not plan.checkpoints:
+        yield "there are no checkpoints"
+    if plan.more_checkpoints:
+        yield f"... and {plan.more_checkpoints:,} more: --run RUN shows those of one run"
+    yield (
+        f"{plan.kept:,} checkpoints are kept, {plan.deleted:,} expire into the trash "
+        f"({size(plan.deleted_bytes)}{_waiting(plan.asked)}), {plan.evicted:,} leave "
+        f"the local disk, {plan.moved:,} transition to another storage class"
+    )
+    if not plan.catalogue_is_made:
+        yield f"nothing expires: {NOT_MADE}"
+    if plan.clock_ahead_seconds:
+        yield clock_text(int(plan.clock_ahead_seconds * clock.NS))
+    for name in plan.unused_policies:
+        yield f"policy {name} selects no checkpoint"
+    if plan.asked is not None:
+        waits = f"{_amount(plan.asked)} wait for an approval once the policies are stored"
+        yield f"{plan.why_asked}: {asked_text(plan.asked) if plan.is_stored else waits}"
+
+
+def _action_cells(one: PlannedCheckpoint) -> tuple[str, ...]:
+    step = "-" if one.step is None else str(one.step)
+    fate = "expire" if one.fate == Fate.DELETE else "keep"
+    name = display(one.path.rpartition("/")[2])
+    leaves = f"; leaves the local disk ({one.evicted_by})" if one.evicted_by else ""
+    held = "; superseded, and not uploaded meanwhile" if one.superseded else ""
+    moves = f"; transitions to {one.moves_to} ({one.moved_by})" if one.moves_to else ""
+    kept = f"; in {one.storage_class}" if one.storage_class else ""
+    why = f"{one.why}{leaves}{moves}{kept}{held}"
+    return step, fate, one.state, size(one.size_bytes), name, why
+
+
+def _action_line(cells: tuple[str, ...]) -> str:
+    step, fate, state, length, name, why = cells
+    return f"  {step:>10}  {fate:<6}  {state:<9} {length:>10}  {name}: {why}"
+
+
+def _waiting(asked: PendingApproval | None) -> str:
+    return f"; {asked.checkpoints:,} of them after an approval" if asked else ""
+
+
+def asked_text(asked: PendingApproval) -> str:
+    """Return what a person must do about a plan that is asked about."""
+    return (
+        f"{_amount(asked)} wait, and go into the trash once a person has approved exactly these: "
+        f"spillway policy approve {asked.plan}"
+    )
+
+
+def _amount(asked: PendingApproval) -> str:
+    return f"{asked.checkpoints:,} checkpoints, {size(asked.bytes)}"
+
+
+def clock_text(ahead_ns: int) -> str:
+    """Return what a person must know of a clock that jumped."""
+    return (
+        f"the clock is {duration(ahead_ns / clock.NS)} ahead of the time that is known to have "
+        "passed, and ages are counted without that; if the clock is right: spillway policy clock "
+        "--confirm"
+    )
+
+
+def moment(time_ns: int) -> str:
+    """Return a time as people write it."""
+    return datetime.fromtimestamp(time_ns / clock.NS).astimezone().isoformat(" ", "seconds")
+
+
+def status_lines(found: RetentionSummary) -> Iterator[tuple[str, str]]:
+    """Yield label and value of each line for a person."""
+    count = found.policies
+    text = {0: "no policy deletes anything", 1: "1 policy"}.get(count, f"{count} policies")
+    if found.last_action_ns is not None:
+        result = found.last_result or "under way"
+        text += f"; last action {moment(found.last_action_ns)}: {result}"
+    yield "retention", text
+    if found.asked is not None:
+        yield "retention", "ASKS: " + asked_text(found.asked)
+    if found.clock_ahead_seconds:
+        yield "retention", clock_text(int(found.clock_ahead_seconds * clock.NS))
+
+
+SHOWN = 50
+COLUMNS = ("policy", "state", "since", "by", "says")
+FATES = ("keep", "delete", "evict", "move")
+ASKED_COLUMNS = ("plan", ">checkpoints", ">size", "asked", "answer")
+DONE_COLUMNS = ("when", "what", "checkpoint", "result", "why", "by")
+_Act = Callable[[Policies, argparse.Namespace], int]
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    add = verbs.adder(parser)
+
+    def verb(name: str, text: str, act: _Act, *options: tuple[str, dict[str, Any]]) -> None:
+        sub = add(name, text, act)
+        for option, details in options:
+            sub.add_argument(option, **details)
+
+    as_json = ("--json", {"action": "store_true", "help": "the same facts as JSON"})
+    done = ("--json", {"action": "store_true", "help": output.HELP})
+    name = ("name", {"metavar": "NAME"})
+    number = {"type": int, "metavar": "N"}
+    file = {"metavar": "FILE"}
+    verb("list", "the policies that are in force", _list, as_json)
+    verb("show", "one policy", _show, as_json, name, ("--version", number))
+    verb("history", "all versions of all policies", _history, as_json)
+    verb("set", "store the policies of a file (-: standard input)", _set, done, ("file", file))
+    verb("remove", "remove a policy; its versions stay in the history", _remove, done, name)
+    verb("enable", "have a policy keep and delete again", _enable, done, name)
+    verb("disable", "have a policy neither keep nor delete", _disable, done, name)
+    verb(
+        *("plan", "what becomes of each checkpoint, and why", _plan, as_json),
+        ("--policy", {**file, "help": "with the policies of this file, which are not stored"}),
+        ("--run", {"metavar": "RUN", "dest": "run_name", "help": "show only this run"}),
+        ("--fate", {"choices": FATES, "help": "show only these"}),
+    )
+    plan = ("plan", {"metavar": "PLAN"})
+    verb("approve", "approve the deletions that a plan asks about", _approve, done, plan)
+    limit = {**number, "default": SHOWN, "help": f"the last N actions (default {SHOWN})"}
+    only = ("--run", {"metavar": "RUN", "dest": "run_name", "help": "only this run"})
+    verb("log", "what was done, when, and by which policy", _log, as_json, ("--limit", limit), only)
+    confirm = {"action": "store_true", "help": "the clock of this machine is right"}
+    verb("clock", "the time to which ages are counted", _clock, as_json, ("--confirm", confirm))
+    verb("approvals", "the plans that are or were asked about", _approvals, as_json)
+    verb(
+        "validate",
+        "check the policies of a file, and store none",
+        _validate,
+        as_json,
+        ("file", file),
+    )
+
+
+def run(args: argparse.Namespace, gateway: Gateway) -> int:
+    """Run one verb. Returns its exit status. Raises UserError."""
+    act: _Act = args.act
+    return act(gateway.policies, args)
+
+
+def _list(policies: Policies, args: argparse.Namespace) -> int:
+    return _show_versions(list(policies.every()), args)
+
+
+def _history(policies: Policies, args: argparse.Namespace) -> int:
+    return _show_versions(list(policies.history()), args)
+
+
+def _show_versions(found: list[PolicyVersion], args: argparse.Namespace) -> int:
+    nothing = "there are no policies: spillway policy set FILE"
+    return output.show_facts(found, args.json, COLUMNS, _cells, _line, nothing)
+
+
+def _show(policies: Policies, args: argparse.Namespace) -> int:
+    found = [one for one in policies.versions(args.name) if args.version in (None, one.version)]
+    if not found:
+        raise NotThere(f"policy {args.name} has no version {args.version}: spillway policy history")
+    name, state, when, author, _told = _cells(found[-1])
+    says = [f"  {line}" for line in _says(found[-1])]
+    text = "\n".join([f"{name}  {state}  {when} by {author}", *says])
+    output.show(found[-1], text, args.json)
+    return 0
+
+
+def _set(policies: Policies, args: argparse.Namespace) -> int:
+    stored = policies.set(read(args.file))
+    with output.Results(args.json) as results:
+        for one in stored:
+            results.add(one, _change(one))
+    if not args.json:
+        print("spillway policy plan shows what becomes of each checkpoint")
+    return 0
+
+
+def _remove(policies: Policies, args: argparse.Namespace) -> int:
+    return _show_changed(policies.remove(args.name), args)
+
+
+def _enable(policies: Policies, args: argparse.Namespace) -> int:
+    return _show_changed(policies.switch(args.name, is_enabled=True), args)
+
+
+def _disable(policies: Policies, args: argparse.Namespace) -> int:
+    return _show_changed(policies.switch(args.name, is_enabled=False), args)
+
+
+def _show_changed(one: StoredVersion, args: argparse.Namespace) -> int:
+    output.show(one, _change(one), args.json)
+    return 0
+
+
+def _change(one: StoredVersion) -> str:
+    return _line(one) if one.changed else f"{one.name}: unchanged"
+
+
+def _plan(policies: Policies, args: argparse.Namespace) -> int:
+    others = [] if args.policy is None else read(args.policy)
+    plan = policies.plan(others, args.run_name, args.fate)
+    if args.json:
+        output.print_json(plan)
+    else:
+        show(plan)
+    return 0
+
+
+def _approve(policies: Policies, args: argparse.Namespace) -> int:
+    one = policies.approve(args.plan)
+    text = f"{one.plan}: approved; the gateway deletes these checkpoints within minutes"
+    output.show(one, text, args.json)
+    return 0
+
+
+def _log(policies: Policies, args: argparse.Namespace) -> int:
+    found = policies.log(args.run_name, max(0, args.limit))
+    if args.json:
+        output.print_json(found)
+        return 0
+    rows = [_done(one) for one in reversed(found)]
+    if rows:
+        output.show_table(DONE_COLUMNS, rows, map(_done_line, rows))
+    return 0
+
+
+def _done(one: Action) -> tuple[str, ...]:
+    when, ended = moment(one.began_ns), one.result or "under way"
+    return when, one.what, display(one.path), ended, one.reason, one.author
+
+
+def _done_line(cells: tuple[str, ...]) -> str:
+    when, what, path, result, reason, author = cells
+    return f"{when}  {what:<10} {path}: {result}: {reason} [{author}]"
+
+
+def _clock(policies: Policies, args: argparse.Namespace) -> int:
+    time = policies.confirm_clock() if args.confirm else policies.clock()
+    ahead_ns = int(time.clock_ahead_seconds * clock.NS)
+    text = f"ages are counted to {moment(time.ages_until_ns)}"
+    if ahead_ns:
+        text += f"\n{clock_text(ahead_ns)}"
+    output.show(time, text, args.json)
+    return 1 if ahead_ns else 0
+
+
+def read(file: str) -> list[policy.Policy]:
+    """Read the policies of a file, TOML or JSON. Raises UserError."""
+    try:
+        return policy.read(document_of(file))
+    except PolicyError as exc:
+        raise UserError(f"{file}: {exc}") from None
+
+
+def document_of(file: str) -> dict[str, Any]:
+    """Read a file, TOML or JSON (-: standard input). Raises UserError."""
+    try:
+        text = sys.stdin.read() if file == "-" else retry.place(Path(file)).read_text("utf-8")
+    except OSError as exc:
+        raise UserError(f"cannot read {file}: {exc.strerror}: check the path") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{file} is not UTF-8: correct it") from None
+    try:
+        is_json = text.lstrip().startswith("{")
+        found: dict[str, Any] = json.loads(text) if is_json else tomllib.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise UserError(f"{file} is neither TOML nor JSON: {exc}: correct it") from None
+    return found
+
+
+def _cells(one: PolicyVersion) -> tuple[str, ...]:
+    state = "enabled" if one.enabled else "disabled"
+    state = "removed" if one.document is None else state
+    when = moment(one.created_ns)
+    return f"{one.name} v{one.version}", state, when, one.author, ", ".join(_says(one))
+
+
+def _says(one: PolicyVersion) -> list[str]:
+    says = one.document or {}
+    return [f"{key} = {json.dumps(value)}" for key, value in says.items() if key != "name"]
+
+
+def _line(one: PolicyVersion) -> str:
+    name, state, when, author, told = _cells(one)
+    return f"{name}  {state:<8}  {when} by {author}  {told}".rstrip()
+
+
+def _approvals(policies: Policies, args: argparse.Namespace) -> int:
+    nothing = "no plan has asked for an approval yet"
+    found = policies.approvals()
+    return output.show_facts(found, args.json, ASKED_COLUMNS, _asked, _asked_line, nothing)
+
+
+def _asked(one: Approval) -> tuple[str, ...]:
+    answer = f"waits: spillway policy approve {one.plan}"
+    if one.approved_ns is not None:
+        answer = f"approved {moment(one.approved_ns)} by {shown(one.author or '?')}"
+    asked = moment(one.asked_ns)
+    return one.plan, f"{one.checkpoints:,}", size(one.bytes), asked, answer
+
+
+def _asked_line(one: Approval) -> str:
+    plan, checkpoints, length, asked, answer = _asked(one)
+    return f"{plan}  {checkpoints} checkpoints, {length}, asked {asked}: {answer}"
+
+
+def _validate(policies: Policies, args: argparse.Namespace) -> int:
+    found = policies.validate(document_of(args.file))
+    text = f"{args.file}: {'valid' if found.valid else found.error}"
+    output.show(found, text, args.json)
+    return int(not found.valid)

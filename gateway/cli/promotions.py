@@ -1,0 +1,122 @@
+"""`spillway promote`, `promotions` and `demote`: copies of checkpoints that stay."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+from gateway.cli import output
+from gateway.cli.files import DONE, NOT_POSSIBLE, refuse
+from gateway.cli.output import showing
+from gateway.common.errors import NotPossible
+from gateway.common.models import to_json
+from gateway.common.text import display, shown
+from gateway.common.units import size
+from gateway.lifecycle.promotion.store import PromotionState
+from gateway.service.gateway import Gateway
+from gateway.service.promotions import Promotion, PromotionRequest
+
+COLUMNS = ("name", "state", ">files", ">size", "source", "by", "asked", "why")
+
+
+def promote_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--as", dest="name", required=True, metavar="NAME", help="its new name")
+    parser.add_argument("--note", default="", metavar="TEXT", help="why, for other people")
+    tag = "of its objects, beside spillway=promoted; may be repeated"
+    parser.add_argument("--tag", dest="tags", action="append", default=[], metavar="K=V", help=tag)
+    parser.add_argument("--to", metavar="PREFIX", help="its keys begin so, outside of our prefix")
+    parser.add_argument(
+        "--legal-hold", action="store_true", help="no program deletes its objects (Object Lock)"
+    )
+    parser.add_argument(
+        "--wait",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="until it is durable, and then until it is promoted (default)",
+    )
+    parser.add_argument("--json", action="store_true", help="only the result, as JSON")
+    parser.add_argument("path", metavar="PATH", help="a checkpoint, or any directory or file")
+
+
+def promote(args: argparse.Namespace, gateway: Gateway) -> int:
+    """Promote a checkpoint. Returns exit status 1 if it cannot be promoted. Raises UserError."""
+    request = PromotionRequest(
+        args.path, args.name, args.note, args.tags, args.to, legal_hold=args.legal_hold
+    )
+    with showing(args.json) as tell:
+        made = gateway.promotions.promote(request, tell if args.wait else None)
+    output.show(made, _line(made), args.json)
+    return NOT_POSSIBLE if made.state == PromotionState.FAILED else DONE
+
+
+def promotions_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="the same facts as JSON")
+
+
+def promotions(args: argparse.Namespace, gateway: Gateway) -> int:
+    """List the promotions. Raises UserError."""
+    found = list(gateway.promotions.every())
+    return output.show_facts(found, args.json, COLUMNS, _cells, _line, "nothing is promoted")
+
+
+def _cells(one: Promotion) -> tuple[str, ...]:
+    files, length = f"{one.files:,}", size(one.size_bytes)
+    why = shown(one.reason or one.note)
+    source = display(one.source)
+    return one.name, one.state, files, length, source, one.by, one.asked[:10], why
+
+
+def demote_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--yes", action="store_true", help="remove the copy, also in the bucket")
+    parser.add_argument("--release-hold", action="store_true", help="end its legal hold first")
+    parser.add_argument(
+        "--wait",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="until it is removed (default)",
+    )
+    output.option(parser)
+    parser.add_argument("name", metavar="NAME", help="as spillway promotions shows it")
+
+
+def demote(args: argparse.Namespace, gateway: Gateway) -> int:
+    """Remove a promotion. Returns exit status 1 if it is not confirmed. Raises UserError."""
+    one = gateway.promotions.named(args.name)
+    if not args.yes:
+        what = f"{one.files:,} files, {size(one.size_bytes)}"
+        text = f"{one.name}: {what} would be removed, also from the bucket: add --yes"
+        output.show({**to_json(one), "removed": False}, text, args.json)
+        return NOT_POSSIBLE
+    try:
+        with showing(args.json) as tell:
+            after = gateway.promotions.demote(
+                one, tell if args.wait else None, releases_hold=args.release_hold
+            )
+    except NotPossible as exc:
+        return refuse(exc)
+    text = f"{one.name}: {'removed' if args.wait else 'is being removed'}"
+    output.show({**to_json(after), "removed": args.wait}, text, args.json)
+    return DONE
+
+
+def line(facts: dict[str, int]) -> Iterator[tuple[str, str]]:
+    """Yield label and value of the line for a person, if there is anything to say."""
+    if counts := [f"{count} {name}" for name, count in facts.items() if count]:
+        more = ": look with spillway promotions" if facts[PromotionState.FAILED] else ""
+        yield "promotions", f"{', '.join(counts)}{more}"
+
+
+def _line(one: Promotion) -> str:
+    head = f"{one.name}  {one.state}  {one.files} files, {size(one.size_bytes)}"
+    text = f"{head}  {display(one.source)}  ({one.by}, {one.asked[:10]})"
+    if one.reason:
+        text += f": {shown(one.reason)}"
+    elif one.note:
+        text += f": {shown(one.note)}"
+    if one.legal_hold:
+        text += "; under a legal hold"
+    if one.run is None:
+        text += "; no rule recognised it as a checkpoint"
+    if one.state == PromotionState.DONE and not one.is_tagged:
+        text += "; its objects have no tag"
+    return text

@@ -1,0 +1,312 @@
+"""`spillway audit`: who changed what through the admin API, and who was refused.
+
+`spillway history`: the figures of the dashboard by time, of which a sample a minute is kept.
+
+`spillway events`: what changes at a gateway, as it happens. The admin API streams it.
+
+`spillway configuration`: the keys as they are in force. What may be a password is masked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from gateway.cli import options, output
+from gateway.cli.policies import moment
+from gateway.common import clock
+from gateway.common.errors import UserError
+from gateway.common.models import to_json
+from gateway.common.text import display, shown
+from gateway.common.units import duration, size
+from gateway.service.configuration import Configuration, Key
+from gateway.service.gateway import Gateway
+from gateway.service.records import KINDS, STATUS, Event, NameChange, RecordedCall
+
+CALL_SHOWN = 50
+CALL_COLUMNS = ("when", "who", "from", "what", "result")
+NAMES = ("when", "from", ">uid", "what", "path")
+
+
+def audit_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="the same facts as JSON, newest first")
+    parser.add_argument(
+        "--who", type=shown, metavar="NAME", help="only calls of this token, by name or id"
+    )
+    parser.add_argument(
+        "--names",
+        action="store_true",
+        help="which client removed, renamed, made or opened what (nfs.names_log)",
+    )
+    path = "only calls whose path begins so, like /api/v1/trash; with --names: a path of the export"
+    parser.add_argument("--path", type=shown, default="", metavar="PATH", help=path)
+    for name, text in (("since", "only from then on"), ("until", "only before")):
+        parser.add_argument(f"--{name}", metavar="TIME", help=f"{text}: 2026-11-23T09:30, or 90m")
+    parser.add_argument(
+        "--limit",
+        type=int,
+        default=CALL_SHOWN,
+        metavar="N",
+        help=f"the last N calls (default {CALL_SHOWN})",
+    )
+
+
+def list_calls(args: argparse.Namespace, gateway: Gateway) -> int:
+    """Show the audit log. Raises UserError."""
+    since, until = (
+        None if text is None else options.moment(name, text)
+        for name, text in (("--since", args.since), ("--until", args.until))
+    )
+    most = max(0, args.limit)
+    if args.names:
+        if args.who is not None:
+            raise UserError("--who is of calls: it does not go with --names")
+        changes = gateway.names_log(most, args.path or None, since, until)
+        nothing = "the log of names has nothing of it"
+        if not changes and gateway.configuration().sections["nfs"]["names_log"].value == "off":
+            nothing += ": nfs.names_log is off"
+        found = changes if args.json else changes[::-1]
+        return output.show_facts(found, args.json, NAMES, _name_cells, _name_line, nothing)
+    calls = gateway.audit(most, args.who, args.path, since, until)
+    listed = calls if args.json else calls[::-1]
+    return output.show_facts(
+        listed, args.json, CALL_COLUMNS, _call_cells, _call_line, "there are no such calls"
+    )
+
+
+def _name_cells(one: NameChange) -> tuple[str, ...]:
+    when = datetime.fromisoformat(one.at).astimezone().isoformat(" ", "seconds")
+    path = display(one.path)
+    if one.new_path is not None:
+        path += f" to {display(one.new_path)}"
+    if one.replaced:
+        path += ", which was replaced"
+    return when, one.client or "here", str(one.uid), one.what, path
+
+
+def _name_line(one: NameChange) -> str:
+    when, client, uid, what, path = _name_cells(one)
+    return f"{when}  {client} uid {uid}  {what} {path}"
+
+
+def _call_cells(one: RecordedCall) -> tuple[str, ...]:
+    when = datetime.fromisoformat(one.at).astimezone().isoformat(" ", "seconds")
+    result = "not known" if one.status is None else str(one.status)
+    if one.detail:
+        result += f": {shown(one.detail)}"
+    what = f"{one.method} {shown(one.path)}"
+    return when, shown(one.who) or "?", one.address or "here", what, result
+
+
+def _call_line(one: RecordedCall) -> str:
+    when, who, address, what, result = _call_cells(one)
+    return f"{when}  {who} ({address})  {what}: {result}"
+
+
+STEPS_MAX = 2000
+MINUTE = 60
+HISTORY_SHOWN = (
+    *("dirty_bytes", "written_bytes_per_second", "sent_bytes_per_second"),
+    *("fetched_bytes_per_second", "headroom_bytes", "disk_used_bytes", "rpo_seconds", "alarms"),
+)
+"""The figures that a person sees. JSON has all."""
+HISTORY_COLUMNS = (
+    *(">time", ">dirty", ">written", ">sent", ">fetched", ">headroom", ">on the disk", ">at risk"),
+    ">alarms",
+)
+
+
+def history_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="all figures as JSON")
+    for name, text in (("from", "an hour before --to"), ("to", "now")):
+        parser.add_argument(
+            f"--{name}",
+            dest=f"{name}_text",
+            metavar="TIME",
+            help=f"2026-11-23T09:30, or 6h for so long ago; default: {text}",
+        )
+    parser.add_argument("--step", default="1m", metavar="TIME", help="of a row (default: 1m)")
+
+
+def show_history(args: argparse.Namespace, gateway: Gateway) -> int:
+    """Show the figures. Raises UserError."""
+    history = gateway.history(*_span(args))
+    if args.json:
+        output.print_json(history)
+        return 0
+    found = [dict(zip(history.columns, row, strict=True)) for row in history.rows]
+    nothing = "there are no samples of this time: the gateway did not run, or they are forgotten"
+    return output.show_facts(found, False, HISTORY_COLUMNS, _history_cells, _history_line, nothing)
+
+
+def _span(args: argparse.Namespace) -> tuple[datetime, datetime, int]:
+    """Return begin and end of the time that is asked for, and the step. Raises UserError."""
+    seconds = options.DURATION.read("--step", args.step)
+    end = datetime.now(UTC) if args.to_text is None else options.moment("--to", args.to_text)
+    begin = end - timedelta(hours=1)
+    if args.from_text is not None:
+        begin = options.moment("--from", args.from_text)
+    if begin >= end:
+        raise UserError("--from is not before --to: correct one of them")
+    if seconds < MINUTE or seconds % 1:
+        raise UserError(f"--step {args.step!r}: must be at least 1m, in whole seconds")
+    if (end - begin).total_seconds() / seconds > STEPS_MAX:
+        raise UserError(f"--step {args.step!r}: that would be over {STEPS_MAX} rows: lengthen it")
+    return begin, end, int(seconds)
+
+
+def _history_cells(one: dict[str, Any]) -> tuple[str, ...]:
+    when = moment(int(one["time"]) * clock.NS)[:16]
+    return when, *(_text(name, one.get(name)) for name in HISTORY_SHOWN)
+
+
+def _text(name: str, value: float | None) -> str:
+    if value is None:
+        return "-"
+    if name.endswith("_bytes_per_second"):
+        return f"{size(value)}/s"
+    if name.endswith("_seconds"):
+        return duration(value)
+    return size(value) if name.endswith("_bytes") else f"{value:.0f}"
+
+
+def _history_line(one: dict[str, Any]) -> str:
+    when, *figures = _history_cells(one)
+    names = [column.lstrip(">") for column in HISTORY_COLUMNS[1:]]
+    said = [f"{name} {text}" for name, text in zip(names, figures, strict=True) if text != "-"]
+    return f"{when}  {', '.join(said)}"
+
+
+def events_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="one JSON document a line")
+    parser.add_argument(
+        "--follow", action="store_true", help="until Ctrl-C (default: only the state now)"
+    )
+    parser.add_argument(
+        "--kind",
+        dest="kinds",
+        action="append",
+        choices=KINDS,
+        help="only events of this kind; may be repeated",
+    )
+
+
+def follow(args: argparse.Namespace, gateway: Gateway) -> int:
+    """Show what changes, or only the state now. Raises UserError."""
+    kinds = KINDS if args.kinds is None else args.kinds
+    printer = _Printer(args.json)
+    with closing(gateway.events()) as events:
+        for one in events:
+            if one.event in kinds:
+                printer.show(one)
+            if one.event == STATUS and not args.follow:
+                break
+    return 0
+
+
+class _Printer:
+    """Prints each event at once. Parameters: as_json, as documents of JSON in place of lines."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+        self._state = ""
+
+    def show(self, event: Event) -> None:
+        if self._as_json:
+            print(json.dumps(to_json(event)), flush=True)
+            return
+        text = _TEXTS[event.event](event.data)
+        if event.event == STATUS:
+            if text == self._state:
+                return  # only figures changed that a line does not have
+            self._state = text
+        when = datetime.now().astimezone().isoformat(" ", "seconds")
+        print(f"{when}  {event.event:<11}  {text}", flush=True)
+
+
+def _status(facts: dict[str, Any]) -> str:
+    text = f"{facts['dirty_files']:,} files, {size(facts['dirty_bytes'])} are not in the bucket"
+    if facts["sent_bytes_per_second"] is not None:
+        text += f"; {size(facts['sent_bytes_per_second'])}/s are sent"
+    if alarms := ", ".join(facts["alarms"]):
+        text += f"; alarms: {alarms}"
+    return text if facts["healthy"] else f"{text}; a person must act: spillway status"
+
+
+def _job(facts: dict[str, Any]) -> str:
+    return shown(f"{facts['id']}  {facts['kind']} {facts['state']}: {facts['text']}")
+
+
+def _checkpoint(facts: dict[str, Any]) -> str:
+    left = facts["dirty_bytes"]
+    more = f", {size(left)} are not in the bucket" if left and facts["state"] != "gone" else ""
+    return f"{display(facts['path'])}: {facts['state']}{more}"
+
+
+def _checkpoints(facts: dict[str, Any]) -> str:
+    return f"{facts['changed']:,} changed, {facts['gone']:,} are gone: spillway checkpoints"
+
+
+def _reset(_facts: dict[str, Any]) -> str:
+    return "events were missed: look at everything again"
+
+
+_TEXTS = {
+    STATUS: _status,
+    "job": _job,
+    "checkpoint": _checkpoint,
+    "checkpoints": _checkpoints,
+    "reset": _reset,
+}
+
+
+KEY_COLUMNS = ("key", "value", "from", "default")
+
+
+def configuration_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="also what each key means, as JSON")
+    parser.add_argument(
+        "key", nargs="?", metavar="KEY", help="a section or key, like drain.workers"
+    )
+
+
+def show_configuration(args: argparse.Namespace, gateway: Gateway) -> int:
+    """Show the keys that are wanted. Raises UserError."""
+    whole = gateway.configuration()
+    found = {
+        section: {name: one for name, one in keys.items() if _is_wanted(args.key, section, name)}
+        for section, keys in whole.sections.items()
+    }
+    found = {section: keys for section, keys in found.items() if keys}
+    if not found:
+        raise UserError(f"there is no key {shown(args.key)}: spillway configuration shows all")
+    if args.json:
+        output.print_json(Configuration(whole.source, found))
+        return 0
+    keys = [(f"{section}.{name}", one) for section in found for name, one in found[section].items()]
+    rows = [_key_cells(name, one) for name, one in keys]
+    output.show_table(KEY_COLUMNS, rows, map(_key_line, rows), title=whole.source)
+    if len(keys) == 1:
+        print(keys[0][1].doc)
+    return 0
+
+
+def _is_wanted(key: str | None, section: str, name: str) -> bool:
+    return key in (None, section, f"{section}.{name}")
+
+
+def _key_cells(name: str, one: Key) -> tuple[str, ...]:
+    is_default = one.value == one.default
+    source = "default" if is_default else "file"
+    if one.is_overridden:
+        source = one.variable
+    value, default = (shown(json.dumps(of)) for of in (one.value, one.default))
+    return name, value, source, "" if is_default else default
+
+
+def _key_line(cells: tuple[str, ...]) -> str:
+    name, value, source, _default = cells
+    return f"{name} = {value}  ({source})"

@@ -1,0 +1,1 @@
+"""What every package may use: clocks, files, text, units, errors. Knows no configuration."""

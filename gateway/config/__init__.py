@@ -1,0 +1,1 @@
+"""The configuration: settings, their checks, and the data directory they name."""

@@ -1,1 +1,0 @@
-"""The local data files and their stamp."""

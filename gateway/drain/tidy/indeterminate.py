@@ -1,0 +1,140 @@
+"""Looks at keys where the bucket may have more than the rows say.
+
+- A multipart upload whose start got no answer may be there, and no row has its id. It is found by
+  listing the key, and aborted.
+- A drain may have lost its lease in the middle of its work. Such a drain publishes nothing, but a
+  request that was under way in that moment may have reached the store after the new holder's.
+- A request that was not answered in time may reach the store after the next version was published.
+
+The keys are noted, and the drain that claims one compares the object with its row. A file whose
+object is not what was recorded is dirty again, and is sent again. Every key is looked at once more
+when no request can be under way any more (``View.doubt_later``): a look before that proves nothing.
+The wall clock may be set meanwhile. So each process measures the wait by the monotonic clock, from
+the moment in which it first saw the row.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from gateway.common import clock
+from gateway.common.errors import ObjectRefused, StoreRefused
+from gateway.db.journal import CHANGED, STORED
+from gateway.drain import statements as own
+from gateway.drain.context import Context, DrainView
+from gateway.drain.job import JobOutcome
+from gateway.drain.paths import file_of, object_at
+from gateway.drain.rows import IndeterminateRow
+from gateway.drain.tidy.transition import IS_COPIED
+from gateway.objectstore.metadata import origin_of
+from gateway.objectstore.objects import Head
+
+log = logging.getLogger("drain")
+
+
+class Waits:
+    """Knows how long this process has known each doubt. Only the thread that plans uses it."""
+
+    def __init__(self) -> None:
+        self._since_ns: dict[IndeterminateRow, int] = {}
+        """Monotonic nanoseconds at which each row was first seen. Rows that are gone are
+        forgotten."""
+
+    def __len__(self) -> int:
+        return len(self._since_ns)
+
+    def due(self, view: DrainView) -> list[tuple[IndeterminateRow, bool]]:
+        """Return the doubts that are due for a look, each with whether the look may end it.
+
+        A doubt that this process did not know is looked at early if its time is past, or further
+        ahead than it can have been set: the request may have been carried out already.
+        """
+        monotonic_ns, before = clock.monotonic_ns(), self._since_ns
+        rows = (IndeterminateRow(*row) for row in view.session.all(own.DOUBTS))
+        self._since_ns = {one: before.get(one, monotonic_ns) for one in rows}
+        found = []
+        for one, since_ns in self._since_ns.items():
+            is_over = one.look_ns != 0 and monotonic_ns - since_ns >= view.late_ns
+            if one.look_ns == 0 or (
+                (is_over or one not in before) and not clock.is_ahead(one.look_ns, view.late_ns)
+            ):
+                found.append((one, is_over))
+        return found
+
+
+def look(context: Context, planned: IndeterminateRow, is_over: bool) -> JobOutcome:
+    """Compare an object with its row. The caller holds the claim of the key. Raises StoreError.
+
+    Parameters: is_over, whether no request for the key can be under way any more. Otherwise the
+    doubt stays.
+    """
+    key, ino, look_ns = planned
+    with context.reading() as view:
+        stored = object_at(view.session, key)
+        recorded = {upload_id for _ino, upload_id in view.session.all(own.UPLOADS_AT, key=key)}
+    _abort_unknown(context, key, recorded)
+    head = context.store.head(key)
+    is_lost = False
+    with context.writing() as view:
+        row = view.session.one(own.DOUBT, key=key)
+        if (
+            row is None
+            or IndeterminateRow(key, *row) != planned
+            or object_at(view.session, key) != stored
+        ):
+            return JobOutcome.OUTDATED
+        if stored is None:
+            _bury(view, key, head, ino)
+        elif head is None or (head.size, head.etag) != (stored.size, stored.etag):
+            if view.session.one(IS_COPIED, key=key) is not None:
+                # The job of the copy knows whether its ETag is another one.
+                return JobOutcome.OUTDATED
+            if view.session.run(own.NOT_DRAINED, the_ino=stored.ino):
+                view.note((stored.ino,), CHANGED | STORED)
+                log.warning("%s is not what was recorded: it will be sent again", key)
+            else:
+                # While the key is doubtful, the key that the object had before keeps its bytes.
+                is_lost = True
+                log.error(
+                    "%s is not what was recorded, and its bytes are not on the local disk: restore "
+                    "the version %s of the object",
+                    key,
+                    stored.etag,
+                )
+        if is_lost or look_ns == 0 or is_over:
+            view.session.run(own.DOUBT_DELETE, the_key=key)
+        if is_lost or look_ns == 0:
+            view.doubt_later(key, ino)
+        elif is_over and stored is not None:
+            view.note((stored.ino,), STORED)
+    return JobOutcome.DONE
+
+
+def _abort_unknown(context: Context, key: str, recorded: set[str | None]) -> None:
+    try:
+        for upload in list(context.store.uploads(key)):
+            if upload.key == key and upload.upload_id not in recorded:
+                context.store.abort(key, upload.upload_id)
+                log.info("aborted an unfinished upload of %s", key)
+    except (StoreRefused, ObjectRefused) as exc:
+        # Not every server can list uploads. The look only frees space.
+        log.warning("cannot look for unfinished multipart uploads of %s: %s", key, exc)
+
+
+def _bury(view: DrainView, key: str, head: Head | None, ino: int) -> None:
+    """Add a tombstone for what this gateway put at a key where nothing should be. Anything else is
+    kept. While its file is there, the tombstone is carried out only if the bucket has the object
+    that is recorded for that file (``garbage.delete_many``)."""
+    if head is None or not ino:
+        return
+    origin = origin_of(head.metadata)
+    if origin.ino != ino or origin.volume not in (None, view.volume):
+        return
+    file, version = file_of(view.session, ino), origin.content_version or 0
+    if file is not None and version > file.content_version:
+        # The database is older than the object. The deletion would take the newest bytes.
+        log.warning("kept %s: the object there is of a newer version than its file", key)
+        return
+    # An interrupted upload still names the object, and settles it.
+    if not view.session.one(own.UPLOADS_AT, key=key):
+        view.add_tombstone(key, ino, version, head.etag, generation=origin.generation or 0)

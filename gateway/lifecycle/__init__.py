@@ -1,0 +1,1 @@
+"""What becomes of checkpoints: retention, the trash and promotion."""

@@ -1,0 +1,1 @@
+"""Promotions: copies of checkpoints that stay until a person demotes them."""

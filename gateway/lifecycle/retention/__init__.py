@@ -1,0 +1,1 @@
+"""Which checkpoints are kept, deleted and evicted, by policies that people set."""

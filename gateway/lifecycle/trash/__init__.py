@@ -1,0 +1,1 @@
+"""The trash: deleted checkpoints, which a person can take back for a while."""

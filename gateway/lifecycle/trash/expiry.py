@@ -1,0 +1,220 @@
+"""Removes what has been in the trash for long enough: the duty ``trash``.
+
+What is removed are names, as by a client, so tombstones let the drain delete the objects. What a
+kill leaves of it is removed in a later turn.
+
+What clients removed of a checkpoint is held for a newer one, which the law of retention and the
+catalogue both must know as durable. It goes without one when a person released it, when its hours
+are over, or when its run was removed (gateway.lifecycle.trash.held).
+
+What is pinned or being copied stays: a person takes it back, or removes it by its id. So does what
+its run cannot do without: the law of retention is asked again right before the removal.
+
+Grace is counted in elapsed time (gateway.common.clock). The trash gives its room back when room is
+short: the evictor takes its clean files before all others, which loses nothing. If that is not
+enough, entries with bytes that only the disk has are removed early, the oldest first. Nothing is
+removed early that has been there for less than ``retention.trash_short_seconds``, nor before the
+disk was too full at each look for SHORT_SECONDS, in which the evictor had its time.
+
+While the trash is larger than ``retention.trash_max_bytes``, its oldest entries are removed early.
+
+What has to go so that the trash is not larger than ``retention.trash_max_bytes``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+
+from gateway.cache.eviction import look
+from gateway.common import clock
+from gateway.common.errors import DoorClosed, TrashRefused, UserError
+from gateway.common.text import printable
+from gateway.config.settings import Settings
+from gateway.db.engine import Database
+from gateway.lifecycle.trash import held
+from gateway.lifecycle.trash.rows import TrashRow, TrashState
+from gateway.lifecycle.trash.trash import Trash
+from gateway.namespace import identity
+from gateway.rpc import control
+from gateway.rpc.control import Door
+
+TOO_LARGE = "the trash is larger than retention.trash_max_bytes"
+"""The reason of such a removal."""
+
+
+def surplus(
+    entries: Sequence[TrashRow], max_bytes: int, may_go: Callable[[TrashRow], bool]
+) -> Iterator[TrashRow]:
+    """Yield the oldest entries without which the rest is not larger than the limit.
+
+    Parameters: entries, all of the trash, the oldest first; max_bytes, the limit, 0 for none;
+    may_go, asked right before an entry is yielded: one that stays counts on.
+    """
+    over = sum(one.size for one in entries) - max_bytes if max_bytes else 0
+    for one in entries:
+        if over <= 0:
+            return
+        if may_go(one):
+            over -= one.size
+            yield one
+
+
+log = logging.getLogger("trash")
+
+TURN_SECONDS = 60.0
+RETRY_SECONDS = 10.0
+SHORT_SECONDS = 60.0
+LEAST_SECONDS = 0.2
+
+
+class Expiry:
+    """The duty.
+
+    Parameters: settings; database; stop, after which it ends between two entries; law, which
+    returns why an entry must stay, or None; open_door, which opens the door.
+    """
+
+    name = "trash"
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        stop: threading.Event,
+        law: Callable[[TrashRow], str | None],
+        open_door: Callable[[], AbstractContextManager[Door]] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._stop = stop
+        self._law = law
+        opened = open_door or partial(control.opened, settings, control.BACKGROUND_SECONDS)
+        self._trash = Trash(settings, database, opened)
+        self._short_since: float | None = None
+        """Monotonic seconds since which the disk was too full at each look."""
+        self._tick_at = 0.0
+        """Monotonic seconds of the next time that the present moment is stored."""
+        self._said = ""
+        self._rests: dict[str, float] = {}
+        """Monotonic seconds until which the law is not asked again, by id."""
+
+    def turn(self) -> float:
+        """Remove what is due. Returns the seconds until the next turn. Raises NamespaceError."""
+        try:
+            self._trash.reconcile()
+            entries = self._trash.entries()
+            if not entries:
+                self._short_since = None
+                return TURN_SECONDS
+            now_ns = self._now_ns(entries)
+            wanted = self._trash.wanted()
+            free = [
+                one for one in entries if one.state == TrashState.EXPIRING or one.ino not in wanted
+            ]
+            reasons = self._trash.reasons(free, now_ns)
+            due = [one for one in free if one.id in reasons]
+            early = list(self._early([one for one in free if one not in due], now_ns))
+            due += early
+            if due:
+                # The disk may not be mounted, or the database be an older one.
+                identity.require_surroundings(self._settings)
+            for entry in due:
+                if self._stop.is_set():
+                    break
+                reason = reasons.get(entry.id, "room is short")
+                if entry.state == TrashState.EXPIRING or self._may_go(entry, reason):
+                    self._remove(entry, reason)
+            self._shrink(now_ns)
+            self._said = ""
+        except (UserError, DoorClosed, OSError) as exc:
+            self._say(f"nothing is removed from the trash now: {exc}")
+            return RETRY_SECONDS
+        left = [(one.expires_ns - now_ns) / clock.NS for one in free if one not in due]
+        return max(LEAST_SECONDS, min(TURN_SECONDS, *left)) if left else TURN_SECONDS
+
+    def _now_ns(self, entries: Sequence[TrashRow]) -> int:
+        """Return the time that has passed for certain. It is stored once in TURN_SECONDS: turns are
+        as frequent as saves."""
+        now = clock.monotonic_seconds()
+        if now < self._tick_at:
+            return self._trash.now_ns()
+        self._tick_at = now + TURN_SECONDS
+        return self._trash.tick(entries)
+
+    def _may_go(self, entry: TrashRow, reason: str) -> bool:
+        """Return whether the run of an entry can do without it, and record why not."""
+        if entry.rotated is not None and reason != held.NEWER:
+            return True
+        now = clock.monotonic_seconds()
+        self._rests = {one: until for one, until in self._rests.items() if until > now}
+        if entry.id in self._rests:
+            return False
+        why = self._law(entry)
+        if entry.rotated is None and why != entry.stays:
+            self._trash.note_stay(entry, why)
+            if why is not None:
+                log.warning("%s stays in the trash: %s", _shown(entry), why)
+        if why is not None:
+            self._rests[entry.id] = now + TURN_SECONDS
+        return why is None
+
+    def _remove(self, entry: TrashRow, reason: str) -> None:
+        try:
+            self._trash.remove(entry, by=entry.deleted_by, reason=reason, only_closed=True)
+        except TrashRefused as exc:
+            log.info("%s stays for now: %s", _shown(entry), exc)
+        else:
+            log.info("%s was removed from the trash", _shown(entry))
+
+    def _early(self, entries: Sequence[TrashRow], now_ns: int) -> Iterator[TrashRow]:
+        """Yield the entries that must go because room is short, the oldest first."""
+        found = look(self._settings)
+        wanted_bytes = found.used - min(found.high, found.slow)
+        now = clock.monotonic_seconds()
+        if wanted_bytes <= 0:
+            self._short_since = None
+            return
+        if self._short_since is None:
+            self._short_since = now
+        if now - self._short_since < SHORT_SECONDS:
+            return
+        least_ns = int(self._settings.retention.trash_short_seconds * clock.NS)
+        for one in entries:
+            if wanted_bytes <= 0:
+                return
+            if one.dirty_used and now_ns - one.since_ns >= least_ns:
+                log.warning("%s is removed early: the disk is too full", _shown(one))
+                wanted_bytes -= one.dirty_used
+                yield one
+
+    def _shrink(self, now_ns: int) -> None:
+        """Remove the oldest entries while the trash is larger than its limit."""
+        retention = self._settings.retention
+        if not retention.trash_max_bytes:
+            return
+        wanted = self._trash.wanted()
+        latest_ns = now_ns - int(retention.trash_short_seconds * clock.NS)
+
+        def may_go(one: TrashRow) -> bool:
+            is_free = one.state == TrashState.KEPT and one.ino not in wanted
+            return is_free and one.since_ns <= latest_ns and self._may_go(one, TOO_LARGE)
+
+        # What is held for a newer one is not what the limit is about.
+        entries = [one for one in self._trash.entries() if one.rotated is None]
+        for entry in surplus(entries, retention.trash_max_bytes, may_go):
+            if self._stop.is_set():
+                return
+            identity.require_surroundings(self._settings)
+            self._remove(entry, TOO_LARGE)
+
+    def _say(self, what: str) -> None:
+        if what != self._said:
+            log.warning("%s", what)
+        self._said = what
+
+
+def _shown(entry: TrashRow) -> str:
+    return f"{entry.id} ({printable(entry.path)})"

@@ -1,0 +1,1 @@
+"""The NFS server: its configuration, and the exports that hosts mount."""

@@ -1,0 +1,1 @@
+"""The processes of the gateway, how they start and end, and what supervises them."""

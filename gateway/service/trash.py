@@ -1,0 +1,475 @@
+"""The trash: what was deleted, until when it can be taken back, why it stays, and what people do
+with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal, Protocol
+
+from gateway.catalogue.display_state import EXPIRED
+from gateway.common import clock
+from gateway.common.errors import DoorClosed, NotPossible, NotThere, TrashRefused, UserError
+from gateway.common.models import Model, values_of
+from gateway.common.text import bytes_of, printable, shown, text_of
+from gateway.config.settings import Settings
+from gateway.db.compiled import Session
+from gateway.db.engine import Database
+from gateway.lifecycle.trash import rows
+from gateway.lifecycle.trash.expiry import TOO_LARGE, surplus
+from gateway.lifecycle.trash.rows import Totals, TrashRow, TrashState
+from gateway.lifecycle.trash.trash import Trash
+from gateway.namespace import identity
+from gateway.service.jobs import Progress, Tell
+from gateway.service.paths import is_below, names_of, shown_path
+
+NOT_KNOWN = "(its path is not known)"
+BY_HAND = "a person emptied the trash"
+"""The reason of such a removal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expired(Model):
+    """What the row of a checkpoint in the trash says."""
+
+    id: str = field(metadata={"examples": ["t1234"]})
+    path: str
+    """The path that it had."""
+    run: str
+    step: int | None
+    state: Literal["expired"]
+    """That of all checkpoints in the trash."""
+    files: int
+    size_bytes: int
+    held: bool
+    """Whether clients removed it, and it waits for a newer one in the bucket."""
+    since_ns: int
+    """When it came, by the time that has passed for certain. It is the ETag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trashed(Expired):
+    """A checkpoint in the trash."""
+
+    local_bytes: int
+    """On the local disk."""
+    bucket_bytes: int
+    dirty_files: int
+    """Files that the bucket does not have."""
+    dirty_bytes: int
+    deleted: str = field(metadata={"examples": ["2026-11-23T09:30:00+00:00"]})
+    """When: ISO 8601."""
+    left_seconds: float
+    """Time until it is removed for good."""
+    by: str = field(metadata={"examples": ["newest-three v2"]})
+    """The policy or person."""
+    reason: str
+    is_expiring: bool
+    """Whether it is being removed: then it is too late."""
+    early: str | None
+    """Why it goes before its time is over."""
+    stays: str | None
+    """Why it stays although it was to be removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undeleted(Model):
+    """A checkpoint that is back. Policies hold for it again: a pin keeps it."""
+
+    id: str = field(metadata={"examples": ["t1234"]})
+    """The id that it had in the trash."""
+    path: str = field(metadata={"examples": ["/checkpoints/jobs/llama-7b/step-1200"]})
+    """The path that it has now."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemovedCheckpoint(Model):
+    """What became of a checkpoint in the trash that was to be removed for good."""
+
+    id: str
+    removed: bool
+    failures: list[str]
+    """Why it stays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Emptied(Model):
+    """What became of checkpoints in the trash that were to be removed for good."""
+
+    removed_checkpoints: int
+    failures: list[str]
+    """Why others stay."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrashSummary(Model):
+    """What everything in the trash takes, and when the next is removed."""
+
+    entries: int
+    size_bytes: int
+    """What the checkpoints had when they were deleted."""
+    max_bytes: int
+    """`retention.trash_max_bytes`: above it the oldest go early. 0: no limit."""
+    local_bytes: int
+    """On the local disk."""
+    bucket_bytes: int
+    dirty_files: int
+    """Files that the bucket does not have."""
+    dirty_bytes: int
+    next_expiry_seconds: float | None
+    """Time until the next is removed. None: none of them is."""
+    early: int
+    """The number that goes before its time is over."""
+    staying: int
+    """The number that stays although it was to be removed."""
+    held: int
+    """The number that clients removed, and that waits for a newer one in the bucket."""
+    held_bytes: int
+    """What these take in the bucket."""
+
+
+class TrashBin(Protocol):
+    """The checkpoints in the trash.
+
+    Paths are those of the command line. Each method that takes one, or an id, raises NotThere,
+    NotPossible.
+    """
+
+    def every(self) -> Iterator[Trashed]:
+        """Yield what is in the trash, the oldest first."""
+
+    def find(self, ids: Collection[str] | None = None) -> list[Expired]:
+        """Return what has some ids. None: everything, the oldest first."""
+
+    def held_at(self, path: str) -> list[Expired]:
+        """Return what is held for a newer checkpoint and had a path, or was below it."""
+
+    def undelete(self, what: str, to: str | None = None) -> Undeleted:
+        """Take a checkpoint back.
+
+        Args:
+            what: its id, or the path that it had.
+            to: another path than the one that it had.
+        """
+
+    def release(self, trash_id: str) -> Trashed:
+        """Let a checkpoint that is held for a newer one leave the bucket."""
+
+    def remove(self, one: Expired, progress: Tell) -> RemovedCheckpoint:
+        """Remove a checkpoint for good, if it is still what was found."""
+
+
+class LocalTrashBin:
+    """The trash of this machine's gateway (``TrashBin``).
+
+    Args:
+        author: of what is done, for the record.
+    """
+
+    def __init__(self, settings: Settings, database: Database, author: str) -> None:
+        self._settings = settings
+        self._trash = Trash(settings, database)
+        self._author = author
+
+    def every(self) -> Iterator[Trashed]:
+        return iter(model(self._settings, self._trash))
+
+    def find(self, ids: Collection[str] | None = None) -> list[Expired]:
+        self._trash.reconcile()
+        return with_ids(self._found(), ids)
+
+    def held_at(self, path: str) -> list[Expired]:
+        return held_at(self._found(), self._settings.nfs.export, path)
+
+    def undelete(self, what: str, to: str | None = None) -> Undeleted:
+        with refusals():
+            self._trash.reconcile()
+            one = chosen(self._found(), self._settings.nfs.export, what)
+            return undelete(self._settings, self._trash, one.id, to, by=self._author)
+
+    def release(self, trash_id: str) -> Trashed:
+        with refusals():
+            self._trash.release(found(self._trash, trash_id), by=self._author)
+        entry = found(self._trash, trash_id)
+        [one] = model(self._settings, self._trash, [entry])
+        return one
+
+    def remove(self, one: Expired, progress: Tell) -> RemovedCheckpoint:
+        entries = [
+            entry
+            for entry in self._trash.entries()
+            if (entry.id, entry.since_ns) == (one.id, one.since_ns)
+        ]
+
+        def told(_entries: int, names: int) -> None:
+            if names:
+                progress(Progress(names, None, f"{names:,} names removed"))
+
+        failures = [] if entries else [f"{one.id} is not in the trash any more"]
+        with refusals():
+            failures += remove(self._trash, entries, told, by=self._author)
+        return RemovedCheckpoint(one.id, not failures, failures)
+
+    def _found(self) -> list[Expired]:
+        return [_expired(self._settings.nfs.export, one) for one in self._trash.entries()]
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Turn what the trash raises in the body into errors for people. Raises NotPossible,
+    UserError."""
+    try:
+        yield
+    except TrashRefused as exc:
+        raise NotPossible(str(exc)) from None
+    except DoorClosed as exc:
+        raise UserError(f"{exc}: see spillway trash list, and try again") from None
+
+
+def with_ids(found: Iterable[Expired], ids: Collection[str] | None) -> list[Expired]:
+    """Return what has some ids. None: everything. Raises NotThere if one is not there."""
+    known = {one.id: one for one in found}
+    wanted = dict.fromkeys(known if ids is None else ids)
+    for trash_id in wanted:
+        if trash_id not in known:
+            raise not_there(trash_id)
+    return [known[trash_id] for trash_id in wanted]
+
+
+def held_at(found: Iterable[Expired], export: str, path: str) -> list[Expired]:
+    """Return what is held for a newer checkpoint and had a path, or was below it. Raises NotThere
+    if there is none.
+
+    Args:
+        export: its path.
+        path: that of the command line.
+    """
+    top = b"/".join(names_of(export, path))
+    there = [one for one in found if one.held and is_below(_below(export, one), top)]
+    if not there:
+        raise NotThere(f"{printable(top)}: nothing there is held: see spillway trash list")
+    return there
+
+
+def chosen(found: Sequence[Expired], export: str, what: str) -> Expired:
+    """Return what has an id, or had a path. Raises NotThere; NotPossible if it is not clear which
+    one is meant.
+
+    Args:
+        export: its path.
+        what: the id, or the path of the command line.
+    """
+    path = b"/".join(names_of(export, what))
+    there = [one for one in found if one.id == what]
+    there = there or [one for one in found if _below(export, one) == path]
+    if not there:
+        raise not_there(what)
+    if len(there) > 1:
+        ids = ", ".join(one.id for one in there)
+        many = f"{shown_path(what)} is in the trash {len(there)} times"
+        raise NotPossible(f"{many}: name one: {ids}")
+    return there[0]
+
+
+def not_there(what: str) -> NotThere:
+    """Return the error of an id or path of the command line that nothing in the trash has."""
+    return NotThere(f"{shown_path(what)} is not in the trash: see spillway trash list")
+
+
+def _below(export: str, one: Expired) -> bytes:
+    """Return the path that something in the trash had, below the export."""
+    return b"/".join(names_of(export, os.fsdecode(bytes_of(one.path))))
+
+
+def model(
+    settings: Settings, trash: Trash, entries: Sequence[TrashRow] | None = None
+) -> list[Trashed]:
+    """Return the checkpoints in the trash.
+
+    Parameters: entries, only these, which follow each other in the trash.
+    """
+    every = trash.entries()
+    wanted = every if entries is None else entries
+    takes, now_ns = trash.totals(wanted), trash.now_ns()
+    export, is_over = settings.nfs.export, _is_over(settings, every)
+    early = _early(trash, every) if is_over else set()
+    return [
+        _model(
+            _expired(export, one),
+            one,
+            takes.get(one.id, Totals()),
+            now_ns,
+            early=TOO_LARGE if one.id in early else None,
+            stays=_stays(one, now_ns, is_over),
+        )
+        for one in wanted
+    ]
+
+
+def expired(settings: Settings, session: Session, run: bytes | None = None) -> list[Expired]:
+    """Return what is known of the checkpoints in the trash without reading an inode. Parameters:
+    run, of which only, or None for all."""
+    entries = (one for one in rows.entries(session) if one.is_there and run in (None, one.run))
+    return [_expired(settings.nfs.export, one) for one in entries]
+
+
+def found(trash: Trash, trash_id: str) -> TrashRow:
+    """Return what has an id in the trash. Raises NotThere."""
+    for one in trash.entries():
+        if one.id == trash_id:
+            return one
+    raise not_there(trash_id)
+
+
+def undelete(
+    settings: Settings, trash: Trash, trash_id: str, to: str | None = None, *, by: str
+) -> Undeleted:
+    """Take a checkpoint back.
+
+    Parameters: to, another path than the one that it had; by, the person. Raises NotThere;
+    TrashRefused, UserError, DoorClosed, NamespaceError, OSError.
+    """
+    trash.reconcile()
+    entry = found(trash, trash_id)
+    parts = None if to is None else names_of(settings.nfs.export, to)
+    path = trash.undelete(entry.id, parts, by=by)
+    return Undeleted(trash_id, f"{settings.nfs.export}/{text_of(path)}")
+
+
+def is_held(entry: TrashRow) -> bool:
+    """Return whether something in the trash waits for a newer checkpoint."""
+    is_kept = entry.state == TrashState.KEPT and entry.released_by is None
+    return entry.rotated is not None and is_kept
+
+
+def removable(trash: Trash, ids: Collection[str] | None, until_ns: int) -> list[TrashRow]:
+    """Return what is to be removed for good.
+
+    Parameters: ids, only these, or None for all that is not held for a newer checkpoint; until_ns,
+    ``Trash.now_ns`` of the moment at which a person chose: what came into the trash later stays,
+    also under an id that was chosen.
+    """
+    trash.reconcile()
+    return [
+        one
+        for one in trash.entries()
+        if one.since_ns <= until_ns and (not is_held(one) if ids is None else one.id in ids)
+    ]
+
+
+def remove(
+    trash: Trash, entries: Sequence[TrashRow], told: Callable[[int, int], None], *, by: str
+) -> list[str]:
+    """Remove entries for good. Returns why some stay.
+
+    Parameters: told, called now and then with the number of entries that are done and of the names
+    of the next one that are removed: what it raises ends the removal; by, the person. Raises
+    UserError, DoorClosed, NamespaceError, OSError.
+    """
+    identity.require_surroundings(trash.settings)
+    failures = []
+    for at, entry in enumerate(entries):
+        told(at, 0)
+        try:
+            trash.remove(entry, partial(told, at), by=by, reason=BY_HAND)
+        except TrashRefused as exc:
+            failures.append(str(exc))
+    return failures
+
+
+def summary(trash: Trash) -> TrashSummary:
+    """Return what all of it takes, and when the next is removed."""
+    entries = trash.entries()
+    takes, now_ns = trash.totals(entries), trash.now_ns()
+    each = [takes.get(one.id, Totals()) for one in entries]
+    is_over = _is_over(trash.settings, entries)
+    free = [one for one in entries if _stays(one, now_ns, is_over) is None]
+    left = [_left_seconds(one, now_ns) for one in free]
+    held = [takes.get(one.id, Totals()) for one in entries if is_held(one)]
+    return TrashSummary(
+        entries=len(entries),
+        size_bytes=sum(one.size for one in entries),
+        max_bytes=trash.settings.retention.trash_max_bytes,
+        local_bytes=sum(one.local for one in each),
+        bucket_bytes=sum(one.stored for one in each),
+        dirty_files=sum(one.dirty_files for one in each),
+        dirty_bytes=sum(one.dirty_size for one in each),
+        next_expiry_seconds=min(left, default=None),
+        early=len(_early(trash, entries)) if is_over else 0,
+        staying=len(entries) - len(free),
+        held=len(held),
+        held_bytes=sum(one.stored for one in held),
+    )
+
+
+def _expired(export: str, entry: TrashRow) -> Expired:
+    return Expired(
+        id=entry.id,
+        path=f"{export}/{text_of(entry.path)}" if entry.path else NOT_KNOWN,
+        run=text_of(entry.run),
+        step=entry.step,
+        state=EXPIRED,
+        files=entry.files,
+        size_bytes=entry.size,
+        held=is_held(entry),
+        since_ns=entry.since_ns,
+    )
+
+
+def _model(
+    named: Expired,
+    entry: TrashRow,
+    takes: Totals,
+    now_ns: int,
+    *,
+    early: str | None,
+    stays: str | None,
+) -> Trashed:
+    return Trashed(
+        **values_of(named),
+        local_bytes=takes.local,
+        bucket_bytes=takes.stored,
+        dirty_files=takes.dirty_files,
+        dirty_bytes=takes.dirty_size,
+        deleted=clock.local_iso(entry.deleted_ns),
+        left_seconds=_left_seconds(entry, now_ns),
+        by=shown(entry.deleted_by),
+        reason=shown(entry.reason),
+        is_expiring=entry.state == TrashState.EXPIRING,
+        early=early,
+        stays=stays,
+    )
+
+
+def _left_seconds(entry: TrashRow, now_ns: int) -> float:
+    return round(max(0, entry.expires_ns - now_ns) / clock.NS, 1)
+
+
+def _stays(entry: TrashRow, now_ns: int, is_over: bool) -> str | None:
+    """Return why a checkpoint stays although it was to be removed, or None.
+
+    Parameters: is_over, whether some are to be removed before their grace is over.
+    """
+    is_asked = entry.state == TrashState.KEPT and (is_over or entry.expires_ns <= now_ns)
+    return entry.stays if is_asked else None
+
+
+def _is_over(settings: Settings, entries: Sequence[TrashRow]) -> bool:
+    """Return whether what was deleted is more than the limit, without what is held."""
+    max_bytes = settings.retention.trash_max_bytes
+    return 0 < max_bytes < sum(one.size for one in entries if one.rotated is None)
+
+
+def _early(trash: Trash, entries: Sequence[TrashRow]) -> set[str]:
+    """Return the entries that leave a trash over its limit before their grace is over. Parameters:
+    entries, all."""
+    wanted = trash.wanted()
+
+    def may_go(one: TrashRow) -> bool:
+        return one.state == TrashState.KEPT and one.ino not in wanted and one.stays is None
+
+    limit = trash.settings.retention.trash_max_bytes
+    return {one.id for one in surplus([e for e in entries if e.rotated is None], limit, may_go)}

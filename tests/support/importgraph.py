@@ -1,0 +1,154 @@
+"""The import graph of the product: ``make graph`` draws it.
+
+A package stands on a floor. It may import packages of lower floors, and its own modules.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from tests.support.checkout import ROOT
+
+FLOORS: tuple[tuple[str, ...], ...] = (
+    ("gateway.common",),
+    ("gateway.config",),
+    ("gateway.db",),
+    ("gateway.namespace",),
+    ("gateway.rpc",),
+    ("gateway.objectstore",),
+    ("gateway.cache",),
+    ("gateway.catalogue",),
+    ("gateway.drain",),
+    ("gateway.lifecycle",),
+    ("gateway.nfs",),
+    ("gateway.processes",),
+    ("gateway.service", "fsal"),
+    ("gateway.appliance",),
+    ("admin_api",),
+    ("gateway.cli",),
+)
+"""The packages, from the lowest floor up."""
+ROOMS = (
+    ("gateway.drain.admission", "gateway.drain.send", "gateway.drain.tidy", "gateway.drain.plan"),
+    (
+        "gateway.lifecycle.promotion",
+        "gateway.lifecycle.retention",
+        "gateway.lifecycle.trash",
+    ),
+    ("admin_api.access", "admin_api.jobs", "admin_api.routes", "admin_api.pages"),
+)
+"""Packages within a package. Each may import those before it."""
+PRODUCT = ("gateway", "admin_api", "fsal")
+
+
+def modules() -> dict[str, Path]:
+    """Return the files of the product's modules by their names."""
+    found = (path for top in PRODUCT for path in sorted((ROOT / top).rglob("*.py")))
+    return {name_of(path): path for path in found}
+
+
+def name_of(path: Path) -> str:
+    """Return the name of the module in a file."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Yield what a file imports: each name that is imported from a module also by itself."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def is_in(module: str, package: str) -> bool:
+    """Return whether a module is a package, or below it."""
+    return f"{module}.".startswith(f"{package}.")
+
+
+def package_of(module: str) -> str | None:
+    """Return the package of ``FLOORS`` that a module is in, or None."""
+    return next((one for floor in FLOORS for one in floor if is_in(module, one)), None)
+
+
+def floor_of(package: str) -> int:
+    """Return the number of a package's floor, from 0."""
+    return next(number for number, floor in enumerate(FLOORS) if package in floor)
+
+
+def arrows() -> Counter[tuple[str, str]]:
+    """Return how many imports lead from each module to each other one of the product."""
+    known = modules()
+    return Counter(
+        (name, other)
+        for name, path in known.items()
+        for other in {one for one in imports(path) if one in known}
+        # "from gateway.drain import paths" names the package beside the module.
+        if not is_in(name, other)
+    )
+
+
+def between_packages(found: Mapping[tuple[str, str], int]) -> Counter[tuple[str, str]]:
+    """Return how many imports lead from each package to each other one."""
+    made = Counter[tuple[str, str]]()
+    for (name, other), count in found.items():
+        here, there = package_of(name), package_of(other)
+        if here is not None and there is not None and here != there:
+            made[here, there] += count
+    return made
+
+
+def leads_up(name: str, other: str) -> bool:
+    """Return whether an import of a module leads to its own floor or a higher one, or to a later
+    room of its package."""
+    for rooms in ROOMS:
+        at = [index for index, one in enumerate(rooms) if is_in(name, one)]
+        to = [index for index, one in enumerate(rooms) if is_in(other, one)]
+        if at and to:
+            return to > at
+    here, there = package_of(name), package_of(other)
+    return (
+        here is not None
+        and there is not None
+        and here != there
+        and floor_of(there) >= floor_of(here)
+    )
+
+
+def packages() -> set[str]:
+    """Return the packages of the product, and its modules beside them."""
+    return {name for name, path in modules().items() if path.name == "__init__.py"} | {
+        name for name in modules() if name.count(".") == 1 and name.startswith("gateway.")
+    }
+
+
+def draw() -> Iterator[str]:
+    """Yield a drawing: the floors from the top, each package with those that it imports."""
+    every, found = arrows(), between_packages(arrows())
+    names = [package_of(one) for one in modules()]
+    for number, floor in reversed(list(enumerate(FLOORS))):
+        for package in floor:
+            below = [there.rpartition(".")[2] for here, there in sorted(found) if here == package]
+            yield (
+                f"{number:>2}  {package:<20} {names.count(package):>3} modules  "
+                f"imports {', '.join(below) or 'none'}"
+            )
+    up = sum(leads_up(*arrow) for arrow in every)
+    yield (
+        f"{len(modules())} modules in {len(packages())} packages, "
+        f"{len(found)} arrows between packages, {up} imports lead up"
+    )
+
+
+def main() -> None:
+    sys.stdout.writelines(f"{line}\n" for line in draw())
+    sys.exit(any(leads_up(*arrow) for arrow in arrows()))
+
+
+if __name__ == "__main__":
+    main()
