@@ -8,6 +8,7 @@
 
 #include "inode.h"
 
+struct COMPOUND4args;
 struct gsh_buffdesc;
 
 /* ---- closing.c ---- */
@@ -68,6 +69,9 @@ int spw_closing_try(uint64_t ino, const struct spw_close *close, bool *told);
 /* ---- compound.c ---- */
 
 /* What else a client asks for in the compound that Ganesha works on. */
+
+/* Returns the compound, or NULL if the request is of another protocol. */
+const struct COMPOUND4args *spw_compound(void);
 
 /* A place in a compound. All zero: its beginning. */
 struct spw_compound_place {

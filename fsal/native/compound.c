@@ -16,6 +16,13 @@ _Static_assert(offsetof(nfs_request_t, arg_nfs) ==
 	       "the arguments follow the operation context");
 _Static_assert(sizeof(((stateid4 *)0)->other) == SPW_STATEID_BYTES, "stateid");
 
+const struct COMPOUND4args *spw_compound(void)
+{
+	if (op_ctx->nfs_vers != NFS_V4)
+		return NULL;
+	return &container_of(op_ctx, nfs_request_t, op_context)->arg_nfs.arg_compound4;
+}
+
 static bool is_same(const struct gsh_buffdesc *handle, const nfs_fh4 *theirs)
 {
 	const struct file_handle_v4 *fh = (const void *)theirs->nfs_fh4_val;
@@ -97,10 +104,9 @@ static const stateid4 *pass(const struct gsh_buffdesc *handle, const nfs_argop4 
 bool spw_compound_next_close(const struct gsh_buffdesc *handle, struct spw_compound_place *place,
 			     struct spw_close *close)
 {
-	const nfs_request_t *request = container_of(op_ctx, nfs_request_t, op_context);
-	const COMPOUND4args *compound = &request->arg_nfs.arg_compound4;
+	const COMPOUND4args *compound = spw_compound();
 
-	if (op_ctx->nfs_vers != NFS_V4)
+	if (compound == NULL)
 		return false;
 	while (place->next < compound->argarray.argarray_len) {
 		const nfs_argop4 *op = &compound->argarray.argarray_val[place->next++];

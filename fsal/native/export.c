@@ -19,6 +19,7 @@
 #include "door.h"
 #include "handle.h"
 #include "inode.h"
+#include "lockwait.h"
 #include "openstate.h"
 #include "seal.h"
 #include "space.h"
@@ -131,6 +132,7 @@ static fsal_status_t before_close(uint64_t ino, const struct gsh_buffdesc *desc)
 static fsal_status_t wire_to_host(struct fsal_export *export, fsal_digesttype_t in_type,
 				  struct gsh_buffdesc *desc, int flags)
 {
+	struct spw_lock wanted;
 	struct spw_fh fh;
 
 	(void)export;
@@ -143,9 +145,11 @@ static fsal_status_t wire_to_host(struct fsal_export *export, fsal_digesttype_t 
 	if (fh.volume_id != spw_python.volume_id)
 		return spw_status(ESTALE);
 	/* Requests of other protocols have no compound to look at. */
-	if (in_type != FSAL_DIGEST_NFSV4 || !spw_closing_wanted())
+	if (in_type != FSAL_DIGEST_NFSV4)
 		return fsalstat(ERR_FSAL_NO_ERROR, 0);
-	return before_close(fh.ino, desc);
+	if (SPW_LOCKS_WAIT && spw_lock_is_waited_for(fh.ino, &wanted))
+		spw_lock_wait(&wanted);
+	return spw_closing_wanted() ? before_close(fh.ino, desc) : fsalstat(ERR_FSAL_NO_ERROR, 0);
 }
 
 static fsal_status_t create_handle(struct fsal_export *export, struct gsh_buffdesc *desc,

@@ -62,6 +62,13 @@ _Static_assert(sizeof(struct fsal_up_vector) == 184, "fsal_up_vector");
 #define SPW_MODULE_LOCK(module) (&(module)->fsm_lock)
 #endif
 
+/* Whether LOCKs wait here (lockwait.h). Ganesha 6 itself tells a client when a lock becomes free. */
+#if FSAL_MAJOR_VERSION == 11
+#define SPW_LOCKS_WAIT true
+#else
+#define SPW_LOCKS_WAIT false
+#endif
+
 /* Begins a handle, and enters it in the module's list. */
 static inline void spw_obj_begin(struct fsal_obj_handle *obj, struct fsal_export *export,
 				 object_file_type_t type)

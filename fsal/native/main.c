@@ -13,6 +13,7 @@
 #include "export.h"
 #include "handle.h"
 #include "inode.h"
+#include "lockwait.h"
 #include "names.h"
 #include "seal.h"
 #include "space.h"
@@ -39,8 +40,8 @@ static struct spw_module {
 			.case_preserving = true,
 			.link_support = true,
 			.symlink_support = true,
-			/* Ganesha itself keeps byte-range locks */
-			.lock_support = false,
+			/* Ganesha itself keeps byte-range locks, and tells us of them */
+			.lock_support = SPW_LOCKS_WAIT,
 			.unique_handles = true,
 			.cansettime = true,
 			.homogenous = true,
@@ -302,6 +303,7 @@ static fsal_status_t init_config(struct fsal_module *module, config_file_t confi
 		LogFatal(COMPONENT_FSAL, "the namespace did not start; the reason is on stderr");
 	spw_namespace_start(&namespace_ops);
 	spw_inodes_start();
+	spw_lockwait_start();
 	spw_closing_start(spw_python.acknowledges != 0, spw_python.acknowledge_ms);
 	rc = spw_files_start(spw_python.files_dir);
 	if (rc != 0)

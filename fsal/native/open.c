@@ -344,7 +344,8 @@ static fsal_openflags_t status2(struct fsal_obj_handle *obj, struct state_t *sta
 
 static fsal_status_t close2(struct fsal_obj_handle *obj, struct state_t *state)
 {
-	(void)obj;
+	if (state->state_type == STATE_TYPE_LOCK)
+		spw_lock_forgotten(spw_handle_of(obj)->fh.ino, state->stateid_other);
 	spw_state_closed(state);
 	spw_state_deleted(state);
 	return fsalstat(ERR_FSAL_NO_ERROR, 0);

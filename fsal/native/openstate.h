@@ -7,6 +7,7 @@
 #include "closing.h"
 #include "ganesha.h"
 #include "inode.h"
+#include "lockwait.h"
 #include "statistics.h"
 
 /* ---- openstate.c ---- */
@@ -52,6 +53,20 @@ void spw_state_closed(struct state_t *state);
 
 /* Holds a state, if Ganesha is about to delete it, until no request has it any more. */
 void spw_state_deleted(struct state_t *state);
+
+/* ---- lock.c ---- */
+
+/* Byte-range locks, which Ganesha keeps. */
+
+/* Finds what lock a process waits for, if the compound that Ganesha works on asks for one and for
+ * nothing else: SEQUENCE, PUTFH, LOCK, as Linux does. In NFSv4.0 a client asks for nothing more as the
+ * same owner before it has the answer (RFC 7530 section 9.1.7), which must not come late then. Returns
+ * whether there is one. Call it where spw_compound_next_close may be called (closing.h). ino: of the
+ * file that PUTFH names. */
+bool spw_lock_is_waited_for(uint64_t ino, struct spw_lock *wanted);
+
+/* Fills the operation on locks. */
+void spw_lock_ops(struct fsal_obj_ops *ops);
 
 /* ---- share.c ---- */
 

@@ -106,6 +106,7 @@ void spw_obj_ops_fill(void)
 	spw_obj_ops.setattr2 = setattr2;
 	spw_names_ops(&spw_obj_ops);
 	spw_open_ops(&spw_obj_ops);
+	spw_lock_ops(&spw_obj_ops);
 	spw_io_ops(&spw_obj_ops);
 	spw_xattr_ops(&spw_obj_ops);
 	spw_counted_ops(&spw_obj_ops);

@@ -190,6 +190,12 @@ def test_no_operation_is_lost_from_the_counts(tmp_path: Path, sanitizer: str) ->
 
 
 @SANITIZERS
+def test_locks_wait_in_their_order_and_not_for_long(tmp_path: Path, sanitizer: str) -> None:
+    limits = ("-DSPW_LOCK_WAIT_MS=800u", "-DSPW_LOCK_TURN_MS=200u", "-DSPW_LOCK_WAITERS_MAX=4u")
+    run_suite(tmp_path, "test_lockwait", ("lockwait.c",), sanitizer, *limits)
+
+
+@SANITIZERS
 def test_clients_and_what_they_have_open_are_counted(tmp_path: Path, sanitizer: str) -> None:
     sources = ("clients.c", "opened.c")
     run_suite(tmp_path, "test_clients", sources, sanitizer, "-DSPW_CLIENTS_MAX=64u")
