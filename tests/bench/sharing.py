@@ -152,7 +152,7 @@ def faults(report: Report) -> list[str]:
         *report.errors,
         *(f"{name} did nothing" for name in idle),
         *(
-            f"{step} took {seconds:.1f} s, without what the client stood still and slept"
+            f"{step} took {seconds:.1f} s, without what the client stood still"
             for step, seconds in report.longest_wait_seconds.items()
             if seconds > WAIT_SECONDS_MAX
         ),
@@ -169,8 +169,7 @@ def told(report: Report) -> str:
     )
     return (
         f"{rounds} rounds; longest, in seconds: {steps}; the client stood still for "
-        f"{report.stood_still_seconds:.2f}, slept before it asked again for a lock "
-        f"{report.asked_late_seconds:.2f}"
+        f"{report.stood_still_seconds:.2f}"
     )
 
 

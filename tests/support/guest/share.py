@@ -7,15 +7,14 @@ share.py table DIRECTORY SECONDS PROCESSES
 share.py append FILE SECONDS WRITER...
     A process for each writer appends records, each under a lock of the whole file.
 share.py ask FILE SECONDS WRITER...
-    The same, and a process asks every few milliseconds for a lock that another one has. The kernel,
-    when a process waits in it, asks after 1, 2, 4, ... 30 s.
+    The same, and a process asks every few milliseconds for a lock that another one has, and does
+    not wait for it in the kernel.
 share.py records FILE
     Count the records of each writer.
 
 The first three print a ``Report`` as JSON, and the last one a ``Records``. The first process
 touches no shared file while the others work. It wakes every 100 ms, and measures what makes a step
-longer and is no wait for the server: when it wakes late, the whole machine stood still; and a
-process whose lock was denied sleeps in the kernel until it asks again.
+longer and is no wait for the server: when it wakes late, the whole machine stood still.
 """
 
 from __future__ import annotations
@@ -40,14 +39,12 @@ STILL_SECONDS = 0.25
 SLOW_SECONDS = 1.0
 """Every step that took so long is kept with its time, and of the others the longest of a name."""
 PATIENCE_SECONDS = 240.0
-"""How long a process waits for a lock. The kernel asks every 30 s and may be late each time."""
+"""How long a process waits for a lock. The kernel may ask only every 30 s."""
 LEFT_SECONDS = 30.0
 """How long a file may be left that was open when it was unlinked: the kernel removes it later."""
 GRACE_SECONDS = 300.0
 """How long after the given time a process may still be at work."""
 PAUSE_SECONDS = 0.02
-ASKS_LATER = ("nfs4_proc_lock", "nfs4_retry_setlk", "nfs4_retry_setlk_simple")
-"""The functions of the kernel in which a process sleeps whose lock was denied."""
 RECORD_BYTES_MAX = 1000
 
 
@@ -68,14 +65,13 @@ class Step:
 class Report:
     """What the processes did: rounds by process; what went wrong; the longest step of each name,
     and the longest without what is no wait for the server; how long, at most, the machine stood
-    still and a process slept before it asked again."""
+    still."""
 
     rounds: dict[str, int] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
     longest_seconds: dict[str, float] = field(default_factory=dict)
     longest_wait_seconds: dict[str, float] = field(default_factory=dict)
     stood_still_seconds: float = 0.0
-    asked_late_seconds: float = 0.0
 
 
 @dataclass
@@ -256,20 +252,10 @@ def read_records(path: str) -> Records:
 
 @dataclass
 class Process:
-    """A child process; where it writes its rounds, its error and its steps as JSON; the times in
-    which it slept before it asked again for a lock."""
+    """A child process; where it writes its rounds, its error and its steps as JSON."""
 
     pid: int
     pipe: int
-    asleep: list[Step] = field(default_factory=list)
-
-    def look(self, since: float, now: float) -> None:
-        """Note whether the process sleeps, if so for the time since the last look."""
-        if kernel_says(self.pid, "wchan") not in ASKS_LATER:
-            return
-        if self.asleep and self.asleep[-1].ends == since:
-            since = self.asleep.pop().began
-        self.asleep.append(Step("asleep", since, now - since))
 
     def result(self) -> tuple[int, str, list[Step]]:
         """Wait for the end of the process, and return what it wrote."""
@@ -302,14 +288,11 @@ def contend(works: dict[str, Work], seconds: float) -> Report:
     """Let processes work beside each other, each by its name."""
     until = time.monotonic() + seconds
     running = {name: start(work, until) for name, work in works.items()}
-    report, still, looked = Report(), list[Step](), time.monotonic()
+    report, still = Report(), list[Step]()
     while running:
         late = doze()
         if late.seconds >= STILL_SECONDS:
             still.append(late)
-        for process in running.values():
-            process.look(looked, late.ends)
-        looked = late.ends
         # A process is done when it writes its result.
         ready, _, _ = select.select([process.pipe for process in running.values()], [], [], 0)
         for name in [name for name, process in running.items() if process.pipe in ready]:
@@ -318,30 +301,26 @@ def contend(works: dict[str, Work], seconds: float) -> Report:
             os.waitpid(process.pid, 0)
             report.rounds[name] = rounds
             report.errors += [f"{name}: {error}"] if error else []
-            judge(report, steps, still, process.asleep)
+            judge(report, steps, still)
         if time.monotonic() > until + GRACE_SECONDS:
             for name, process in running.items():
-                report.errors.append(f"{name} hangs: {kernel_says(process.pid, 'stack')}")
+                report.errors.append(f"{name} hangs: {kernel_stack(process.pid)}")
                 os.kill(process.pid, signal.SIGKILL)
             break
     return report
 
 
-def judge(
-    report: Report, steps: Sequence[Step], still: Sequence[Step], asleep: Sequence[Step]
-) -> None:
+def judge(report: Report, steps: Sequence[Step], still: Sequence[Step]) -> None:
     """Add the steps of a process to a report."""
     for step in steps:
-        wait = step.seconds - covered_seconds(step, [*still, *asleep])
+        wait = step.seconds - covered_seconds(step, still)
         for table, value in (
             (report.longest_seconds, step.seconds),
             (report.longest_wait_seconds, wait),
         ):
             table[step.name] = max(table.get(step.name, 0.0), value)
-    longest = (max((one.seconds for one in times), default=0.0) for times in (still, asleep))
-    stood_still_seconds, asked_late_seconds = longest
-    report.stood_still_seconds = max(report.stood_still_seconds, stood_still_seconds)
-    report.asked_late_seconds = max(report.asked_late_seconds, asked_late_seconds)
+    longest = max((one.seconds for one in still), default=0.0)
+    report.stood_still_seconds = max(report.stood_still_seconds, longest)
 
 
 def doze() -> Step:
@@ -362,10 +341,10 @@ def covered_seconds(step: Step, others: Sequence[Step]) -> float:
     return seconds
 
 
-def kernel_says(pid: int, what: str) -> str:
-    """Return the function in which a process sleeps (wchan), or its stack in the kernel (stack)."""
+def kernel_stack(pid: int) -> str:
+    """Return the functions of the kernel that a process is in."""
     try:
-        with open(f"/proc/{pid}/{what}") as file:
+        with open(f"/proc/{pid}/stack") as file:
             return file.read()
     except OSError as error:
         return str(error)
