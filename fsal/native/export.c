@@ -148,7 +148,7 @@ static fsal_status_t wire_to_host(struct fsal_export *export, fsal_digesttype_t 
 	if (in_type != FSAL_DIGEST_NFSV4)
 		return fsalstat(ERR_FSAL_NO_ERROR, 0);
 	if (SPW_LOCKS_WAIT && spw_lock_is_waited_for(fh.ino, &wanted))
-		spw_lock_wait(&wanted);
+		spw_lock_wait(&wanted, spw_lock_is_asked);
 	return spw_closing_wanted() ? before_close(fh.ino, desc) : fsalstat(ERR_FSAL_NO_ERROR, 0);
 }
 

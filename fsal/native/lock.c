@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "nfs_proto_data.h"
+
 #include "handle.h"
 
 /* Returns a lock as Ganesha describes it. */
@@ -83,6 +85,14 @@ bool spw_lock_is_waited_for(uint64_t ino, struct spw_lock *wanted)
 		wanted->last = UINT64_MAX;
 	fill_locker(wanted, &lock->locker);
 	return true;
+}
+
+bool spw_lock_is_asked(void)
+{
+	SVCXPRT *connection = container_of(op_ctx, nfs_request_t, op_context)->svc.rq_xprt;
+
+	/* Ganesha's threads set it with atomic operations. */
+	return !(__atomic_load_n(&connection->xp_flags, __ATOMIC_RELAXED) & SVC_XPRT_FLAG_DESTROYED);
 }
 
 void spw_lock_ops(struct fsal_obj_ops *ops)

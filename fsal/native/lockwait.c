@@ -232,7 +232,7 @@ void spw_lock_forgotten(uint64_t ino, const char *stateid)
 	pthread_mutex_unlock(&lock);
 }
 
-void spw_lock_wait(const struct spw_lock *wanted)
+void spw_lock_wait(const struct spw_lock *wanted, bool (*is_asked)(void))
 {
 	uint64_t now_ms = spw_clock_ms(), due_ms = now_ms + SPW_LOCK_WAIT_MS;
 	struct waiter *self = NULL;
@@ -240,8 +240,8 @@ void spw_lock_wait(const struct spw_lock *wanted)
 	pthread_mutex_lock(&lock);
 	if (!may_go_locked(wanted, now_ms))
 		self = take_place_locked(wanted, now_ms);
-	while (self != NULL && self->turn_ms == 0 && now_ms < due_ms) {
-		/* Nothing wakes it when another's turn ends. */
+	while (self != NULL && self->turn_ms == 0 && now_ms < due_ms && is_asked()) {
+		/* Nothing wakes it when another's turn ends, or its client is gone. */
 		uint64_t look_ms = now_ms + SPW_LOCK_TURN_MS;
 
 		(void)spw_wait_until(&self->woken, &lock, look_ms < due_ms ? look_ms : due_ms);

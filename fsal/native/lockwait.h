@@ -58,7 +58,8 @@ void spw_lock_released(const struct spw_lock *lock);
 void spw_lock_forgotten(uint64_t ino, const char *stateid);
 
 /* Waits while the lock would be denied, in the order in which they came of those that wait for the
- * same range. An owner does not wait for its own locks. */
-void spw_lock_wait(const struct spw_lock *wanted);
+ * same range. An owner does not wait for its own locks. is_asked: whether the client can still be
+ * answered; it is asked ten times a second, in the thread that waits and under a lock. */
+void spw_lock_wait(const struct spw_lock *wanted, bool (*is_asked)(void));
 
 #endif

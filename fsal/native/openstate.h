@@ -65,6 +65,10 @@ void spw_state_deleted(struct state_t *state);
  * file that PUTFH names. */
 bool spw_lock_is_waited_for(uint64_t ino, struct spw_lock *wanted);
 
+/* Returns whether the client of the request is still connected. A server that stops closes all
+ * connections before it waits for its threads. */
+bool spw_lock_is_asked(void);
+
 /* Fills the operation on locks. */
 void spw_lock_ops(struct fsal_obj_ops *ops);
 

@@ -34,7 +34,7 @@ WAITERS_MAX = 32
 """``SPW_LOCK_WAITERS_MAX`` there."""
 AT_ONCE_SECONDS = 0.9
 HOLD_SECONDS = 0.5
-STOP_SECONDS = WAIT_SECONDS + 3.0
+STOP_SECONDS = WAIT_SECONDS / 2
 LOW, HIGH = struct.pack(">QQ", 0, 10), struct.pack(">QQ", 10, 10)
 
 

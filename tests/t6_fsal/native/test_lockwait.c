@@ -43,6 +43,13 @@ static void release(char owner, uint64_t first, uint64_t last)
 	spw_lock_released(&lock);
 }
 
+static atomic_bool is_gone;
+
+static bool is_asked(void)
+{
+	return !atomic_load(&is_gone);
+}
+
 /* Wait as one that asks by its name, or by its stateid. Return for how many milliseconds. */
 static uint64_t waited_ms(struct spw_lock wanted, bool is_by_state)
 {
@@ -53,7 +60,7 @@ static uint64_t waited_ms(struct spw_lock wanted, bool is_by_state)
 		wanted.owner = 0;
 	else
 		memset(wanted.stateid, 0, sizeof(wanted.stateid));
-	spw_lock_wait(&wanted);
+	spw_lock_wait(&wanted, is_asked);
 	return spw_clock_ms() - began;
 }
 
@@ -224,6 +231,19 @@ static void one_more_than_may_wait_is_answered_at_once(void)
 	release('a', 0, END);
 }
 
+static void a_client_that_is_gone_does_not_wait(void)
+{
+	struct asker asker;
+
+	grant('a', 0, END, true);
+	begin(&asker, 'b');
+	atomic_store(&is_gone, true);
+	end(&asker);
+	assert(asker.waited_ms <= SPW_LOCK_TURN_MS + AT_ONCE_MS);
+	atomic_store(&is_gone, false);
+	release('a', 0, END);
+}
+
 /* As Ganesha does: one mutex decides. */
 static pthread_mutex_t states = PTHREAD_MUTEX_INITIALIZER;
 static char has_lock;
@@ -278,6 +298,7 @@ int main(void)
 	they_go_on_in_the_order_in_which_they_came();
 	a_turn_that_is_not_taken_ends();
 	one_more_than_may_wait_is_answered_at_once();
+	a_client_that_is_gone_does_not_wait();
 	many_contend();
 	puts("all passed");
 	return 0;
