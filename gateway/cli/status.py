@@ -311,10 +311,10 @@ def statistics_arguments(parser: argparse.ArgumentParser) -> None:
 
 def show_statistics(args: argparse.Namespace, gateway: Gateway) -> int:
     """Show the counts. Raises UserError when no NFS server answers."""
-    return show(gateway.statistics(), args.json)
+    return show_operations(gateway.statistics(), args.json)
 
 
-def show(found: Statistics, as_json: bool) -> int:
+def show_operations(found: Statistics, as_json: bool) -> int:
     """Print the counts. Returns the exit status."""
     if as_json:
         output.print_json(found)
@@ -383,10 +383,10 @@ def show_clients(args: argparse.Namespace, gateway: Gateway) -> int:
     """Show the clients. Raises UserError when no NFS server answers, NotPossible."""
     if args.open is not None:
         return _show_opens(gateway.opens(args.open), args.json)
-    return _show(gateway.clients(), args.json)
+    return _show_clients(gateway.clients(), args.json)
 
 
-def _show(found: ClientList, as_json: bool) -> int:
+def _show_clients(found: ClientList, as_json: bool) -> int:
     if as_json:
         output.print_json(found)
         return 0
@@ -394,7 +394,7 @@ def _show(found: ClientList, as_json: bool) -> int:
         print("no client has a lease: nobody mounts, or the NFS server just started")
     else:
         output.show_table(
-            CLIENT_COLUMNS, map(_client_cells, found.clients), map(_line, found.clients)
+            CLIENT_COLUMNS, map(_client_cells, found.clients), map(_client_line, found.clients)
         )
     if (others := found.others) is not None:
         print(
@@ -420,7 +420,7 @@ def _client_cells(one: Client) -> tuple[str, ...]:
     )
 
 
-def _line(one: Client) -> str:
+def _client_line(one: Client) -> str:
     address, name, version, reading, writing, read, written, operations, seen = _client_cells(one)
     return (
         f"{address}  {name}  NFSv{version}  open for reading {reading}, for writing {writing}; "

@@ -189,7 +189,7 @@ def _module(
 ) -> Command:
     return Command(
         name=name,
-        argv=argv(settings, module or f"gateway.{name}"),
+        argv=argv(settings, module or f"gateway.processes.{name}"),
         # With a buffer, lines would come late, and the last lines before a kill never.
         environ={**os.environ, "PYTHONUNBUFFERED": "1"},
         stop_seconds=stop_seconds,

@@ -120,14 +120,17 @@ LOCK_SECONDS = 10.0
 class Daemon:
     """A process that a signal stops: ``python -m MODULE --config PATH``.
 
-    Parameters: name of its logger; about, the text of its help; stop_seconds, the time after a
-    signal in which it has to end by itself; module, its package, if that is not gateway.NAME.
+    Args:
+        name: of its logger.
+        about: text of its help.
+        stop_seconds: time after a signal in which it has to end by itself.
+        module: what runs it. None: gateway.processes.NAME.
     """
 
     def __init__(
         self, name: str, about: str | None, stop_seconds: float, module: str | None = None
     ) -> None:
-        program = f"python -m {module or f'gateway.{name}'}"
+        program = f"python -m {module or f'gateway.processes.{name}'}"
         parser = argparse.ArgumentParser(prog=program, description=about)
         parser.add_argument("--config", type=Path, default=DEFAULT_CONFIG)
         self._config: Path = parser.parse_args().config

@@ -33,18 +33,18 @@ PEER = "one process for both"
 SITECUSTOMIZE = """
 import sys
 module = dict(zip(sys.orig_argv, sys.orig_argv[1:])).get("-m")
-if module == "gateway.drain":
+if module == "gateway.processes.drain":
     import signal
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     while True:
         signal.pause()
-if module == "gateway.cache":
+if module == "gateway.processes.cache":
     import threading
     def run():
         from pathlib import Path
-        from gateway import config
+        from gateway.config import loader
         from gateway.drain.worker import Drain
-        Drain(config.load(Path(sys.orig_argv[-1])), stop=threading.Event()).run()
+        Drain(loader.load(Path(sys.orig_argv[-1])), stop=threading.Event()).run()
     sys.setswitchinterval(0.0005)
     threading.Timer(2.0, run).start()
 """

@@ -132,7 +132,13 @@ def test_each_alarm_has_a_remedy() -> None:
     assert [alarm for alarm in alarms if alarm not in table] == []
     modules = [f"gateway/cli/{name}.py" for name in ("status", "checkpoints", "policies")]
     said = " ".join(text for module in modules for text in _texts(module))
-    loud = set(re.findall(r"\b[A-Z]{4,}(?: [A-Z]{2,})*\b", said)) - {"JSON", "JSON PATH", "PATH", "TEXT", "TOML"}
+    loud = set(re.findall(r"\b[A-Z]{4,}(?: [A-Z]{2,})*\b", said)) - {
+        "JSON",
+        "JSON PATH",
+        "PATH",
+        "TEXT",
+        "TOML",
+    }
     assert [word for word in sorted(loud) if word not in table] == []
 
 

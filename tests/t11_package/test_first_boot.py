@@ -235,7 +235,7 @@ def test_two_disks_with_the_label_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     label = f"spw-{secrets.token_hex(4)}"  # this machine may have a disk of a gateway
-    monkeypatch.setattr(machine, "LABEL", label)
+    monkeypatch.setattr(machine, "DATA_LABEL", label)
     images = [tmp_path / "one", tmp_path / "two"]
     with ExitStack() as stack:
         devices = []

@@ -199,7 +199,7 @@ def test_a_drain_that_stops_leaves_no_claim(rclone_site: Site) -> None:
 
 _SIGNALLED_AT_ITS_START = """
 import os, signal, sys
-from gateway.drain import __main__ as module
+from gateway.processes import drain as module
 
 class Drain(module.Drain):
     def __init__(self, *arguments, **named):

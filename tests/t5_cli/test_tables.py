@@ -21,19 +21,19 @@ from tests.support.direct import answering
 LONG = "/checkpoints/" + "a-long-name-" * 6
 RUN = f"""
 import sys
-from gateway.cli import queue, table
-from gateway.service.queue import Waiting
+from gateway.cli import queue
+from gateway.service.queue import WaitingFile
 file = dict(bumped=False, error="[bold]no[/bold]", next_try_seconds=5, size_bytes=2048,
             age_seconds=60, waits_for=None)
-files = [Waiting(**file, path="{LONG}", state="failing", tries=2),
-         Waiting(**file, path="/checkpoints/b[red]", state="waiting", tries=0)]
+files = [WaitingFile(**file, path="{LONG}", state="failing", tries=2),
+         WaitingFile(**file, path="/checkpoints/b[red]", state="waiting", tries=0)]
 queue._show(files, 3, [], "json" in sys.argv)
 print("imported" if "rich" in sys.modules else "not imported")
 """
 
 
 STATISTICS = """
-from gateway.cli import statistics
+from gateway.cli.status import show_operations
 from gateway.rpc.statistics import Histogram, Operations, Statistics
 
 times = Histogram((0.001, 0.1), (9, 1, 0), 0.05)
@@ -42,7 +42,7 @@ kinds = {
     "write": Operations(latency=times, bytes=4096, delayed=3, errors={"no_space": 2, "io": 0}),
     "read": Operations(latency=none, bytes=0, delayed=0, errors={}),
 }
-statistics.show(Statistics(1, kinds, times, times), False)
+show_operations(Statistics(1, kinds, times, times), False)
 """
 
 

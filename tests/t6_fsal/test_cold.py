@@ -336,12 +336,13 @@ def test_the_server_stops_with_parked_reads(tmp_path: Path) -> None:
 EVICT_AND_DIE = """
 import sys
 from pathlib import Path
-from gateway import config, failpoints
+from gateway.common import failpoints
+from gateway.config import loader
 from tests.support.direct import Direct
-from gateway.rpc.frames import Op, Request
-direct = Direct(config.load(Path(sys.argv[1]), {}))
+from gateway.rpc.frames import Op, RpcRequest
+direct = Direct(loader.load(Path(sys.argv[1]), {}))
 failpoints.arm(failpoints.AFTER_COMMIT)
-direct.run([Request(Op.EVICT, int(sys.argv[2]), change=int(sys.argv[3]))])
+direct.run([RpcRequest(Op.EVICT, int(sys.argv[2]), change=int(sys.argv[3]))])
 """
 
 

@@ -37,14 +37,14 @@ WRITE_LOCK = 2
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from gateway import config
+from gateway.config import loader
 from gateway.db.engine import Database
-from gateway.nfs import keeper, store
+from gateway.nfs import export_service
 source, name, path, hosts = sys.argv[1:]
-settings = config.load(Path(source), {})
-store.put = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-exports = keeper.Exports(settings, Database(settings.database_url))
-exports.put(keeper.Wanted(name, path.encode(), [hosts], "none"), "me")
+settings = loader.load(Path(source), {})
+export_service.put = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+exports = export_service.ExportService(settings, Database(settings.database_url))
+exports.put(export_service.WantedExport(name, path.encode(), [hosts], "none"), "me")
 """
 """A process that ends when the server has its change, and before it is stored."""
 ROOT_NAMES = ["run7", "other"]

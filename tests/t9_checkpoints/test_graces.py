@@ -19,7 +19,7 @@ from gateway.lifecycle.retention.applier import Applier
 from gateway.lifecycle.trash.trash import Trash
 from gateway.namespace import adopt, data_files
 from gateway.namespace.data_files import DataFiles
-from gateway.processes import catalogue as process
+from gateway.processes import checkpoints as process
 from gateway.rpc import control
 from gateway.rpc.frames import RpcReply
 from tests.support.checkpoints.trashing import Door, put, save, trash_of

@@ -71,7 +71,7 @@ def test_a_kill_at_any_commit_loses_nothing(world: World) -> None:
 
 @contextmanager
 def running(settings: Settings) -> Iterator[subprocess.Popen[str]]:
-    argv = [sys.executable, "-m", "gateway.processes.catalogue", "--config", str(settings.source)]
+    argv = [sys.executable, "-m", "gateway.processes.checkpoints", "--config", str(settings.source)]
     process = subprocess.Popen(
         argv,
         stdout=subprocess.PIPE,
@@ -123,7 +123,9 @@ def test_a_second_process_ends(tmp_path: Path) -> None:
 
 
 def test_it_imports_little() -> None:
-    code = "import gateway.processes.catalogue, sys; print(*{n.split('.')[0] for n in sys.modules})"
+    code = (
+        "import gateway.processes.checkpoints, sys; print(*{n.split('.')[0] for n in sys.modules})"
+    )
     modules = subprocess.check_output([sys.executable, "-c", code], text=True).split()
     found = {name.partition(".")[0] for name in modules}
     assert "gateway" in found

@@ -33,7 +33,7 @@ from gateway.lifecycle.retention.guard import DeletionGuard
 from gateway.lifecycle.trash.expiry import Expiry
 from gateway.lifecycle.trash.rows import TrashRow
 from gateway.objectstore import key_mapper
-from gateway.processes.catalogue import _law
+from gateway.processes.checkpoints import _law
 from tests.support.checkpoints import keeping
 from tests.support.checkpoints.layouts import deepspeed_states, metadata, tensors
 from tests.support.checkpoints.trashing import opener, trash_of

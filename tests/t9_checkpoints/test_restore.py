@@ -102,7 +102,7 @@ def catalogue(site: Site, failpoint: str = "") -> Iterator[subprocess.Popen[byte
     argv = [
         sys.executable,
         "-m",
-        "gateway.processes.catalogue",
+        "gateway.processes.checkpoints",
         "--config",
         str(site.settings.source),
     ]

@@ -17,7 +17,7 @@ from gateway.lifecycle.retention.guard import NONE_LEFT, NOT_KNOWN, NOT_STILL, D
 from gateway.lifecycle.trash import expiry
 from gateway.lifecycle.trash.expiry import Expiry
 from gateway.lifecycle.trash.rows import TrashRow
-from gateway.processes.catalogue import _law
+from gateway.processes.checkpoints import _law
 from tests.support.checkpoints.keeping import Present, catch_up
 from tests.support.checkpoints.trashing import put, save, trash_of
 from tests.support.checkpoints.world import World

@@ -1,4 +1,4 @@
-"""``python -m gateway.processes.catalogue --config PATH``: keeps the catalogue."""
+"""``python -m gateway.processes.checkpoints --config PATH``: keeps the catalogue."""
 
 from __future__ import annotations
 
