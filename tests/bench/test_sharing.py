@@ -23,6 +23,7 @@ from tests.support.guest.share import Records, Report, Step, Steps
 
 PROGRAM = GUEST / "share.py"
 SECONDS = 1.0
+MEETINGS_MAX = 20
 
 
 @pytest.fixture
@@ -48,10 +49,16 @@ def records(path: Path) -> Records:
 
 
 def test_processes_change_one_table(memory: Path) -> None:
-    found = report("table", memory, SECONDS, 3)
-    assert found.errors == []
-    assert len(found.rounds) == 3 and sum(found.rounds.values()) > 0
-    assert {"link", "lock", "rename", "unlink"} <= set(found.longest_wait_seconds)
+    steps = set[str]()
+    # Whether a process finds the lock file of another one in a second is up to the scheduler.
+    for _ in range(MEETINGS_MAX):
+        found = report("table", memory, SECONDS, 3)
+        assert found.errors == []
+        assert len(found.rounds) == 3 and sum(found.rounds.values()) > 0
+        steps |= set(found.longest_wait_seconds)
+        if "lock" in steps:
+            break
+    assert {"link", "lock", "rename", "unlink"} <= steps
 
 
 @pytest.mark.parametrize("how", ["append", "ask"])
