@@ -38,16 +38,16 @@ people, by errors, or by retention in a week."""
 WHOLE_TABLES = {
     "drain.statements.UPLOADS",
     "drain.statements.COMPLETE",
-    "cache.candidates.SURVEY",
-    "cache.candidates.PARTIAL",
+    "cache.eviction.SURVEY",
+    "cache.eviction.PARTIAL",
     "cache.rows._WARMING",
-    "checkpoints.statements.DUE",
-    "retention.statements.CHECKPOINTS",
-    "retention.statements.OF_RUN",
-    "retention.statements.TIMES",
-    "retention.statements.UNFINISHED",
-    "retention.transitions.LEFT",
-    "retention.transitions.WITHDRAW",
+    "catalogue.statements.DUE",
+    "lifecycle.retention.store.CHECKPOINTS",
+    "lifecycle.retention.store.OF_RUN",
+    "lifecycle.retention.store.TIMES",
+    "lifecycle.retention.store.UNFINISHED",
+    "lifecycle.retention.transitions.LEFT",
+    "lifecycle.retention.transitions.WITHDRAW",
 }
 """Statements that run once for each plan (``upload`` has a row for each unfinished upload), once in
 a second while files wait (``checkpoint`` has a row for each of thousands of checkpoints), for a
@@ -59,7 +59,7 @@ STATEMENTS = {
     f"{module.__name__.removeprefix('gateway.')}.{name}": value
     for module in (
         *(namespace_statements, lookup, journal, drain_statements),
-        *(retries, intent, verify, precedence, paths, precedence, survey),
+        *(retries, intent, verify, precedence, paths, survey),
         *(eviction, evictor, rows, warming, residency, checkpoint_statements),
         *(fingerprint, latest_links, rotation, held, trash_rows, transition, transitions),
         *(retention_statements, references, risk, checkpoints),
