@@ -1,4 +1,6 @@
-"""Says what a call asked for, as the audit log has it: also of a call that was refused.
+"""Audit of calls: what was asked for, by whom, and how it ended.
+
+Says what a call asked for, as the audit log has it: also of a call that was refused.
 
 What is recorded of each call: the audit log, and the answer for a repetition.
 

@@ -1,4 +1,6 @@
-"""Makes way for the NFS server: on a busy machine the admin API takes a share of one processor.
+"""Processor budget of the admin API, and the threads that keep it.
+
+Makes way for the NFS server: on a busy machine the admin API takes a share of one processor.
 
 An answer takes some tens of milliseconds of processor time, which the NFS server lacks when no
 processor is idle. ``Share`` has a budget of such time. It fills at the rate ``admin.busy_share``,

@@ -1,4 +1,6 @@
-"""The figures of the gateway that several routes, pages and threads of this process want.
+"""Figures of the dashboard: now, by time, and kept for a while.
+
+The figures of the gateway that several routes, pages and threads of this process want.
 
 Keeps the figures of the dashboard, a sample a minute, so that it shows yesterday's burst.
 

@@ -1,4 +1,6 @@
-"""Finds which checkpoints changed between two looks.
+"""Events: changes of checkpoints, and their listeners.
+
+Finds which checkpoints changed between two looks.
 
 Gives events to listeners. No thread waits for a listener, and nothing is read without one.
 

@@ -1,4 +1,6 @@
-"""The connections of the admin API: one that says nothing keeps no other out.
+"""Listening port: bounds of connections, and turns of strangers.
+
+The connections of the admin API: one that says nothing keeps no other out.
 
 Uvicorn bounds the silence after an answer. It has no bound for that before a request, or within
 one, and while there are too many connections it refuses every request. Here the connection that

@@ -1,4 +1,6 @@
-"""Makes metrics of facts. Names end in their unit, counters in ``_total``. Pure.
+"""Metrics for Prometheus.
+
+Makes metrics of facts. Names end in their unit, counters in ``_total``. Pure.
 
 Collects the metrics of one scrape.
 """

@@ -1,4 +1,6 @@
-"""Completes the description of the API with what every route has: refusals, and headers.
+"""OpenAPI document: refusals and headers of every route, and examples.
+
+Completes the description of the API with what every route has: refusals, and headers.
 
 It is made from the routes, so a route cannot forget it.
 

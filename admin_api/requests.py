@@ -1,4 +1,6 @@
-"""The gateway that is governed: what every route gets.
+"""Parts of requests: the gateway, entity tags, pages, paths, bodies.
+
+The gateway that is governed: what every route gets.
 
 Entity tags: two people who change one thing do not overwrite each other (RFC 9110, 13.1.1).
 

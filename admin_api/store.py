@@ -1,4 +1,6 @@
-"""Declares the tables of the admin API's own database. It is the authority on every column.
+"""Database of the admin API: tables, opening, pruning, kept answers.
+
+Declares the tables of the admin API's own database. It is the authority on every column.
 
 Times are nanoseconds since 1970. Schema changes are Alembic migrations (``migrations/admin``). A
 test compares migrations and tables.

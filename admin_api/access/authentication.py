@@ -1,4 +1,6 @@
-"""Finds out who sends a request: by a bearer token, or by the cookie of a session.
+"""Authentication of requests, and the role that each route needs.
+
+Finds out who sends a request: by a bearer token, or by the cookie of a session.
 
 Tells whether a caller who was let in may stay, for answers that last, like streams of events.
 

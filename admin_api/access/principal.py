@@ -1,4 +1,6 @@
-"""Who asks: a token or a session, with its role. Pure.
+"""Principals: tokens and sessions, those verified before, and failed tries.
+
+Who asks: a token or a session, with its role. Pure.
 
 The tokens and sessions that this process has verified. In memory: a restart forgets them.
 

@@ -1,4 +1,6 @@
-"""Refusals of access. The audit has them, but no more of them than people can read.
+"""Sessions of the pages, and refusals in the audit.
+
+Refusals of access. The audit has them, but no more of them than people can read.
 
 Sessions of the pages: a login with a token gives a cookie.
 

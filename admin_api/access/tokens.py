@@ -1,4 +1,6 @@
-"""Makes tokens and verifies them: ``spw_<id>_<secret>``.
+"""Tokens: ``spw_<id>_<secret>``, their rows, their verification.
+
+Makes tokens and verifies them: ``spw_<id>_<secret>``.
 
 The secret has 256 random bits. It is shown once, and only its Argon2id hash is kept. A token that
 was verified is remembered in memory, because the hash costs a hundred times a request. Its row is

@@ -1,4 +1,6 @@
-"""The jobs about files: evict, warm, remove, and wait until the bucket could restore them.
+"""Jobs about files and about the trash.
+
+The jobs about files: evict, warm, remove, and wait until the bucket could restore them.
 
 All of them can begin again after a restart: what was done is found done.
 

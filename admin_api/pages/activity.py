@@ -1,4 +1,6 @@
-"""The jobs: work that takes longer than a request may.
+"""Pages of activity: jobs, audit, clients.
+
+The jobs: work that takes longer than a request may.
 
 The audit log: who changed what, when and from where, and who was refused.
 

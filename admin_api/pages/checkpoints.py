@@ -1,4 +1,6 @@
-"""The checkpoints: runs with their newest ones, lists, and one with all that is known of it.
+"""Pages of checkpoints, promotions and the trash.
+
+The checkpoints: runs with their newest ones, lists, and one with all that is known of it.
 
 What may be done with a checkpoint: each order has a page that says what happens.
 

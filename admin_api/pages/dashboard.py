@@ -1,4 +1,6 @@
-"""The dashboard: what would be lost now, how fast it drains, and what a person must do.
+"""Dashboard: alarms, figures, timeline, live updates.
+
+The dashboard: what would be lost now, how fast it drains, and what a person must do.
 
 What a person must know now, and what to do about it, from the facts of the status. Pure.
 

@@ -1,4 +1,6 @@
-"""The file browser: directories and files as clients see them, and where their bytes are.
+"""Pages of files and the queue.
+
+The file browser: directories and files as clients see them, and where their bytes are.
 
 The queue: the files that the bucket lacks, why, and the orders of people about them.
 """

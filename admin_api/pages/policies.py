@@ -1,4 +1,6 @@
-"""The policies in force, with what they do now and what they did; also one with its history.
+"""Pages of policies: list, editor, plan.
+
+The policies in force, with what they do now and what they did; also one with its history.
 
 The editor of a policy: it checks what is typed, and shows what it would delete, and why.
 

@@ -1,4 +1,6 @@
-"""Makes a page of a template and the facts that it shows.
+"""Rendering of pages: templates, flash messages, theme, visitor.
+
+Makes a page of a template and the facts that it shows.
 
 Carries one sentence from an order to the page that follows it, in a cookie that is read once.
 

@@ -1,4 +1,6 @@
-"""The checkpoints of the catalogue. ``checkpointorders`` has what people may do with one.
+"""Routes of checkpoints and runs.
+
+The checkpoints of the catalogue. ``checkpointorders`` has what people may do with one.
 
 Orders about a checkpoint: pin it, delete it, bring its bytes, and wait until it is durable.
 

@@ -1,4 +1,6 @@
-"""Files: what is known of one, and orders about names and bytes.
+"""Routes of files, directories, pins and the queue.
+
+Files: what is known of one, and orders about names and bytes.
 
 Directories: what is in one, new ones, and the removal of whole trees.
 

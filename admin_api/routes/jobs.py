@@ -1,4 +1,6 @@
-"""Jobs: how far long work is, what it gave, and its end on request.
+"""Routes of jobs and events.
+
+Jobs: how far long work is, what it gave, and its end on request.
 
 Server-sent events: the progress of saves, jobs and checkpoints, as it happens.
 """

@@ -1,4 +1,6 @@
-"""A policy as requests have it. ``gateway.lifecycle.retention.policy`` has the meaning and the last
+"""Routes of policies and retention.
+
+A policy as requests have it. ``gateway.lifecycle.retention.policy`` has the meaning and the last
 word.
 
 The policies of retention: each has versions, and the newest is in force.

@@ -1,4 +1,6 @@
-"""The audit log: who changed what, and who was refused.
+"""Routes of records: audit, history, configuration.
+
+The audit log: who changed what, and who was refused.
 
 The history of the figures of the dashboard.
 

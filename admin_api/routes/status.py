@@ -1,4 +1,6 @@
-"""The state of the whole gateway.
+"""Routes of the gateway's state: status, statistics, clients, bucket, health, metrics.
+
+The state of the whole gateway.
 
 What the NFS server was asked since its start, and how long that took.
 

@@ -1,4 +1,6 @@
-"""Tokens: make, list, revoke.
+"""Routes of tokens and sessions.
+
+Tokens: make, list, revoke.
 
 Log in with a token, log out, and see who one is.
 """

@@ -1,4 +1,6 @@
-"""Gives the system what the site says of it: name, address, and the keys of ssh.
+"""The machine of an image: system settings, data disk, configuration drive.
+
+Gives the system what the site says of it: name, address, and the keys of ssh.
 
 Makes the file system of the data, as the Ansible role ``storage`` does, and mounts it.
 

@@ -1,4 +1,6 @@
-"""What a site says in the file of the first boot. All of it is checked before anything is done.
+"""Site file of an image: its checks, and whether the machine will be reachable.
+
+What a site says in the file of the first boot. All of it is checked before anything is done.
 
 The file is a configuration of Spillway with the tables [machine], [credentials] and [admin_token],
 and with any number of [[export]] and [[policy]].

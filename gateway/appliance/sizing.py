@@ -1,4 +1,6 @@
-"""What is known of a training, its gateways and its bucket, and the form of what follows from it.
+"""Arithmetic of ``spillway plan``: rates, disks, stock, cost, losses.
+
+What is known of a training, its gateways and its bucket, and the form of what follows from it.
 
 Sizes, rates and prices are decimal, as networks and stores count: a TB has 10**12 bytes.
 

@@ -1,4 +1,6 @@
-"""The room on the local disk, and the marks at which files are evicted and writers are slowed.
+"""Eviction: watermarks, candidates, and the checks before bytes are dropped.
+
+The room on the local disk, and the marks at which files are evicted and writers are slowed.
 
 Makes files absent: looks at each object, asks at the door, and tidies up afterwards.
 

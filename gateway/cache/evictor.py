@@ -1,4 +1,6 @@
-"""Keeps room on the local disk: evicts files above a watermark, before a save needs the room.
+"""Evictor: keeps the disk below its watermark, ahead of bursts; removes orphans.
+
+Keeps room on the local disk: evicts files above a watermark, before a save needs the room.
 
 Below the watermark the evictor looks at the disk only, at no table. Directories with a limit of
 their own (``cache.limits``) are the exception: their bytes are counted from time to time.

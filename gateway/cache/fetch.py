@@ -1,4 +1,6 @@
-"""Puts fetched blocks on stable storage, and only then writes them into the durable map.
+"""Block fetches: verified, then stored, then recorded.
+
+Puts fetched blocks on stable storage, and only then writes them into the durable map.
 
 Fetches blocks of one file from the bucket, and verifies each before it is reported.
 """

@@ -1,4 +1,6 @@
-"""Keeps whether the bucket answers, and when it is asked again. The hydrator's lock guards it.
+"""Scheduler for block fetches, with the circuit breaker of the bucket.
+
+Keeps whether the bucket answers, and when it is asked again. The hydrator's lock guards it.
 
 Has all hydrations of the process, and chooses what is done next.
 

@@ -1,4 +1,6 @@
-"""Keeps what is known of each block of an absent file. Pure.
+"""State of one hydration: block map, data file, next blocks.
+
+Keeps what is known of each block of an absent file. Pure.
 
 Writes the data file of an absent file, in which only the hydrator writes.
 

@@ -1,4 +1,6 @@
-"""Runs what follows from the catalogue, beside the follower: each duty in a thread of its own, so
+"""Background tasks beside the tracker, and the search for orphans of killed saves.
+
+Runs what follows from the catalogue, beside the follower: each duty in a thread of its own, so
 that a bucket which does not answer holds up one duty and not the catalogue.
 
 A duty has a turn when it asked for one, and earlier if rows of the catalogue changed, but not

@@ -1,4 +1,6 @@
-"""Reads what small files and the ends of large ones say. Nothing is unpickled. Pure.
+"""Readers of untrusted files: JSON, safetensors, zip archives, pickles. Pure.
+
+Reads what small files and the ends of large ones say. Nothing is unpickled. Pure.
 
 Bytes come from jobs that may have been killed in the middle, so whatever cannot be understood is a
 reason why a checkpoint is not complete, and never an error.

@@ -1,4 +1,6 @@
-"""A row of the catalogue, and what a look at an inode found. Pure.
+"""Rows of the catalogue, and states as people see them. Pure.
+
+A row of the catalogue, and what a look at an inode found. Pure.
 
 The state of a checkpoint as it is shown: by commands, by the admin API, and on its pages.
 """

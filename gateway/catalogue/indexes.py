@@ -1,4 +1,6 @@
-"""Reads what the indexes of checkpoints name: their members, and how long these are. Pure.
+"""Members that indexes name, and steps that names tell. Pure.
+
+Reads what the indexes of checkpoints name: their members, and how long these are. Pure.
 
 An index names members by paths below the directory that it is in. One that cannot be understood is
 no evidence for or against a checkpoint. One that is cut off is evidence against it.

@@ -1,4 +1,6 @@
-"""The objects of manifests in the bucket, of checkpoints and of promoted copies.
+"""Manifest store: the objects in the bucket, and their rows.
+
+The objects of manifests in the bucket, of checkpoints and of promoted copies.
 
 A manifest always has the storage class of the bucket: it must be readable where the files are in an
 archive. Only an object that is known to be ours is replaced or deleted.

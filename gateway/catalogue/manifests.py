@@ -1,4 +1,6 @@
-"""Makes the text of a manifest: a checkpoint, and each of its members. Pure.
+"""Manifests: their text, and the rows that it is made of.
+
+Makes the text of a manifest: a checkpoint, and each of its members. Pure.
 
 The text is JSON in UTF-8, with one member on each line, so that a checkpoint of any size is written
 and compared line by line. The same rows always make the same bytes. Names and paths are bytes; they

@@ -1,4 +1,6 @@
-"""Says which receipts the whole checkpoints of a run have. Pure.
+"""Receipts below ``/.spillway``: wanted ones, their tree, ``status.json``.
+
+Says which receipts the whole checkpoints of a run have. Pure.
 
 The names of a run become directories below ``runs`` and ``checkpoints``, so that ``a/b`` has
 ``runs/a/b/latest-complete``. A name that a receipt could have is escaped as in object keys.

@@ -1,4 +1,6 @@
-"""What a checkpoint was when it became complete, and what became of its members since. Pure.
+"""Records of complete checkpoints, and their quiet time. Pure.
+
+What a checkpoint was when it became complete, and what became of its members since. Pure.
 
 From its completion on, a checkpoint is compared with its record. So it stays what it was although a
 tracker names another one, and it is broken when members are gone although no writer came.

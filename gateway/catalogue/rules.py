@@ -1,4 +1,6 @@
-"""Decides which places are checkpoints, whether they are complete, and what shows it. Pure.
+"""Rules: which paths are checkpoints, and whether they are complete. Pure.
+
+Decides which places are checkpoints, whether they are complete, and what shows it. Pure.
 
 The first rule that recognises a place decides: first those of the configuration, then those of
 frameworks. Whatever a rule says, a checkpoint is not complete while a member is open for writing or

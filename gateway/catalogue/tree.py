@@ -1,4 +1,6 @@
-"""Reads places from the database, as one transaction sees them.
+"""Views of directories and files for the rules.
+
+Reads places from the database, as one transaction sees them.
 
 Names are read page by page, so a directory of any size takes the memory of one page for each level.
 

@@ -1,4 +1,6 @@
-"""Asks the admin API of a gateway, and says in one line why it cannot be asked.
+"""Client of the admin API: requests, jobs, the stream of events.
+
+Asks the admin API of a gateway, and says in one line why it cannot be asked.
 
 No error has the token: neither the text of a request nor its headers are ever shown.
 

@@ -1,4 +1,6 @@
-"""`spillway bucket`: whether the bucket answers, what it does by itself, and its effect on a
+"""Commands about the bucket: settings, access, manifests.
+
+`spillway bucket`: whether the bucket answers, what it does by itself, and its effect on a
 gateway.
 
 `spillway verify-manifest`: compares a bucket with its manifests. It needs no gateway: without

@@ -1,4 +1,6 @@
-"""Has a command that root gives run as the user of the gateway.
+"""Who gives a command: its user, its person, its record in the audit.
+
+Has a command that root gives run as the user of the gateway.
 
 What root makes in the data directory, like a lock or a log of SQLite, would keep the gateway's own
 processes from working.

@@ -1,4 +1,6 @@
-"""`spillway checkpoints`: lists runs and their checkpoints.
+"""Commands about checkpoints and runs.
+
+`spillway checkpoints`: lists runs and their checkpoints.
 
 It reads rows and nothing else, so it works whether or not the gateway runs.
 

@@ -1,4 +1,6 @@
-"""`spillway upgrade` and `spillway fsck`: work on the database while no gateway runs on it.
+"""Commands for a gateway that is stopped: upgrade, fsck, adopt.
+
+`spillway upgrade` and `spillway fsck`: work on the database while no gateway runs on it.
 
 `spillway adopt`: takes over data files or a bucket that the namespace did not have before.
 """

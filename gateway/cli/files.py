@@ -1,4 +1,6 @@
-"""`spillway ls` and `spillway stat`: show what is in the namespace, without a mount.
+"""Commands about files: names, attributes, pins, eviction, warm-up, durability.
+
+`spillway ls` and `spillway stat`: show what is in the namespace, without a mount.
 
 `spillway mkdir`, `chown`, `chmod`, `mv` and `rm`: change names and who may use them.
 

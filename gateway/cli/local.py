@@ -1,4 +1,6 @@
-"""The gateway of this machine, for commands, with what the admin API's own database has.
+"""This machine's gateway for commands, and the checks before a start.
+
+The gateway of this machine, for commands, with what the admin API's own database has.
 
 Checks this machine before anything is started. The error of each check says how to mend it.
 """

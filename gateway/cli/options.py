@@ -1,4 +1,6 @@
-"""Declares the verbs of a subcommand, like ``list`` and ``set`` of ``spillway export``.
+"""Verbs of commands, and quantities and moments as people write them.
+
+Declares the verbs of a subcommand, like ``list`` and ``set`` of ``spillway export``.
 
 Reads the quantities and moments that people write: 350GB, 15m, 100Gbit/s, 10%.
 """

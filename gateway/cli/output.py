@@ -1,4 +1,6 @@
-"""Tells what a command found or did: a person in lines, and a script in one JSON document.
+"""Output of commands: lines, tables, JSON, progress.
+
+Tells what a command found or did: a person in lines, and a script in one JSON document.
 
 Tables for people at a terminal. Scripts, and whatever reads a pipe, get plain lines.
 

@@ -1,4 +1,6 @@
-"""`spillway plan`: says how large a gateway must be, and what checkpoints cost.
+"""Command `spillway plan`, and its options.
+
+`spillway plan`: says how large a gateway must be, and what checkpoints cost.
 
 It needs no configuration and no gateway.
 

@@ -1,4 +1,6 @@
-"""`spillway policy`: sets policies of retention, and shows what they do.
+"""Commands about policies, plans and approvals.
+
+`spillway policy`: sets policies of retention, and shows what they do.
 
 Shows plans of retention to a person; also its line in `spillway status`.
 """

@@ -1,4 +1,6 @@
-"""`spillway queue`: lists the files that wait for the bucket, holds them, puts them first.
+"""Commands about what waits for the bucket.
+
+`spillway queue`: lists the files that wait for the bucket, holds them, puts them first.
 
 `spillway drain --wait`: waits until the bucket has what it can have now, and shows progress.
 

@@ -1,4 +1,6 @@
-"""`spillway audit`: who changed what through the admin API, and who was refused.
+"""Commands that read records: audit, history, events, configuration.
+
+`spillway audit`: who changed what through the admin API, and who was refused.
 
 `spillway history`: the figures of the dashboard by time, of which a sample a minute is kept.
 

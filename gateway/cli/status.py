@@ -1,4 +1,6 @@
-"""`spillway status`: shows the gateway's state to a person or (--json) to a program.
+"""Commands that show the gateway: status, statistics, clients.
+
+`spillway status`: shows the gateway's state to a person or (--json) to a program.
 
 For the gateway of this machine it works also while that is down: it reads the database, the disk,
 the bucket and the files in run/, and asks no process.

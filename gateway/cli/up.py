@@ -1,4 +1,6 @@
-"""`spillway up`: checks the machine, then runs the processes of the gateway.
+"""Commands that run processes: up, serve, admin.
+
+`spillway up`: checks the machine, then runs the processes of the gateway.
 
 They are the NFS server, the drain, the cache (hydrator and evictor), the catalogue, and the admin
 API unless it is switched off.

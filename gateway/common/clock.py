@@ -1,4 +1,6 @@
-"""Reads the clocks of the machine.
+"""Clocks: the machine's, and the trusted clock, which no jump fools.
+
+Reads the clocks of the machine.
 
 Trusted clock: counts graces and ages so that a jump of the machine's clock ends or adds none.
 

@@ -1,4 +1,6 @@
-"""Replaces a small file as a whole: a reader sees the old text or the new one, never a part.
+"""Small files that are replaced as a whole, and lock files between processes.
+
+Replaces a small file as a whole: a reader sees the old text or the new one, never a part.
 
 Lock files between processes, with flock: a lock ends with its process, however that ends.
 """

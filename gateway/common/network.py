@@ -1,4 +1,6 @@
-"""Parses the hosts that may mount, as the configuration has them: ``192.168.7.4 ro all_squash``.
+"""Hosts that may mount, addresses of this machine, and errors of TLS.
+
+Parses the hosts that may mount, as the configuration has them: ``192.168.7.4 ro all_squash``.
 
 Tells which addresses lead to this machine only.
 

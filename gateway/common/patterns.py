@@ -1,4 +1,6 @@
-"""Says which names are not final: the hold patterns of the configuration. Pure.
+"""Patterns of names and paths in the configuration. Pure.
+
+Says which names are not final: the hold patterns of the configuration. Pure.
 
 Makes regular expressions of the patterns of paths in the configuration. Pure.
 """

@@ -1,4 +1,6 @@
-"""Writes the report of a process for ``spillway status``: a small JSON file, replaced as a whole.
+"""A process of the gateway: its report, its facts in /proc, systemd, and interrupts.
+
+Writes the report of a process for ``spillway status``: a small JSON file, replaced as a whole.
 
 The process never reads the file back. The file holds no secret.
 

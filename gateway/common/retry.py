@@ -1,4 +1,6 @@
-"""Draws the pauses between tries of what failed.
+"""Pauses between tries, and files that were read before the change of the user.
+
+Draws the pauses between tries of what failed.
 
 Files that root has read before its process became the user of the gateway.
 

@@ -1,4 +1,6 @@
-"""Makes one line of text of what clients could influence. Pure.
+"""Text made of bytes that clients choose: one line for people, or reversible. Pure.
+
+Makes one line of text of what clients could influence. Pure.
 
 Writes any bytes as text, reversibly: the form of names in object keys, and of paths in requests.
 

@@ -1,4 +1,6 @@
-"""The value types of the namespace. This module imports nothing of the gateway.
+"""Value types of the namespace, and the storage classes of S3. Pure.
+
+The value types of the namespace. This module imports nothing of the gateway.
 
 The storage classes of S3 that Spillway tells apart. Pure.
 """

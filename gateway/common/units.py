@@ -1,4 +1,6 @@
-"""Units of sizes, times and rates, and their forms for people. Pure.
+"""Sizes, times, rates and rates by the time of day. Pure.
+
+Units of sizes, times and rates, and their forms for people. Pure.
 
 Parses rates by the time of day, as the configuration has them: ``08:00-20:00 200MiB``.
 """

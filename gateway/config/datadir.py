@@ -1,4 +1,6 @@
-"""Locks the data directory of a gateway, and tells whose it is and whether processes are left.
+"""The data directory: its lock, its owner, and the reports of processes in run/.
+
+Locks the data directory of a gateway, and tells whose it is and whether processes are left.
 
 Reads the files in run/ in which running processes report.
 """

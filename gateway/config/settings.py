@@ -1,4 +1,6 @@
-"""Declares the keys of the configuration for the classes of settings.
+"""Settings: every key, with its documentation, default and check.
+
+Declares the keys of the configuration for the classes of settings.
 
 Says at which paths a CLOSE is answered only when the bucket has the file. Pure.
 

@@ -1,4 +1,6 @@
-"""Declares the tables of checkpoints: the catalogue, manifests, trash and promotions.
+"""Tables of the catalogue, manifests, retention, trash, promotions and exports.
+
+Declares the tables of checkpoints: the catalogue, manifests, trash and promotions.
 
 Declares the tables of retention: policies, what was done because of them, and what is asked.
 

@@ -1,4 +1,6 @@
-"""Reads which schema a database has, and refuses to work on any but this program's.
+"""Opening a database: its schema must be this program's.
+
+Reads which schema a database has, and refuses to work on any but this program's.
 
 Alembic, which migrates (upgrade.py), is not imported: it would be a fifth of the time that a
 command takes to start.

@@ -1,4 +1,6 @@
-"""Reads the URL of a database.
+"""The URL of a database, and its lineage, which tells an older copy.
+
+Reads the URL of a database.
 
 Where a database comes from. One of another lineage than before may be an older copy.
 """

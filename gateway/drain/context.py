@@ -1,4 +1,6 @@
-"""Knows the objects that the store has refused because they are too large.
+"""Context of the drain's jobs, with requests in doubt and objects that are too large.
+
+Knows the objects that the store has refused because they are too large.
 
 A store may say so only when all parts were sent, and would say so each time. So such a file is not
 sent again for a day, unless it has become smaller. This is kept in memory: a drain that starts

@@ -1,4 +1,6 @@
-"""Finds the files that the bucket does not have as they are here, at their keys, in one
+"""Precedence: files that name others go into the bucket after them.
+
+Finds the files that the bucket does not have as they are here, at their keys, in one
 transaction.
 
 Says which files wait for others: what names others goes into the bucket after what it names.

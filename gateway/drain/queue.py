@@ -1,4 +1,6 @@
-"""Lists what waits for the bucket, and takes the orders of people and their programs.
+"""Queue of the drain: what waits, why, and the orders of people.
+
+Lists what waits for the bucket, and takes the orders of people and their programs.
 
 The queue is the database: no message goes to any process. An order of a person is noted in the
 journal, which every drain follows.

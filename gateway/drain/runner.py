@@ -1,4 +1,6 @@
-"""Keeps the threads that run jobs, by lane.
+"""Job runner: threads by lane, dispatch, and what becomes of failures.
+
+Keeps the threads that run jobs, by lane.
 
 Counts what the drain does, for its report (run/drain.json).
 

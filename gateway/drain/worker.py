@@ -1,4 +1,6 @@
-"""Says whether clients wait for cold reads, by the report of the hydrator.
+"""Main loop of the drain, and its yielding to cold reads.
+
+Says whether clients wait for cold reads, by the report of the hydrator.
 
 Runs the drain's loop: it plans, claims and runs jobs until it is stopped.
 

@@ -1,4 +1,6 @@
-"""Checks permissions: mode bits, groups, sticky directories. Pure.
+"""Permissions, and changes of attributes.
+
+Checks permissions: mode bits, groups, sticky directories. Pure.
 
 Ganesha checks lookups, opens and setattr itself before it calls the FSAL. It leaves changes of a
 directory's entries to the FSAL (fsal_helper.c fsal_create, fsal_remove, fsal_rename).

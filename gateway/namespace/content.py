@@ -1,4 +1,6 @@
-"""The life cycle of a regular file's bytes as the database sees it: open for write, sealed.
+"""Content versions of regular files, and closes that wait for the bucket.
+
+The life cycle of a regular file's bytes as the database sees it: open for write, sealed.
 
 The content version moves durably before the first byte of the new version is written. So an upload
 of the old version can never be published as the new one.

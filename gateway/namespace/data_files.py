@@ -1,4 +1,6 @@
-"""Finds the bytes of an inode on the local disk. The C side has the same rule (fd.c).
+"""Data files on the local disk, and the stamp that says whose they are.
+
+Finds the bytes of an inode on the local disk. The C side has the same rule (fd.c).
 
 A data file is named by inode number and epoch and is never renamed. Inode numbers are never reused,
 so a late unlink cannot delete newer bytes.

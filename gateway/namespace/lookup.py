@@ -1,4 +1,6 @@
-"""Reads the namespace: names, attributes and listings.
+"""Reads of the namespace: names, attributes, listings, pins.
+
+Reads the namespace: names, attributes and listings.
 
 Pins: what a person keeps on the local disk and from all policies.
 

@@ -1,4 +1,6 @@
-"""Changes directory entries, and what a change of a name means for the inode and the drain.
+"""Changes of directory entries: create, link, remove, extended attributes, lost+found.
+
+Changes directory entries, and what a change of a name means for the inode and the drain.
 
 The verbs that make, move and take away names use this module. It knows no verb.
 

@@ -1,4 +1,6 @@
-"""Keeps ``/.spillway``, the directory of the root that clients read and only the gateway changes.
+"""The reserved directory ``/.spillway``, and trees that the gateway builds or takes.
+
+Keeps ``/.spillway``, the directory of the root that clients read and only the gateway changes.
 
 It is made of inodes like all others, so lookups, reads, symlinks and cold reads need nothing of
 their own. The root's listing lacks it, and clients do not find the trash. A change asks for the

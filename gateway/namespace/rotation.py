@@ -1,4 +1,6 @@
-"""Inserts the rows of new inodes.
+"""Rows of new inodes, and the hold on what clients remove too early.
+
+Inserts the rows of new inodes.
 
 Holds what clients remove of a checkpoint that the bucket may not lose yet.
 

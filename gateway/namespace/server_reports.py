@@ -1,4 +1,6 @@
-"""Answers the questions of C about space, and reports the state of space to people.
+"""Reports of the NFS server: space, shared names, disk errors, limits.
+
+Answers the questions of C about space, and reports the state of space to people.
 
 C decides at each write (fsal/native/space.c).
 

@@ -1,4 +1,6 @@
-"""What an export is, and which ones are refused. Pure.
+"""Exports: what one is, and the directory that it leads to.
+
+What an export is, and which ones are refused. Pure.
 
 Finds the directories of exports: by path when an export is made, and by inode afterwards.
 """

@@ -1,4 +1,6 @@
-"""Keeps the rows of exports. Rows are only added: the highest version of a name is in force.
+"""Export service: lists, changes and removes exports, and keeps their rows.
+
+Keeps the rows of exports. Rows are only added: the highest version of a name is in force.
 
 Lists, changes and removes exports, with or without a running NFS server.
 """

@@ -1,4 +1,6 @@
-"""Renders the configuration of NFS-Ganesha from the settings. `spillway up` overwrites the file.
+"""Configuration and environment of NFS-Ganesha.
+
+Renders the configuration of NFS-Ganesha from the settings. `spillway up` overwrites the file.
 
 Option names and ranges are those of Ganesha 4.3 and 6.5 (support/nfs_read_conf.c). The exports are
 at the end (gateway.nfs.export_blocks).

@@ -1,4 +1,6 @@
-"""Tells whether the NFS server could listen on its port, and whether it answers there.
+"""The running NFS server: its port, and its exports in force.
+
+Tells whether the NFS server could listen on its port, and whether it answers there.
 
 Has a running NFS server take other exports, and knows whether it did.
 

@@ -1,4 +1,6 @@
-"""Reads the body of a request: bytes in memory, or a range of a file, block by block.
+"""Bodies of requests and answers, piece by piece.
+
+Reads the body of a request: bytes in memory, or a range of a file, block by block.
 
 A range is read twice, for its digests and for the wire (the second time from the page cache), so
 memory does not grow with the size of a part. The first reading also gives the CRCs of the file's

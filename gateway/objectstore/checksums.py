@@ -1,4 +1,6 @@
-"""Computes the checksums that show that a store has the bytes that were sent. Pure.
+"""Checksums of objects and of blocks. Pure.
+
+Computes the checksums that show that a store has the bytes that were sent. Pure.
 
 Every store verifies MD5: Content-MD5 and ETags. The newer checksums cost a tenth of its processor
 time or less. They are used with stores that were seen to verify them (negotiation.py). A newer

@@ -1,4 +1,6 @@
-"""Puts nothing over an object that this namespace did not put at a key.
+"""Foreign objects: found before a takeover, and never replaced.
+
+Puts nothing over an object that this namespace did not put at a key.
 
 Each writer says how it knows its own objects: by their metadata, and where a server keeps none, by
 what is recorded. Where the store heeds conditions it decides by itself whether nothing, or exactly

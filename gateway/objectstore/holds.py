@@ -1,4 +1,6 @@
-"""Puts objects under a legal hold (S3 Object Lock), and releases them.
+"""Legal holds and tags of objects.
+
+Puts objects under a legal hold (S3 Object Lock), and releases them.
 
 A legal hold is of one version of an object. Even a user who may delete versions cannot delete it.
 

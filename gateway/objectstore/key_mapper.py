@@ -1,4 +1,6 @@
-"""Makes object keys of paths: a key is the path of a file below the export, in UTF-8. Pure.
+"""Key mapper: the key of each path, now and under release prefixes.
+
+Makes object keys of paths: a key is the path of a file below the export, in UTF-8. Pure.
 
 Two paths never share a key. Valid UTF-8 stays readable. Only what a key or the XML of S3 cannot
 carry becomes %XX (gateway.common.text), and so do backslashes and the names . and ..

@@ -1,4 +1,6 @@
-"""Finds out which checksum a store verifies, by sending wrong checksums to a key of ours.
+"""Negotiation of the checksum that a store verifies, and its memory.
+
+Finds out which checksum a store verifies, by sending wrong checksums to a key of ours.
 
 A server that does not know the newer checksums accepts wrong ones. Only a refusal shows that a
 checksum is verified. A store may also refuse the header itself, so it must accept the right

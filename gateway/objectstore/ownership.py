@@ -1,4 +1,6 @@
-"""Keeps a gateway's claim to its bucket and prefix, and says whether it may write there.
+"""Ownership of a bucket and prefix: claim, renewal, and the guard of writers.
+
+Keeps a gateway's claim to its bucket and prefix, and says whether it may write there.
 
 The owner object is written in three steps: the row gets the new token beside the old one, the
 object gets the new one, the row gets the new one alone. So a kill leaves an object whose token the

@@ -1,4 +1,6 @@
-"""Remembers which copies in parts have begun, so that an interrupted one is resumed.
+"""Copies in parts, several at a time, resumed after an interruption.
+
+Remembers which copies in parts have begun, so that an interrupted one is resumed.
 
 Runs numbered requests of one object in order, several at a time.
 """

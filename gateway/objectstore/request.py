@@ -1,4 +1,6 @@
-"""Which conditions of a request a store heeds.
+"""Requests to one bucket, at a pace, with the conditions that its store heeds.
+
+Which conditions of a request a store heeds.
 
 Stores differ: one ignores a condition and overwrites what is there, another one refuses every
 request that has it. So a condition is trusted only after the store was seen to heed it

@@ -1,4 +1,6 @@
-"""Sends PutObject, UploadPart and GetObject without botocore's client.
+"""Signed requests for object bytes, without botocore's client.
+
+Sends PutObject, UploadPart and GetObject without botocore's client.
 
 The client spends much more processor time on such a request (validation, endpoint rules, events,
 parsing). These are nearly all requests of the gateway. Errors are those of the client.

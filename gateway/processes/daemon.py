@@ -1,4 +1,6 @@
-"""The services of a gateway: each process by itself, under systemd, in place of ``spillway up``.
+"""Processes that run until a signal, alone or as services of systemd.
+
+The services of a gateway: each process by itself, under systemd, in place of ``spillway up``.
 
 The services hold the data directory together. So no ``up``, no migration and no change without a
 server runs beside one of them, and each lock ends with the process that has it. run/up.json names

@@ -1,4 +1,6 @@
-"""Opens the door of the NFS server, which alone changes names.
+"""Control socket of the NFS server: connection, requests, waits for a start.
+
+Opens the door of the NFS server, which alone changes names.
 
 While it starts or stops, a process holds the data directory's lock: then it is waited for.
 

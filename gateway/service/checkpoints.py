@@ -1,4 +1,6 @@
-"""The checkpoints of the catalogue: pages of lists, in some order, their counts, and what people
+"""Checkpoints and runs, for people and programs.
+
+The checkpoints of the catalogue: pages of lists, in some order, their counts, and what people
 do with one.
 
 Runs, and what each would lose if this gateway were lost now, with its alarms.

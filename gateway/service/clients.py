@@ -1,4 +1,6 @@
-"""The clients of the NFS server: who mounts from where, what each does, and who has a file open.
+"""Clients of the NFS server, and those that share a name.
+
+The clients of the NFS server: who mounts from where, what each does, and who has a file open.
 
 Clients that share a name: the NFS server takes each for the other, and ends its lease.
 """

@@ -1,4 +1,6 @@
-"""Takes secrets out of what is shown. Pure.
+"""Configuration in force, without secrets.
+
+Takes secrets out of what is shown. Pure.
 
 The configuration as it is in force, without secrets.
 """

@@ -1,4 +1,6 @@
-"""Jobs: long work that was asked for through the admin API.
+"""Jobs of the admin API, and the progress of long work.
+
+Jobs: long work that was asked for through the admin API.
 
 How far long work is, for those who wait for it.
 """

@@ -1,4 +1,6 @@
-"""Changes names through the NFS server: makes, renames, removes.
+"""Changes of names through the NFS server, guarded like deletions.
+
+Changes names through the NFS server: makes, renames, removes.
 
 Everything runs in the name of root. What was done stays done, so it can be asked for again after a
 failure.

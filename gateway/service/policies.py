@@ -1,4 +1,6 @@
-"""The policies of retention, with their versions.
+"""Policies, plans, approvals, and the log of retention.
+
+The policies of retention, with their versions.
 
 Retention: what a plan says, what was done because of policies, and what a person is asked.
 """

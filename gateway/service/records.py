@@ -1,4 +1,6 @@
-"""What the admin API's own database keeps: who changed what, and the figures of the dashboard.
+"""Records: the audit, the history, the log of names, events.
+
+What the admin API's own database keeps: who changed what, and the figures of the dashboard.
 
 Reads the log of names: which client removed, renamed or made what.
 

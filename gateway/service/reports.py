@@ -1,4 +1,6 @@
-"""Says that the bucket cannot be used now, for commands that wait for it.
+"""Reports of the drain, the hydrator and the NFS server.
+
+Says that the bucket cannot be used now, for commands that wait for it.
 
 What the drain, the hydrator and the NFS server report in run/, as models.
 

@@ -1,4 +1,6 @@
-"""Frees the local disk of files that are in the bucket, because a person wants it.
+"""Evictions and warm-ups that people ask for.
+
+Frees the local disk of files that are in the bucket, because a person wants it.
 
 Brings evicted files back to the disk, because a person wants them there.
 """

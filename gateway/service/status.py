@@ -1,4 +1,6 @@
-"""What the NFS server uses of what it may have: connections, threads, descriptors.
+"""Status of the gateway: processes, backlog, cache, limits, disk.
+
+What the NFS server uses of what it may have: connections, threads, descriptors.
 
 Ganesha closes the connection that is one too many, and lets calls wait for a thread, without a line
 in its log.

@@ -1,4 +1,6 @@
-"""Decides which drain may work on what, by claims in the database under a lease that expires.
+"""Lease of a drain, and the claims of its jobs.
+
+Decides which drain may work on what, by claims in the database under a lease that expires.
 
 A lease is a row for one run of a drain: its process (owner), a number that no other lease has, and
 a time when it expires. Claims (inodes and keys) belong to a lease. One statement renews all of

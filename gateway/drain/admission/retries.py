@@ -1,4 +1,6 @@
-"""Keeps the jobs that failed, and when each may be tried again. Tries never end.
+"""Retries of failed jobs, and refusals by key or kind.
+
+Keeps the jobs that failed, and when each may be tried again. Tries never end.
 
 People and the next start read the rows of ``retry``. This module keeps a copy in memory, which is
 saved with the next claims (gateway.drain.admission.lease).

@@ -1,4 +1,6 @@
-"""Decides which dirty file goes next, from inode numbers, directories and times. Uses no database.
+"""Order of uploads, by lane. Uses no database.
+
+Decides which dirty file goes next, from inode numbers, directories and times. Uses no database.
 
 - What a person bumped, and what clients wait for in a CLOSE, goes before everything else.
 - Of the others, every ``AGEING``-th is the file that was sealed first. So a file before which n

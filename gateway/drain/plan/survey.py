@@ -1,4 +1,6 @@
-"""Counts the files that hold patterns keep from the bucket for long, as the survey finds them.
+"""Survey of dirty files: held names, pacing of scans, backlog, next uploads.
+
+Counts the files that hold patterns keep from the bucket for long, as the survey finds them.
 
 A save renames its temporary names within minutes. What is held for longer is what a killed save has
 left, or a directory of a run whose name a pattern matches by chance: then nothing of the run

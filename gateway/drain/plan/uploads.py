@@ -1,4 +1,6 @@
-"""Makes the job of an upload.
+"""Upload jobs, and the complete checkpoints that come first.
+
+Makes the job of an upload.
 
 Finds the complete checkpoints that are not in the bucket yet, for the order of the uploads.
 

@@ -1,4 +1,6 @@
-"""Reads the local bytes of a closed file: as many as its inode says, or it raises an error.
+"""Local bytes of sealed files, and their recorded checksums.
+
+Reads the local bytes of a closed file: as many as its inode says, or it raises an error.
 
 Computes the recorded checksums of objects and of sealed files.
 

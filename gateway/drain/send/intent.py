@@ -1,4 +1,6 @@
-"""Writes the rows of an upload: the intent before its first byte, the object after its last.
+"""Rows of an upload: intent, object, block digests.
+
+Writes the rows of an upload: the intent before its first byte, the object after its last.
 
 1. The intent (an ``upload`` row) is durable before any byte goes out: a row always names what a
    crash leaves in the bucket.

@@ -1,4 +1,6 @@
-"""The manifest of a copy: the last object of it that is put, and the first that is deleted.
+"""Promoted copies: their rows, their manifest, their removal.
+
+The manifest of a copy: the last object of it that is put, and the first that is deleted.
 
 So the bucket alone tells a whole copy from one that is being made or removed. The text is made of
 the rows of the copy, which do not change, so that each try puts the same bytes.

@@ -1,4 +1,6 @@
-"""What the objects of a copy say of themselves, in their metadata. Pure.
+"""Members of what is promoted, and the metadata of their objects.
+
+What the objects of a copy say of themselves, in their metadata. Pure.
 
 Says what is promoted: the members of a checkpoint or tree, as one transaction sees them.
 

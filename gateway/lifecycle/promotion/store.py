@@ -1,4 +1,6 @@
-"""The rows of promotions, and what promotions and pins protect.
+"""Rows of promotions, their names, and the options of their objects.
+
+The rows of promotions, and what promotions and pins protect.
 
 The names of promotions, in the namespace and in the bucket. Pure.
 

@@ -1,4 +1,6 @@
-"""Does what the plan says: the duty ``retention`` of the process of the catalogue.
+"""Applier of plans: deletions and evictions.
+
+Does what the plan says: the duty ``retention`` of the process of the catalogue.
 
 Right before a deletion the bucket and the namespace are asked, not the catalogue: the bucket must
 have the newer one as recorded, it must be durable now, the checkpoint must be as the plan saw it,

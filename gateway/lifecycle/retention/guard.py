@@ -1,4 +1,6 @@
-"""Says whether a run can do without a checkpoint at this moment.
+"""Deletion guard: no checkpoint goes without a newer one that the bucket has.
+
+Says whether a run can do without a checkpoint at this moment.
 
 A checkpoint is deleted, and leaves the trash for good, only while a newer one of its run stands for
 it: trusted, durable, not much smaller, as its row says it is, and with objects that the bucket has

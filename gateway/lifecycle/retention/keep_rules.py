@@ -1,4 +1,6 @@
-"""The order of the checkpoints of a run, and which of them have a newer trusted one. Pure.
+"""Keep rules: the order of a run, and what each rule keeps. Pure.
+
+The order of the checkpoints of a run, and which of them have a newer trusted one. Pure.
 
 Newer is what was complete later, in the order in which the gateway saw it. Neither steps nor clocks
 count: after a rollback the newest is the one that was saved last. One that has no place in the

@@ -1,4 +1,6 @@
-"""Finds the checkpoints that symbolic links lead to, or that trackers name: no policy deletes them.
+"""References to checkpoints by links and trackers, and their metrics.
+
+Finds the checkpoints that symbolic links lead to, or that trackers name: no policy deletes them.
 
 It looks at the directory of each checkpoint, and at those above it up to the directory of its run.
 Clients mount the export where they like, so an absolute path counts for a checkpoint if the path

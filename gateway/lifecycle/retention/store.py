@@ -1,4 +1,6 @@
-"""Keeps the rows of retention: policies, actions, approvals and the known time.
+"""Rows of retention: policies, actions, approvals, known time.
+
+Keeps the rows of retention: policies, actions, approvals and the known time.
 
 The SQL of retention, built like gateway.db.statements.
 """

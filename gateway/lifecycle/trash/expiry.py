@@ -1,4 +1,6 @@
-"""Removes what has been in the trash for long enough: the duty ``trash``.
+"""Expiry of the trash, by age and by size.
+
+Removes what has been in the trash for long enough: the duty ``trash``.
 
 What is removed are names, as by a client, so tombstones let the drain delete the objects. What a
 kill leaves of it is removed in a later turn.

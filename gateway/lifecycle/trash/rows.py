@@ -1,4 +1,6 @@
-"""Keeps the rows of ``trash``, and looks for what is in the directory of the trash.
+"""Rows of the trash, and the log of what leaves it.
+
+Keeps the rows of ``trash``, and looks for what is in the directory of the trash.
 
 Records what leaves the trash as actions (gateway.lifecycle.retention.store): begun before, ended
 after.

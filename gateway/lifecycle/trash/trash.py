@@ -1,4 +1,6 @@
-"""Puts checkpoints into the trash and takes them back, each with one rename through the door.
+"""Trash: in and out by one rename, with the looks before and the places.
+
+Puts checkpoints into the trash and takes them back, each with one rename through the door.
 
 A checkpoint goes with its directory, so its files keep their inodes, their bytes and their objects.
 First all of it is reserved (gateway.namespace.reserved), and then it is looked at once more:
