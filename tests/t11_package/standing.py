@@ -32,9 +32,11 @@ _SYSTEMCTL = """\
 #!/bin/sh
 case "$*" in
 'start spillway.target' | 'enable --now spillway.target')
+    # The shell empties the log of the start before in the background, perhaps after the first look.
+    rm -f /run/up.log
     setpriv --reuid spillway --regid spillway --init-groups setsid spillway up >/run/up.log 2>&1 &
     echo $! >/run/up.pid
-    until grep -q 'ganesha ready' /run/up.log; do
+    until grep -qs 'ganesha ready' /run/up.log; do
         kill -0 $! 2>/dev/null || { cat /run/up.log >&2; exit 1; }
         sleep 0.1
     done ;;
