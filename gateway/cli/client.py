@@ -11,7 +11,7 @@ from typing import Any
 
 from gateway.cli.api import Api, ApiCall, Late, follow_events, follow_job, outcome
 from gateway.common.errors import ExportRefused, NotPossible, NotThere, UserError
-from gateway.common.models import to_json, values_of
+from gateway.common.models import values_of
 from gateway.common.text import encoded, text_of
 from gateway.common.types import SetAttr
 from gateway.lifecycle.retention import policy
@@ -230,8 +230,7 @@ class RemoteQueue:
         return self._api.ask(RETRY, body={"path": encoded(path)})
 
     def outage(self) -> str | None:
-        drain = self._api.ask(STATUS).drain
-        return reports.said(to_json(drain)) if drain is not None and drain.alive else None
+        return reports.outage_of(self._api.ask(STATUS).drain)
 
 
 class RemotePins:

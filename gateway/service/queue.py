@@ -123,7 +123,7 @@ class LocalQueue:
         return Retried(encoded(path), queue.retry(self._context, find(self._context, path)))
 
     def outage(self) -> str | None:
-        return reports.outage_of_drain(self._context.settings)
+        return reports.outage_of(reports.of_drain(self._context.settings))
 
 
 @contextmanager

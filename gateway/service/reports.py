@@ -1,8 +1,4 @@
-"""Reports of the drain, the hydrator and the NFS server.
-
-Says that the bucket cannot be used now, for commands that wait for it.
-
-What the drain, the hydrator and the NFS server report in run/, as models.
+"""Reports of the drain, the hydrator and the NFS server in run/, as models.
 
 Their fields have defaults, because a process that just started has not filled all of them.
 """
@@ -20,22 +16,6 @@ from gateway.config.settings import Settings
 from gateway.namespace import server_reports
 
 
-def outage_of_drain(settings: Settings) -> str | None:
-    """Return what the drain says of the bucket, or None if it is well or no drain runs."""
-    report = datadir.read(settings, datadir.DRAIN)
-    return said(report if datadir.alive(report) else None)
-
-
-def said(report: dict[str, object] | None) -> str | None:
-    """Return the outage that a report of the drain or the hydrator tells of, or None."""
-    bucket = (report or {}).get("bucket")
-    if not isinstance(bucket, dict) or bucket.get("state") not in ("unreachable", "refused"):
-        return None
-    return (
-        f"the bucket is {bucket['state']}: {shown(str(bucket.get('error') or 'no reason known'))}"
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class ReportedBucket(Model):
     """The bucket, as a process sees it that works with it."""
@@ -50,6 +30,13 @@ class ReportedBucket(Model):
     """Whether a copy of this gateway may still run, and is waited for a sign."""
     refused: list[str] = field(default_factory=list, metadata={"examples": [["upload"]]})
     """The kinds of jobs that were refused."""
+
+    @property
+    def outage(self) -> str | None:
+        """Why the bucket cannot be used now, or None if it can as far as is known."""
+        if self.state not in ("unreachable", "refused"):
+            return None
+        return f"the bucket is {self.state}: {shown(self.error or 'no reason known')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +199,11 @@ def of_space(settings: Settings) -> SpaceReport | None:
     """Return the last report of the room for writers, or None if there is none."""
     found = datadir.read(settings, server_reports.SPACE_REPORT)
     return None if found is None else from_json(SpaceReport, found)
+
+
+def outage_of(report: DrainReport | None) -> str | None:
+    """Return what a running drain says of the bucket, or None if it is well or none runs."""
+    return report.bucket.outage if report is not None and report.alive else None
 
 
 def _with_life(model: type[R], report: Mapping[str, Any] | None) -> R | None:

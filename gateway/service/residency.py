@@ -41,6 +41,7 @@ from gateway.service import reports
 from gateway.service.jobs import Progress, Tell
 from gateway.service.names import RpcCaller
 from gateway.service.paths import files_below
+from gateway.service.reports import HydratorReport
 
 SKIPPED_SHOWN = 10
 
@@ -298,10 +299,10 @@ class Warming:
             if all(one.error is not None for one in self._left.values()):
                 return self._failed()
             now = clock.monotonic_seconds()
-            report = datadir.read(self._settings, datadir.CACHE) or {}
-            self._has_room = report.get("has_room") is not False
-            self._outage = reports.said(report)
-            alive_at = now if datadir.alive(report) else alive_at
+            report = reports.of_hydrator(self._settings) or HydratorReport(alive=False)
+            self._has_room = report.has_room
+            self._outage = report.bucket.outage
+            alive_at = now if report.alive else alive_at
             room_at = now if self._has_room else room_at
             left = f"({len(waiting)} files are asked for and not there)"
             if now - alive_at > DEAD_SECONDS:
