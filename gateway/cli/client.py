@@ -189,11 +189,15 @@ def _iso(moment: datetime | None) -> str | None:
     return None if moment is None else moment.isoformat()
 
 
-class RemoteBucket:
-    """``gateway.service.bucket.BucketActions``."""
+class _RemoteNoun:
+    """A noun of a gateway on another machine. Args: api, open as long as this is used."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
+
+
+class RemoteBucket(_RemoteNoun):
+    """``gateway.service.bucket.BucketActions``."""
 
     def test(self, adopts: bool) -> Reachability:
         if adopts:
@@ -204,11 +208,8 @@ class RemoteBucket:
         return self._api.ask(SET_UP, body={"apply": applies, "adopt": adopts})
 
 
-class RemoteQueue:
+class RemoteQueue(_RemoteNoun):
     """``gateway.service.queue.Queue``."""
-
-    def __init__(self, api: Api) -> None:
-        self._api = api
 
     def files(self, path: str | None = None) -> Iterator[WaitingFile]:
         return self._api.rows(QUEUE, path=None if path is None else encoded(path))
@@ -233,11 +234,8 @@ class RemoteQueue:
         return reports.outage_of(self._api.ask(STATUS).drain)
 
 
-class RemotePins:
+class RemotePins(_RemoteNoun):
     """``gateway.service.pins.Pins``."""
-
-    def __init__(self, api: Api) -> None:
-        self._api = api
 
     def every(self) -> Iterator[Pin]:
         return self._api.rows(PINS)
@@ -262,11 +260,8 @@ WARM = ApiCall("POST", "/files/warm", Job)
 WAIT = ApiCall("POST", "/files/wait", Job)
 
 
-class RemoteFiles:
+class RemoteFiles(_RemoteNoun):
     """``gateway.service.files.Files``."""
-
-    def __init__(self, api: Api) -> None:
-        self._api = api
 
     def get(self, path: str) -> FileInfo:
         return self._api.ask(FILE, path=encoded(path))
@@ -341,11 +336,8 @@ DELETE_CHECKPOINT = ApiCall("DELETE", "/checkpoints/{ino}", Deleted)
 RUNS = ApiCall("GET", "/runs", Run)
 
 
-class RemoteCheckpoints:
+class RemoteCheckpoints(_RemoteNoun):
     """``gateway.service.checkpoints.Checkpoints``."""
-
-    def __init__(self, api: Api) -> None:
-        self._api = api
 
     def listing(self, options: ListOptions) -> Listing:
         export = self._api.export
@@ -393,11 +385,8 @@ RELEASE_TRASHED = ApiCall("POST", "/trash/{id}/release", Trashed)
 REMOVE_TRASHED = ApiCall("DELETE", "/trash/{id}", Job)
 
 
-class RemoteTrashBin:
+class RemoteTrashBin(_RemoteNoun):
     """``gateway.service.trash.TrashBin``."""
-
-    def __init__(self, api: Api) -> None:
-        self._api = api
 
     def every(self) -> Iterator[Trashed]:
         return self._api.rows(TRASH)
@@ -431,11 +420,8 @@ PROMOTE = ApiCall("POST", "/promotions", Promotion)
 DEMOTE = ApiCall("DELETE", "/promotions/{name}", Promotion)
 
 
-class RemotePromotions:
+class RemotePromotions(_RemoteNoun):
     """``gateway.service.promotions.Promotions``."""
-
-    def __init__(self, api: Api) -> None:
-        self._api = api
 
     def every(self) -> Iterator[Promotion]:
         return self._api.rows(PROMOTIONS)
@@ -472,11 +458,8 @@ REMOVE_EXPORT: ApiCall[Any] = ApiCall("DELETE", "/exports/{name}")
 RELOAD_EXPORTS = ApiCall("POST", "/exports/reload", ReloadedExports)
 
 
-class RemoteExports:
+class RemoteExports(_RemoteNoun):
     """``gateway.service.exports.Exports``."""
-
-    def __init__(self, api: Api) -> None:
-        self._api = api
 
     def main(self) -> MainExport:
         nfs = self._api.ask(CONFIGURATION).sections["nfs"]
@@ -554,11 +537,8 @@ PLANNED_MAX = 10_000
 _PLAN_ID = re.compile("[0-9a-f]{12}")
 
 
-class RemotePolicies:
+class RemotePolicies(_RemoteNoun):
     """``gateway.service.policies.Policies``."""
-
-    def __init__(self, api: Api) -> None:
-        self._api = api
 
     def every(self) -> Iterator[PolicyVersion]:
         return self._api.rows(POLICIES)
@@ -642,11 +622,8 @@ CANCEL_JOB = ApiCall("POST", "/jobs/{id}/cancel", Job)
 _JOB_ID = re.compile("[0-9a-f]{16}")
 
 
-class RemoteJobs:
+class RemoteJobs(_RemoteNoun):
     """``gateway.service.jobs.Jobs``."""
-
-    def __init__(self, api: Api) -> None:
-        self._api = api
 
     def every(self, most: int, state: str | None = None, kind: str | None = None) -> Iterator[Job]:
         return self._api.rows(JOBS, most=most, state=state, kind=kind)
@@ -671,11 +648,8 @@ REVOKE_TOKEN = ApiCall("DELETE", "/tokens/{token_id}", TokenInfo)
 SESSION = ApiCall("GET", "/session", Caller)
 
 
-class RemoteTokens:
+class RemoteTokens(_RemoteNoun):
     """``gateway.service.tokens.Tokens``."""
-
-    def __init__(self, api: Api) -> None:
-        self._api = api
 
     def every(self) -> Iterator[TokenInfo]:
         return self._api.rows(TOKENS)
