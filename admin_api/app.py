@@ -15,8 +15,7 @@ from admin_api.audit import Replayed
 from admin_api.cpu_budget import ApartThreads, MachineLoad, Share, Yielding
 from admin_api.dashboard import Figures
 from admin_api.events import Hub, Looker
-from admin_api.jobs import work as file_jobs
-from admin_api.jobs import work as trash_jobs
+from admin_api.jobs import work
 from admin_api.jobs.rows import JobRow, model
 from admin_api.jobs.runner import JobThreads
 from admin_api.listener import Strangers
@@ -65,7 +64,7 @@ ROUTERS = (
     records.history_router,
     jobs.events_router,
 )
-KINDS = (*file_jobs.FILE_KINDS, *trash_jobs.TRASH_KINDS)
+KINDS = (*work.FILE_KINDS, *work.TRASH_KINDS)
 """Every kind of job."""
 
 

@@ -26,7 +26,6 @@ from admin_api.problems import Problem
 from admin_api.requests import INTEGER_MAX, Governed, cursor_of, key_of
 from gateway.common.errors import DoorClosed
 from gateway.service import clients
-from gateway.service import clients as control
 
 router = APIRouter(prefix="/jobs")
 ROWS = 50
@@ -140,7 +139,7 @@ clients_router = APIRouter()
 def show_clients(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
     """Show the clients that have a lease, and which of them share a name."""
     try:
-        found = control.gather(gateway.settings)
+        found = clients.gather(gateway.settings)
         names = found.shared_names
     except DoorClosed:
         found, names = None, clients.gather_shared_names(gateway.settings)

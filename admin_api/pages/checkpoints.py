@@ -38,7 +38,6 @@ from gateway.db.compiled import Session
 from gateway.lifecycle.promotion import store
 from gateway.lifecycle.trash.trash import Trash
 from gateway.namespace import lookup
-from gateway.namespace import lookup as pinned
 from gateway.service import checkpoints, deletion, pins, policies, trash
 from gateway.service import promotions as control
 from gateway.service.checkpoints import Checkpoint, ListFilter, Sort
@@ -187,7 +186,7 @@ def one(request: Request, gateway: Governed, who: Viewer, ino: Ino) -> HTMLRespo
     """Show a checkpoint."""
     with gateway.database.reading() as session:
         found = found_in(gateway, session, ino)
-        is_held = pinned.PinLookup(session).cover(ino)
+        is_held = lookup.PinLookup(session).cover(ino)
         copies = checkpoints.promotions(session, ino)
         pin = pins.of(gateway.settings, session, ino)
     place = checkpoints.place(gateway.settings, bytes_of(found.path))

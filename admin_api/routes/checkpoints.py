@@ -1,6 +1,6 @@
 """Routes of checkpoints and runs.
 
-The checkpoints of the catalogue. ``checkpointorders`` has what people may do with one.
+The checkpoints of the catalogue.
 
 Orders about a checkpoint: pin it, delete it, bring its bytes, and wait until it is durable.
 

@@ -1,18 +1,6 @@
 """Settings: every key, with its documentation, default and check.
 
-Declares the keys of the configuration for the classes of settings.
-
-Says at which paths a CLOSE is answered only when the bucket has the file. Pure.
-
-The settings of the NFS server. They are a section of ``gateway.config.settings``.
-
-The settings about checkpoints: which places are some, and what is asked before they are deleted.
-
-They are sections of ``gateway.config.settings``.
-
-The settings of the admin API. They are a section of ``gateway.config.settings``.
-
-The settings of a gateway: every key of the configuration, documented where it is declared.
+``Acknowledge`` says at which paths a CLOSE is answered only when the bucket has the file.
 
 ``gateway.config.loader`` reads the settings from a file. It renders the file of ``spillway init``
 from the same declarations, so that file and program cannot disagree.

@@ -1,7 +1,7 @@
 """The namespace of one gateway: opened, recovered, read and changed.
 
 Reads use pooled connections. A change is an ``Operation`` of a function of this package
-(create.py, rename.py, …). ``run_together`` returns when all its operations are durable.
+(names.py, rename.py, …). ``run_together`` returns when all its operations are durable.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Keeps ``/.spillway``, the directory of the root that clients read and only the g
 
 It is made of inodes like all others, so lookups, reads, symlinks and cold reads need nothing of
 their own. The root's listing lacks it, and clients do not find the trash. A change asks for the
-right to it with ``Cred.is_gateway`` (permissions.py).
+right to it with ``Cred.is_gateway`` (attributes.py).
 
 The five directories have numbers of their own, below the first that is handed out. The link counts
 of root and ``/.spillway`` leave out what their listings leave out.

@@ -6,9 +6,9 @@ Has a running NFS server take other exports, and knows whether it did.
 
 Ganesha reads its configuration again on SIGHUP, and does not tell what became of it. If it refuses
 one block, it takes the others and drops the refused export. What would do worse is refused before
-(blocks.py). Afterwards the door is asked which exports there are: each has the revision of the text
-that the plugin read, and the last reading that Ganesha took (fsal/native/export.h). Only if all
-have both, and there are no others, the text is in force.
+(export_blocks.py). Afterwards the door is asked which exports there are: each has the revision of
+the text that the plugin read, and the last reading that Ganesha took (fsal/native/export.h). Only
+if all have both, and there are no others, the text is in force.
 """
 
 from __future__ import annotations

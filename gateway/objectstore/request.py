@@ -4,7 +4,7 @@ Which conditions of a request a store heeds.
 
 Stores differ: one ignores a condition and overwrites what is there, another one refuses every
 request that has it. So a condition is trusted only after the store was seen to heed it
-(ownerstore.py asks).
+(owner_object.py asks).
 
 Sends requests to one bucket, at a pace, and maps errors to ours.
 """

@@ -36,7 +36,6 @@ from gateway.db.engine import Database
 from gateway.db.statements import checkpoint_record
 from gateway.lifecycle.promotion.store import paths_of, protected
 from gateway.lifecycle.retention import keep_rules, planner, store
-from gateway.lifecycle.retention import store as own
 from gateway.lifecycle.retention.facts import Pinned, PlanCheckpoint
 from gateway.lifecycle.retention.guard import BucketHeads, DeletionGuard, cannot_ask
 from gateway.lifecycle.retention.planning import checkpoint_of
@@ -131,14 +130,14 @@ def _checked(
     if the person insists. Raises NotThere, Changed, NotPossible; UserError, OSError."""
     identity.require_surroundings(settings)
     with catalogue_of(settings, database).viewing() as view:
-        row = view.session.one(own.OF_INO, ino=ino)
+        row = view.session.one(store.OF_INO, ino=ino)
         if row is None:
             raise NotThere(f"{ino} is no checkpoint: look with spillway checkpoints")
         one = checkpoint_of(row)
         path = printable(one.path)
         if seen is not None and one.evidence not in seen:
             raise Changed(f"{path} has changed meanwhile: look at it, and delete it again")
-        if view.session.one(own.IS_MADE) is None:
+        if view.session.one(store.IS_MADE) is None:
             raise NotPossible(f"{path} stays: {NOT_MADE}: wait")
         said = protected(view.session)
         if Pinned(said.paths).holds(one.path):
@@ -165,12 +164,12 @@ def check_tree(
         said = protected(session)
         if Pinned(said.paths).holds(path):
             raise NotPossible(f"{printable(path)} stays: {PINNED}")
-        is_made = session.one(own.IS_MADE) is not None
+        is_made = session.one(store.IS_MADE) is not None
         if not is_made and not insists and session.one(ANY_RECORD) is not None:
             raise NotPossible(f"{printable(path)} stays: {NOT_MADE}: wait")
         found = [
             one
-            for one in (checkpoint_of(row) for row in session.all(own.CHECKPOINTS))
+            for one in (checkpoint_of(row) for row in session.all(store.CHECKPOINTS))
             # The catalogue may be behind the namespace: it may be in the trash by now.
             if one.is_complete
             and is_below(one.path, path)
@@ -188,7 +187,7 @@ def _law(
 ) -> tuple[str | None, PlanCheckpoint | None]:
     """Return which law of retention keeps a checkpoint, or None, and the newer one that stands for
     it."""
-    run = [checkpoint_of(found) for found in view.session.all(own.OF_RUN, run=one.run)]
+    run = [checkpoint_of(found) for found in view.session.all(store.OF_RUN, run=one.run)]
     newer = keep_rules.successor(one, run, settings.retention.least_share)
     why = _kept(one, is_promoted, References().of(view, [one]).get(one.ino))
     if why is None and newer is None:

@@ -28,18 +28,17 @@ from gateway.db.engine import Database
 from gateway.db.schema import reading
 from gateway.lifecycle.promotion.store import protected
 from gateway.lifecycle.retention import store
-from gateway.lifecycle.retention import store as own
 from gateway.lifecycle.retention.facts import Current, Decision
 from gateway.lifecycle.retention.planning import Planned, Planning, completions
 from gateway.lifecycle.retention.policy import Policy, read
 from gateway.lifecycle.retention.store import policy
 from gateway.service.paths import names_of
 
-_ACTIONS = select(own.action).where(own.action.c.id < b("before"))
-_NEWEST_ACTIONS = own.action.c.id.desc()
+_ACTIONS = select(store.action).where(store.action.c.id < b("before"))
+_NEWEST_ACTIONS = store.action.c.id.desc()
 ACTIONS = Statement(_ACTIONS.order_by(_NEWEST_ACTIONS).limit(b("most")))
 ACTIONS_OF = Statement(
-    _ACTIONS.where(own.action.c.run == b("run")).order_by(_NEWEST_ACTIONS).limit(b("most"))
+    _ACTIONS.where(store.action.c.run == b("run")).order_by(_NEWEST_ACTIONS).limit(b("most"))
 )
 
 

@@ -10,7 +10,6 @@ from sqlalchemy import update
 
 from admin_api import audit, dashboard, store
 from admin_api.access import tokens
-from admin_api.access import tokens as access
 from admin_api.access.principal import Role
 from admin_api.audit import CallOrigin, CallOutcome
 from admin_api.jobs import rows
@@ -32,10 +31,10 @@ def fill(gateway: GovernedGateway) -> str:
     """Fill the store. Returns the secret of a token of an admin."""
     with gateway.store.writing() as session:
         now_ns = clock.now_ns()
-        _mara, secret = access.create(session, "mara", Role.ADMIN, None, "root")
-        access.create(session, "slurm-prolog", Role.OPERATOR, now_ns + 90 * DAY_NS, "mara")
-        access.create(session, "grafana", Role.VIEWER, now_ns + 30 * DAY_NS, "mara")
-        old, _secret = access.create(session, "jonas (old laptop)", Role.ADMIN, None, "mara")
+        _mara, secret = tokens.create(session, "mara", Role.ADMIN, None, "root")
+        tokens.create(session, "slurm-prolog", Role.OPERATOR, now_ns + 90 * DAY_NS, "mara")
+        tokens.create(session, "grafana", Role.VIEWER, now_ns + 30 * DAY_NS, "mara")
+        old, _secret = tokens.create(session, "jonas (old laptop)", Role.ADMIN, None, "mara")
         tokens.revoke(session, old.id, now_ns)
         _audit(session)
         _jobs(session, now_ns)

@@ -14,7 +14,6 @@ from gateway.common.errors import StoreError
 from gateway.db.engine import Database
 from gateway.lifecycle.retention import guard as heads_module
 from gateway.lifecycle.retention import policy, store
-from gateway.lifecycle.retention import store as own
 from gateway.lifecycle.retention.applier import Applier
 from gateway.lifecycle.retention.facts import PlanCheckpoint
 from gateway.lifecycle.retention.guard import BELIEVED_SECONDS, BucketHeads
@@ -56,7 +55,7 @@ def catalogue(site: Site, database: Database) -> Catalogue:
 
 def newest(site: Site, database: Database) -> PlanCheckpoint:
     with database.reading() as session:
-        row = session.one(own.OF_INO, ino=site.attr("run/step-2").ino)
+        row = session.one(store.OF_INO, ino=site.attr("run/step-2").ino)
     assert row is not None
     return checkpoint_of(row)
 

@@ -9,7 +9,7 @@ One job without an answer proves nothing about the bucket, so it only raises dou
 the store cannot process must not stop the others. A check that passes does not end REFUSED either:
 credentials that may list may still be unable to write.
 
-A refusal of one key is no refusal of the kind (refusals.py). It only raises doubt. A refusal of a
+A refusal of one key is no refusal of the kind (retries.py). It only raises doubt. A refusal of a
 kind stops jobs of this kind only: where there is no room for uploads, deletions must continue. On
 trial, one job of the refused kinds may run at a time. So a refusal costs a handful of requests for
 each pause (gateway.objectstore.circuit_breaker), however much there is to do.

@@ -9,7 +9,7 @@ them, and one transaction makes or gives back many. So two drains on one databas
 A takeover deletes a lease and its claims, when the lease has expired, or at once when its process
 is known to be dead. Every transaction of a job looks for its lease (context.py): a drain that was
 paused for too long finds it gone (LeaseLost) and publishes nothing. A request that was under way in
-that moment cannot be called back, so doubt.py looks at what it did.
+that moment cannot be called back, so tidy/indeterminate.py looks at what it did.
 
 Within a process, threads exclude each other in memory.
 

@@ -1,4 +1,4 @@
-"""Uploads files that stay open for long (logs), each as it was at one moment (still.py).
+"""Uploads files that stay open for long (logs), each as it was at one moment (consistent_copy.py).
 
 The object is at the file's key and is recorded, but the file stays dirty: its version is complete
 only when it is sealed, and is uploaded then. The copy on the local disk has no name, so it is gone

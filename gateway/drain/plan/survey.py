@@ -14,7 +14,7 @@ looks at what is new, which is all that can have become eligible:
 - files whose time to settle is over, by age;
 - files that the journal names: renamed, released by a person, dirty again;
 - files that it handed out, until they are in the bucket: their job may have failed, or waited;
-- files that wait for others (``behind.py``), when those have changed.
+- files that wait for others (``Behind``), when those have changed.
 
 Everything is read again when the journal names a directory whose files have other paths now, which
 takes at most a tenth of the time. It is also read again when the journal was not kept for this

@@ -33,7 +33,6 @@ from gateway.db.compiled import Session, numbers_of, rows_of
 from gateway.db.engine import Database
 from gateway.lifecycle.promotion.store import protected
 from gateway.lifecycle.retention import store
-from gateway.lifecycle.retention import store as own
 from gateway.lifecycle.retention.facts import Decision, Pinned, PlanCheckpoint
 from gateway.lifecycle.retention.guard import DeletionGuard, Heads, is_still
 from gateway.lifecycle.retention.planning import Planned, Planning
@@ -276,7 +275,7 @@ class Applier:
         with self._catalogue.viewing() as view:
             if store.current(view.session) != list(planned.policies):
                 raise Interrupted("a policy was changed")
-            if view.session.one(own.IS_MADE) is None:
+            if view.session.one(store.IS_MADE) is None:
                 raise Interrupted("the catalogue is made again")
             said = protected(view.session)
             referred = self._references.of(view, [one]).get(one.ino)

@@ -14,7 +14,6 @@ from gateway.config.settings import Settings
 from gateway.db.compiled import Session
 from gateway.lifecycle.promotion.store import protected
 from gateway.lifecycle.retention import keep_rules, planner, store
-from gateway.lifecycle.retention import store as own
 from gateway.lifecycle.retention.approval import AskedDeletions, split
 from gateway.lifecycle.retention.facts import (
     Current,
@@ -78,10 +77,10 @@ class Planning:
         with self._catalogue.viewing() as view:
             session = view.session
             policies = _with(store.current(session), others)
-            checkpoints = [checkpoint_of(row) for row in session.all(own.CHECKPOINTS)]
+            checkpoints = [checkpoint_of(row) for row in session.all(store.CHECKPOINTS)]
             known = store.known_time(session)
             time = clock.judge(clock.reading(), known, completions(session))
-            is_made = session.one(own.IS_MADE) is not None
+            is_made = session.one(store.IS_MADE) is not None
             situation = Situation(
                 *(checkpoints, policies, protected(session), time.now_ns, is_made),
                 self._references.of(view, checkpoints) if policies else {},
@@ -144,7 +143,7 @@ def checkpoint_of(row: Sequence[object]) -> PlanCheckpoint:
 
 def completions(session: Session) -> Completions:
     """Return the times of the catalogue by which the known time is judged."""
-    row = session.one(own.TIMES, first_ns=FIRST_NS)
+    row = session.one(store.TIMES, first_ns=FIRST_NS)
     if row is None or row[0] is None:
         return clock.NONE
     first_ns, last_ns, durable_ns = row
