@@ -44,7 +44,7 @@ ROUTERS = (
     records.router,
     openapi.router,
     checkpoints.router,
-    checkpoints.checkpointorders_router,
+    checkpoints.orders_router,
     promotions.router,
     trash.router,
     checkpoints.runs_router,

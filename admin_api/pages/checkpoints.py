@@ -241,16 +241,16 @@ def found_in(gateway: GovernedGateway, session: Session, ino: int) -> Checkpoint
     return found
 
 
-checkpointorders_router = APIRouter(prefix="/checkpoints/{ino}")
+orders_router = APIRouter(prefix="/checkpoints/{ino}")
 
 
-@checkpointorders_router.get("/pin")
+@orders_router.get("/pin")
 def ask_to_pin(request: Request, gateway: Governed, who: Operator, ino: Ino) -> HTMLResponse:
     """Ask why a checkpoint is pinned."""
     return page(request, "checkpoint-pin.html", who, one=_one(gateway, ino), here="checkpoints")
 
 
-@checkpointorders_router.post("/pin")
+@orders_router.post("/pin")
 def pin(gateway: Governed, call: Recorded, who: Operator, ino: Ino, sent: Sent) -> RedirectResponse:
     """Keep a checkpoint on the local disk and from all policies."""
     with gateway.database.writing() as session:
@@ -262,7 +262,7 @@ def pin(gateway: Governed, call: Recorded, who: Operator, ino: Ino, sent: Sent) 
     return after(f"/checkpoints/{ino}", "ok", "It is pinned: no policy deletes or evicts it.")
 
 
-@checkpointorders_router.post("/unpin")
+@orders_router.post("/unpin")
 def unpin(
     gateway: Governed, call: Recorded, _who: Operator, ino: Ino, _sent: Sent
 ) -> RedirectResponse:
@@ -273,7 +273,7 @@ def unpin(
     return after(f"/checkpoints/{ino}", "ok", "It is not pinned any more. Policies hold for it.")
 
 
-@checkpointorders_router.get("/delete")
+@orders_router.get("/delete")
 def ask_to_delete(request: Request, gateway: Governed, who: Admin, ino: Ino) -> HTMLResponse:
     """Show what a deletion does, and which law of retention it would break."""
     one, kept = _one(gateway, ino), why_kept(gateway, ino)
@@ -301,7 +301,7 @@ def _may_insist(gateway: GovernedGateway, ino: int) -> bool:
     return True
 
 
-@checkpointorders_router.post("/delete")
+@orders_router.post("/delete")
 def delete(gateway: Governed, call: Recorded, who: Admin, ino: Ino, sent: Sent) -> RedirectResponse:
     """Put a checkpoint into the trash, unless it changed since the page that asked was made."""
     call.before = one = _one(gateway, ino)
@@ -317,7 +317,7 @@ def delete(gateway: Governed, call: Recorded, who: Admin, ino: Ino, sent: Sent) 
     return after("/trash", "ok", f"{one.path} is in the trash, and can be taken back.")
 
 
-@checkpointorders_router.post("/warm")
+@orders_router.post("/warm")
 def warm(
     gateway: Governed, call: Recorded, runner: Working, who: Operator, ino: Ino, _sent: Sent
 ) -> RedirectResponse:
@@ -325,7 +325,7 @@ def warm(
     return _begin(gateway, call, runner, who, ino, "warm")
 
 
-@checkpointorders_router.post("/evict")
+@orders_router.post("/evict")
 def evict(
     gateway: Governed, call: Recorded, runner: Working, who: Operator, ino: Ino, _sent: Sent
 ) -> RedirectResponse:

@@ -220,14 +220,14 @@ def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) and value.is_integer() else str(value)
 
 
-policyplan_router = APIRouter(prefix="/policies/plan")
+plan_router = APIRouter(prefix="/policies/plan")
 SHOWN = 200
 """The checkpoints of each kind that a page lists."""
 CHANGES_SHOWN = 40
 """Those of each kind that the editor lists."""
 
 
-@policyplan_router.get("")
+@plan_router.get("")
 def show_plan(request: Request, gateway: Governed, figures: Figured, who: Viewer) -> HTMLResponse:
     """Show what becomes of each checkpoint."""
     planned = figures.plan()
@@ -238,14 +238,14 @@ def show_plan(request: Request, gateway: Governed, figures: Figured, who: Viewer
     return page(request, "plan.html", who, plan=plan, lists=lists, here="policies")
 
 
-@policyplan_router.get("/summary")
+@plan_router.get("/summary")
 def summary(request: Request, gateway: Governed, figures: Figured, who: Viewer) -> HTMLResponse:
     """Show the plan in one paragraph."""
     plan = _plan(gateway, figures.plan(), most=0)
     return page(request, "plan-summary.html", who, plan=plan, here="policies")
 
 
-@policyplan_router.post("/approve")
+@plan_router.post("/approve")
 def approve(figures: Figured, call: Recorded, who: Admin, sent: Sent) -> RedirectResponse:
     """Approve the deletions of a plan."""
     made = figures.approve(sent.get("plan", ""), who.name)
@@ -306,18 +306,18 @@ def _plan(
     return policies.action_model(gateway.settings, planned, fate=fate, most=most)
 
 
-policyeditor_router = APIRouter()
+editor_router = APIRouter()
 _NEW = {"keep_newest": "3", "keep_best.best": "min", "keep_best.unmeasured": "keep"}
 
 
-@policyeditor_router.get("/policies/new")
+@editor_router.get("/policies/new")
 def new(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
     """Show the editor for a policy that there is not yet."""
     values = {**dict.fromkeys(FIELDS, ""), **_NEW}
     return _editor(request, gateway, who, values, 0)
 
 
-@policyeditor_router.get("/policy/{name}")
+@editor_router.get("/policy/{name}")
 def edit(request: Request, gateway: Governed, who: Viewer, name: str) -> HTMLResponse:
     """Show the editor for a policy."""
     with gateway.database.reading() as session:
@@ -328,7 +328,7 @@ def edit(request: Request, gateway: Governed, who: Viewer, name: str) -> HTMLRes
     return _editor(request, gateway, who, values, one.version, stored=one)
 
 
-@policyeditor_router.get("/policies/preview")
+@editor_router.get("/policies/preview")
 def preview(request: Request, gateway: Governed, figures: Figured, who: Viewer) -> HTMLResponse:
     """Show the editor with what was typed, and with what that would do."""
     typed = request.query_params
@@ -336,7 +336,7 @@ def preview(request: Request, gateway: Governed, figures: Figured, who: Viewer) 
     return _editor(request, gateway, who, values, version, figures=figures)
 
 
-@policyeditor_router.post("/policies")
+@editor_router.post("/policies")
 def save(request: Request, gateway: Governed, call: Recorded, who: Admin, sent: Sent) -> Response:
     """Store a policy, unless it is wrong or was changed meanwhile."""
     values = _values(sent)

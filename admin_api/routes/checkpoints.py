@@ -151,7 +151,7 @@ def _value(kind: type, value: Any) -> Any:
     raise Problem(400, "cursor: it is not one of this list: begin without a cursor")
 
 
-checkpointorders_router = APIRouter(prefix="/checkpoints/{ino}", tags=["checkpoints"])
+orders_router = APIRouter(prefix="/checkpoints/{ino}", tags=["checkpoints"])
 
 WAIT_SECONDS_MAX = 60.0
 
@@ -172,7 +172,7 @@ class Durability(BaseModel):
     )
 
 
-@checkpointorders_router.put("/pin", responses=describe(403, 404, 409, 503))
+@orders_router.put("/pin", responses=describe(403, 404, 409, 503))
 def pin_checkpoint(
     gateway: Governed, call: Recorded, operator: Operator, ino: Ino, body: Pinning
 ) -> OneCheckpoint:
@@ -185,7 +185,7 @@ def pin_checkpoint(
         return read_one(gateway, session, ino)
 
 
-@checkpointorders_router.delete("/pin", responses=describe(403, 404, 503))
+@orders_router.delete("/pin", responses=describe(403, 404, 503))
 def unpin_checkpoint(
     gateway: Governed, call: Recorded, _operator: Operator, ino: Ino
 ) -> OneCheckpoint:
@@ -197,7 +197,7 @@ def unpin_checkpoint(
         return read_one(gateway, session, ino)
 
 
-@checkpointorders_router.delete("", responses=describe(403, 404, 409, 412, 503))
+@orders_router.delete("", responses=describe(403, 404, 409, 412, 503))
 def delete_checkpoint(
     gateway: Governed,
     call: Recorded,
@@ -236,7 +236,7 @@ def delete_checkpoint(
     return made
 
 
-@checkpointorders_router.post("/evict", status_code=202, responses=describe(404, 503))
+@orders_router.post("/evict", status_code=202, responses=describe(404, 503))
 def evict_checkpoint(
     gateway: Governed,
     call: Recorded,
@@ -251,7 +251,7 @@ def evict_checkpoint(
     return accepted(response, call, runner.submit(jobs.EVICT, arguments, operator, call.request_id))
 
 
-@checkpointorders_router.post("/warm", status_code=202, responses=describe(404, 503))
+@orders_router.post("/warm", status_code=202, responses=describe(404, 503))
 def warm_checkpoint(
     gateway: Governed,
     call: Recorded,
@@ -266,7 +266,7 @@ def warm_checkpoint(
     return accepted(response, call, runner.submit(jobs.WARM, arguments, operator, call.request_id))
 
 
-@checkpointorders_router.get("/wait", responses=describe(404, 409, 503))
+@orders_router.get("/wait", responses=describe(404, 409, 503))
 async def wait_for_checkpoint(
     gateway: Governed,
     _viewer: Viewer,
