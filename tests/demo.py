@@ -78,11 +78,11 @@ def show_checkpoints(gateway: Gateway, number: int) -> bool:
     """
     deadline = time.monotonic() + CATALOGUE_DEADLINE_SECONDS
     while True:
-        shown = gateway.spillway("checkpoints").stdout
+        shown = gateway.spillway("checkpoint", "list").stdout
         is_durable = shown.count(" durable ") >= number
         if is_durable or time.monotonic() > deadline:
             for line in shown.splitlines():
-                say(f"spillway checkpoints: {line}")
+                say(f"spillway checkpoint list: {line}")
             if not is_durable:
                 for directory in (DIRECTORY, NEXT):
                     run(gateway, "wait", "--durable", "--timeout", "0", directory)
@@ -105,7 +105,16 @@ def keep_one(directory: Path, gateway: Gateway) -> bool:
     policy.write_text(POLICY)
     say("a policy that keeps the newest checkpoint of each run would do this:")
     shown = run(gateway, "policy", "plan", "--policy", str(policy))
-    promoted = run(gateway, "promote", DIRECTORY, "--as", PROMOTED, "--note", "the demo's release")
+    promoted = run(
+        gateway,
+        "checkpoint",
+        "promote",
+        DIRECTORY,
+        "--as",
+        PROMOTED,
+        "--note",
+        "the demo's release",
+    )
     say("and after the promotion:")
     return run(gateway, "policy", "plan", "--policy", str(policy)) and shown and promoted
 

@@ -332,7 +332,7 @@ class Candidates:
         Parameters: by_time, whether files stay that were used within ``cache.keep_seconds``.
         """
         if self._pins.cover(one.ino):
-            return "pinned (spillway pins shows it, spillway unpin ends it)"
+            return "pinned (spillway checkpoint pins shows it, spillway checkpoint unpin ends it)"
         if by_time and self._keep_ns and one.used_ns > clock.now_ns() - self._keep_ns:
             return "used a short time ago (cache.keep_seconds)"
         # No move of an object waits for a file that is in the trash alone.

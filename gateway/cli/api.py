@@ -356,7 +356,7 @@ def follow_job(
                     raise
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
-            f"the gateway continues with it; to end it: spillway jobs cancel {job.id}"
+            f"the gateway continues with it; to end it: spillway job cancel {job.id}"
         ) from None
     return _result(job)
 

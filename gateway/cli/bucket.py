@@ -3,7 +3,7 @@
 `spillway bucket`: whether the bucket answers, what it does by itself, and its effect on a
 gateway.
 
-`spillway verify-manifest`: compares a bucket with its manifests. It needs no gateway: without
+`spillway bucket verify`: compares a bucket with its manifests. It needs no gateway: without
 --config it reads neither a configuration nor a database.
 """
 
@@ -31,17 +31,20 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "verb",
-        choices=["setup", "test"],
-        help="setup: look at the bucket's own settings; test: ask it now whether it can be used",
-    )
+def test_arguments(parser: argparse.ArgumentParser) -> None:
+    _common_arguments(parser)
+
+
+def setup_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--apply",
         action="store_true",
-        help="setup: add the rule that ends unfinished uploads, beside all others",
+        help="add the rule that ends unfinished uploads, beside all others",
     )
+    _common_arguments(parser)
+
+
+def _common_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--adopt",
         action="store_true",
@@ -50,19 +53,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="the same facts as JSON")
 
 
-def run(args: argparse.Namespace, gateway: Gateway) -> int:
-    """Show the bucket's settings, or whether it answers. Returns 0 if nothing is to do, 1 if a
-    person should look.
+def test(args: argparse.Namespace, gateway: Gateway) -> int:
+    """Ask the bucket whether it can be used. Returns 0 if it can, else 1. Raises UserError."""
+    found = gateway.bucket.test(args.adopt)
+    text = "the bucket answers" if found.error is None else shown(found.error)
+    output.show(found, text, args.json)
+    return int(found.error is not None)
 
-    Raises UserError.
-    """
-    if args.verb == "test":
-        if args.apply:
-            raise UserError("--apply is for spillway bucket setup")
-        found = gateway.bucket.test(args.adopt)
-        text = "the bucket answers" if found.error is None else shown(found.error)
-        output.show(found, text, args.json)
-        return int(found.error is not None)
+
+def set_up(args: argparse.Namespace, gateway: Gateway) -> int:
+    """Show the bucket's own settings. Returns 0 if nothing is to do, 1 if a person should look.
+    Raises UserError."""
     made = gateway.bucket.set_up(args.apply, args.adopt)
     if args.json:
         output.print_json(made)
@@ -149,7 +150,7 @@ def verify(args: argparse.Namespace) -> int:
 
 def _require_usage(args: argparse.Namespace) -> None:
     if args.step is not None and args.run_name is None:
-        raise UserError("--step needs --run: spillway verify-manifest --run RUN --step N")
+        raise UserError("--step needs --run: spillway bucket verify --run RUN --step N")
     if args.all and args.run_name is not None:
         raise UserError("--all and --run exclude each other")
     several = args.all or args.run_name is not None

@@ -99,19 +99,18 @@ def _become(uid: int, gid: int) -> None:
 
 
 CHANGING: dict[str, frozenset[str] | None] = {
-    **dict.fromkeys(("delete", "undelete", "release", "mkdir", "mv", "rm", "evict", "warm")),
-    **dict.fromkeys(("chown", "chmod")),
-    **dict.fromkeys(("promote", "demote", "pin", "unpin", "upgrade", "adopt", "fsck")),
+    **dict.fromkeys(("mkdir", "chown", "chmod", "mv", "rm", "evict", "warm")),
+    **dict.fromkeys(f"checkpoint {verb}" for verb in ("promote", "pin", "unpin", "delete")),
+    **dict.fromkeys(("promotion remove", "trash restore", "trash release", "trash empty")),
+    **dict.fromkeys(("bucket setup", "upgrade", "adopt", "fsck")),
     "policy": frozenset({"set", "remove", "enable", "disable", "approve", "clock"}),
     "export": frozenset({"set", "remove", "reload"}),
-    "trash": frozenset({"empty", "release"}),
-    "jobs": frozenset({"cancel"}),
+    "job": frozenset({"cancel"}),
     "token": frozenset({"create", "add", "revoke"}),
     "queue": frozenset({"bump", "hold", "cancel", "release", "retry"}),
-    "bucket": frozenset({"setup"}),
 }
 """The commands that change something, with the verbs that do (None: all)."""
-ONLY_WITH = {"fsck": "repair", "bucket": "apply"}
+ONLY_WITH = {"fsck": "repair", "bucket setup": "apply"}
 """The option without which a command changes nothing."""
 HASH = "$argon2"
 """How the hash of a token begins (spillway token add)."""

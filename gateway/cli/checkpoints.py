@@ -1,10 +1,10 @@
 """Commands about checkpoints and runs.
 
-`spillway checkpoints`: lists runs and their checkpoints.
+`spillway checkpoint list`: lists runs and their checkpoints.
 
 It reads rows and nothing else, so it works whether or not the gateway runs.
 
-`spillway checkpoint` and `spillway delete`: one checkpoint, and its way into the trash.
+`spillway checkpoint` and `spillway checkpoint delete`: one checkpoint, and its way into the trash.
 
 Shows a person what each run would lose if this gateway were lost now.
 """
@@ -144,13 +144,13 @@ def lines(catalogue: CatalogueStatus) -> Iterator[tuple[str, str]]:
         else:
             yield "at risk", f"{name}: {text(one)}"
     if (more := len(catalogue.at_risk) - len(first)) > 0:
-        yield "at risk", f"and {more} more: spillway checkpoints"
+        yield "at risk", f"and {more} more: spillway checkpoint list"
     unknown = catalogue.unrecognised
     if unknown is not None and (count := unknown["directories"]):
         where = unknown["first"] or "the export's root"
         what = "1 directory with files" if count == 1 else f"{count} directories with files"
         said = f"{what} of tensors that no rule knows, first {where}"
-        yield "unrecognised", f"{said}: spillway checkpoints --unrecognised"
+        yield "unrecognised", f"{said}: spillway checkpoint list --unrecognised"
 
 
 def line(catalogue: CatalogueStatus) -> tuple[str, str]:
@@ -188,7 +188,7 @@ def _expired(one: Expired) -> dict[str, Any]:
 
 
 def _reason(one: Expired) -> str:
-    return f"in the trash: spillway undelete {one.id}"
+    return f"in the trash: spillway trash restore {one.id}"
 
 
 def _cells(one: Listed, name: str) -> tuple[str, ...]:
@@ -266,7 +266,7 @@ def delete(args: argparse.Namespace, gateway: Gateway) -> int:
 
     def act(path: str) -> None:
         made = gateway.checkpoints.delete(path, args.reason, insists=args.force)
-        back = f"spillway undelete {made.id} takes it back"
+        back = f"spillway trash restore {made.id} takes it back"
         results.add(made, f"{display(made.path)}: in the trash as {made.id}: {back}")
 
     with output.Results(args.json) as results:

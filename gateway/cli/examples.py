@@ -74,22 +74,22 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
         ("queue release /checkpoints/scratch", "Ends the hold."),
         ("queue cancel /checkpoints/run7/big.pt", "Ends an upload, and holds the file."),
     ),
-    "checkpoints": _of(
-        ("checkpoints", "Lists all runs."),
-        ("checkpoints run7", "Lists the checkpoints of one run."),
+    "checkpoint list": _of(
+        ("checkpoint list", "Lists all runs."),
+        ("checkpoint list run7", "Lists the checkpoints of one run."),
         (
-            "checkpoints --sort size --reverse --limit 10",
+            "checkpoint list --sort size --reverse --limit 10",
             "Lists the ten largest ones, the largest first.",
         ),
-        ("checkpoints --state draining", "Lists those that the bucket does not have whole."),
+        ("checkpoint list --state draining", "Lists those that the bucket does not have whole."),
     ),
-    "checkpoint": _of(
-        ("checkpoint /checkpoints/run7/step100", "Shows its state, pins and promotions.")
+    "checkpoint show": _of(
+        ("checkpoint show /checkpoints/run7/step100", "Shows its state, pins and promotions.")
     ),
-    "delete": _of(
-        ("delete /checkpoints/run7/step100", "Puts a checkpoint into the trash."),
+    "checkpoint delete": _of(
+        ("checkpoint delete /checkpoints/run7/step100", "Puts a checkpoint into the trash."),
         (
-            'delete --force --reason "diverged" /checkpoints/run7/step100',
+            'checkpoint delete --force --reason "diverged" /checkpoints/run7/step100',
             "Does so although it is the newest one of its run.",
         ),
     ),
@@ -101,17 +101,20 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
         ("policy approve PLAN", "Approves the deletions that a plan asks about."),
         ("policy log --limit 20", "Shows the last 20 actions."),
     ),
-    "trash": _of(
-        ("trash list", "Lists what was deleted, and for how long it can be taken back."),
+    "trash list": _of(
+        ("trash list", "Lists what was deleted, and for how long it can be taken back.")
+    ),
+    "trash empty": _of(("trash empty --all --yes", "Removes all of it for good.")),
+    "trash restore": _of(
+        ("trash restore /checkpoints/run7/step100", "Takes a checkpoint back to its path."),
+        ("trash restore 17 --to /checkpoints/run7/old", "Takes it back to another path."),
+    ),
+    "trash release": _of(
         ("trash release t1234", "Lets a checkpoint go without a newer one in the bucket."),
-        ("trash empty --all --yes", "Removes all of it for good."),
-    ),
-    "undelete": _of(
-        ("undelete /checkpoints/run7/step100", "Takes a checkpoint back to its path."),
-        ("undelete 17 --to /checkpoints/run7/old", "Takes it back to another path."),
-    ),
-    "release": _of(
-        ("release /checkpoints/run7", "Lets go what jobs removed of a run and the bucket keeps.")
+        (
+            "trash release /checkpoints/run7",
+            "Lets go what jobs removed of a run and the bucket keeps.",
+        ),
     ),
     "ls": _of(("ls /checkpoints/run7", "Lists a directory.")),
     "stat": _of(("stat /checkpoints/run7/a.pt", "Shows attributes, state and object of a file.")),
@@ -127,21 +130,25 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
     "warm": _of(
         ("warm --wait /checkpoints/run7/step100", "Brings a checkpoint back, and waits for it.")
     ),
-    "promote": _of(
+    "checkpoint promote": _of(
         (
-            'promote /checkpoints/run7/step100 --as llama-v3 --note "for the evaluation"',
+            'checkpoint promote run7/step100 --as llama-v3 --note "for the evaluation"',
             "Makes a copy that stays.",
         ),
         (
-            "promote /checkpoints/run7/step100 --as v3 --to models --tag stage=prod --legal-hold",
+            "checkpoint promote run7/step100 --as v3 --to models --tag stage=prod --legal-hold",
             "Publishes it below models/v3, where no program can delete it.",
         ),
     ),
-    "promotions": _of(("promotions", "Lists the copies that stay.")),
-    "demote": _of(("demote llama-v3 --yes", "Removes such a copy, also from the bucket.")),
-    "pin": _of(("pin /checkpoints/run7/step100", "No policy deletes it, and it is not evicted.")),
-    "unpin": _of(("unpin /checkpoints/run7/step100", "Ends the pin.")),
-    "pins": _of(("pins", "Lists what is pinned.")),
+    "promotion list": _of(("promotion list", "Lists the copies that stay.")),
+    "promotion remove": _of(
+        ("promotion remove llama-v3 --yes", "Removes such a copy, also from the bucket.")
+    ),
+    "checkpoint pin": _of(
+        ("checkpoint pin /checkpoints/run7/step100", "No policy deletes it, and it is not evicted.")
+    ),
+    "checkpoint unpin": _of(("checkpoint unpin /checkpoints/run7/step100", "Ends the pin.")),
+    "checkpoint pins": _of(("checkpoint pins", "Lists what is pinned.")),
     "drain": _of(
         ("drain --wait", "Waits until the bucket has everything that is closed."),
         ("drain --wait /checkpoints/run7", "Waits for one directory."),
@@ -158,20 +165,18 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
             "Sizes a gateway, and prices its checkpoints.",
         )
     ),
-    "verify-manifest": _of(
-        ("verify-manifest --all", "Compares the bucket with all of its manifests."),
+    "bucket verify": _of(
+        ("bucket verify --all", "Compares the bucket with all of its manifests."),
         (
-            "verify-manifest s3://my-checkpoints/prefix --run run7 --deep",
+            "bucket verify s3://my-checkpoints/prefix --run run7 --deep",
             "Reads all bytes of one run. It needs no gateway.",
         ),
     ),
-    "bucket": _of(
-        ("bucket setup", "Shows what the bucket must not do with our objects."),
-        ("bucket test", "Asks the bucket now whether it can be used."),
-    ),
-    "jobs": _of(
-        ("jobs list", "Lists what was asked for through the admin API, and how far it is."),
-        ("jobs cancel 0123456789abcdef", "Ends a job. What it has done stays done."),
+    "bucket setup": _of(("bucket setup", "Shows what the bucket must not do with our objects.")),
+    "bucket test": _of(("bucket test", "Asks the bucket now whether it can be used.")),
+    "job": _of(
+        ("job list", "Lists what was asked for through the admin API, and how far it is."),
+        ("job cancel 0123456789abcdef", "Ends a job. What it has done stays done."),
     ),
     "events": _of(
         ("events --follow", "Shows changes of jobs, checkpoints and figures until Ctrl-C."),

@@ -4,7 +4,7 @@
 
 `spillway mkdir`, `chown`, `chmod`, `mv` and `rm`: change names and who may use them.
 
-`spillway pin`, `unpin` and `pins`: keep files on the local disk and from all policies.
+`spillway checkpoint pin`, `unpin` and `pins`: keep files on the local disk and from all policies.
 
 `spillway evict`: frees the local disk of files that are in the bucket.
 
@@ -359,7 +359,7 @@ def rm(args: argparse.Namespace, gateway: Gateway) -> int:
 def _removed(path: str, done: RemovedTree) -> str:
     """Return what people are told of a tree that was removed."""
     lines = [
-        f"{display(at)}: in the trash as {id}: spillway undelete {id}"
+        f"{display(at)}: in the trash as {id}: spillway trash restore {id}"
         for id, at in done.trashed.items()
     ]
     return "\n".join([*lines, f"{shown_path(path)}: {done.removed_names:,} names removed"])
@@ -514,7 +514,7 @@ def _request(files: Files, args: argparse.Namespace) -> int:
 def _asked_for(asked: Requested) -> str:
     """Return one line about what was asked for."""
     if asked.job is not None:
-        return f"asked for: spillway jobs show {asked.job} shows how far it is"
+        return f"asked for: spillway job show {asked.job} shows how far it is"
     note = "" if asked.hydrator_alive else f"; the hydrator does not run: start it: {START}"
     there = _there(asked.resident_before_files or 0)
     return f"asked for: {_counted(asked.files or 0, asked.bytes or 0)}{there}{note}"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from gateway.cli import (
     bucket,
@@ -52,6 +52,7 @@ class Subcommand(NamedTuple):
     """A subcommand of ``spillway``."""
 
     name: str
+    """A word, or a noun and a verb."""
     help: str
     arguments: Callable[[argparse.ArgumentParser], None]
     """Declares its options, except --config."""
@@ -62,107 +63,161 @@ class Subcommand(NamedTuple):
 
 
 SUBCOMMANDS = (
-    Subcommand("init", "set a gateway up", init.arguments, init.run),
+    Subcommand("init", "initialise a gateway", init.arguments, init.run),
     Subcommand("up", "run the gateway in the foreground", up.arguments, up.run),
-    Subcommand("admin", "run the admin API by itself", up.admin_arguments, up.run_admin),
+    Subcommand("admin", "run the admin API alone", up.admin_arguments, up.run_admin),
     Subcommand("serve", "run one process, for systemd", up.serve_arguments, up.serve),
     Subcommand(
-        "first-boot", "configure a machine of an image", first_boot.arguments, first_boot.run
+        "first-boot",
+        "configure a machine that was started from an image",
+        first_boot.arguments,
+        first_boot.run,
     ),
-    Subcommand("status", "show how the gateway is", status.arguments, act=status.run),
+    Subcommand("status", "show gateway health", status.arguments, act=status.run),
     Subcommand(
         "statistics",
-        "what clients ask for",
+        "show the NFS operations and their latency",
         status.statistics_arguments,
         act=status.show_statistics,
     ),
     Subcommand(
         "clients",
-        "who mounts, who has a file open",
+        "list clients and their open files",
         status.clients_arguments,
         act=status.show_clients,
     ),
+    Subcommand("events", "follow events", records.events_arguments, act=records.follow),
     Subcommand(
-        "export", "further directories that hosts may mount", exports.arguments, act=exports.run
+        "history",
+        "show metrics of an hour or more",
+        records.history_arguments,
+        act=records.show_history,
     ),
-    Subcommand("queue", "what waits for the bucket", queue.arguments, act=queue.run),
+    Subcommand("audit", "show who changed what", records.audit_arguments, act=records.list_calls),
     Subcommand(
-        "checkpoints", "list runs and checkpoints", checkpoints.arguments, act=checkpoints.run
+        "configuration",
+        "show the settings in force",
+        records.configuration_arguments,
+        act=records.show_configuration,
     ),
-    Subcommand("checkpoint", "one checkpoint", checkpoints.show_arguments, act=checkpoints.show),
-    Subcommand("policy", "which checkpoints are kept", policies.arguments, act=policies.run),
     Subcommand(
-        "delete",
-        "put a checkpoint in the trash",
+        "checkpoint list", "list runs and checkpoints", checkpoints.arguments, act=checkpoints.run
+    ),
+    Subcommand(
+        "checkpoint show", "show a checkpoint", checkpoints.show_arguments, act=checkpoints.show
+    ),
+    Subcommand(
+        "checkpoint promote",
+        "copy a checkpoint out of reach of retention",
+        promotions.promote_arguments,
+        act=promotions.promote,
+    ),
+    Subcommand(
+        "checkpoint pin", "keep on the disk, and from policies", files.pin_arguments, act=files.pin
+    ),
+    Subcommand("checkpoint unpin", "end a pin", files.unpin_arguments, act=files.unpin),
+    Subcommand("checkpoint pins", "list pins", files.pins_arguments, act=files.list_pins),
+    Subcommand(
+        "checkpoint delete",
+        "move a checkpoint to the trash",
         checkpoints.delete_arguments,
         act=checkpoints.delete,
     ),
-    Subcommand("trash", "list or empty the trash", trash.arguments, act=trash.run),
-    Subcommand("undelete", "take a checkpoint back", trash.undelete_arguments, act=trash.undelete),
-    Subcommand("release", "let go what was removed", trash.release_arguments, act=trash.release),
+    Subcommand(
+        "promotion list",
+        "list promotions",
+        promotions.promotions_arguments,
+        act=promotions.promotions,
+    ),
+    Subcommand(
+        "promotion remove",
+        "remove a promotion, also from the bucket",
+        promotions.demote_arguments,
+        act=promotions.demote,
+    ),
+    Subcommand("trash list", "list deleted checkpoints", trash.list_arguments, act=trash.show),
+    Subcommand(
+        "trash restore", "restore a deleted checkpoint", trash.restore_arguments, act=trash.restore
+    ),
+    Subcommand(
+        "trash release",
+        "release what is held for a newer checkpoint",
+        trash.release_arguments,
+        act=trash.release,
+    ),
+    Subcommand(
+        "trash empty", "remove deleted checkpoints for good", trash.empty_arguments, act=trash.empty
+    ),
+    Subcommand("policy", "manage retention policies", policies.arguments, act=policies.run),
+    Subcommand("queue", "list and order uploads", queue.arguments, act=queue.run),
+    Subcommand("drain", "wait until everything is uploaded", queue.drain_arguments, queue.drain),
     Subcommand("ls", "list names", files.ls_arguments, act=files.ls),
-    Subcommand("stat", "show what is known of a path", files.stat_arguments, act=files.stat),
+    Subcommand("stat", "show the details of a path", files.stat_arguments, act=files.stat),
     Subcommand("mkdir", "make directories", files.mkdir_arguments, act=files.mkdir),
-    Subcommand("chown", "give to a user or group", files.chown_arguments, act=files.chown),
+    Subcommand("chown", "set owner and group", files.chown_arguments, act=files.chown),
     Subcommand("chmod", "set permissions", files.chmod_arguments, act=files.chmod),
     Subcommand("mv", "rename or move", files.mv_arguments, act=files.mv),
     Subcommand("rm", "remove files and trees", files.rm_arguments, act=files.rm),
     Subcommand(
-        "evict", "free the disk of what the bucket has", files.evict_arguments, act=files.evict
+        "evict", "drop local copies of uploaded files", files.evict_arguments, act=files.evict
     ),
-    Subcommand(
-        "warm", "bring evicted files back to the disk", files.warm_arguments, act=files.warm
-    ),
-    Subcommand("promote", "copy to stay", promotions.promote_arguments, act=promotions.promote),
-    Subcommand(
-        "promotions", "list promotions", promotions.promotions_arguments, act=promotions.promotions
-    ),
-    Subcommand("demote", "remove a promotion", promotions.demote_arguments, act=promotions.demote),
-    Subcommand("pin", "keep on the disk and from policies", files.pin_arguments, act=files.pin),
-    Subcommand("unpin", "end a pin", files.unpin_arguments, act=files.unpin),
-    Subcommand("pins", "list what is pinned", files.pins_arguments, act=files.list_pins),
-    Subcommand("drain", "wait until the bucket has everything", queue.drain_arguments, queue.drain),
+    Subcommand("warm", "fetch evicted files from the bucket", files.warm_arguments, act=files.warm),
     Subcommand("wait", "wait until a path is durable", files.wait_arguments, act=files.wait),
-    Subcommand("plan", "size a gateway, price checkpoints", plan.arguments, plan.run),
     Subcommand(
-        "verify-manifest",
-        "compare a bucket with its manifests",
+        "export", "manage the exports beside the main one", exports.arguments, act=exports.run
+    ),
+    Subcommand("token", "manage the tokens of the admin API", tokens.arguments, act=tokens.run),
+    Subcommand("job", "list and cancel jobs of the admin API", jobs.arguments, act=jobs.run),
+    Subcommand("bucket test", "test access to the bucket", bucket.test_arguments, act=bucket.test),
+    Subcommand(
+        "bucket setup", "check the bucket's own settings", bucket.setup_arguments, act=bucket.set_up
+    ),
+    Subcommand(
+        "bucket verify",
+        "compare the bucket with its manifests",
         bucket.verify_arguments,
         bucket.verify,
     ),
-    Subcommand(
-        "bucket", "ask the bucket, and look at its settings", bucket.arguments, act=bucket.run
-    ),
-    Subcommand("jobs", "long work of the admin API", jobs.arguments, act=jobs.run),
-    Subcommand(
-        "events", "what changes, as it happens", records.events_arguments, act=records.follow
-    ),
-    Subcommand(
-        "history", "figures of an hour or more", records.history_arguments, act=records.show_history
-    ),
-    Subcommand("audit", "who changed what", records.audit_arguments, act=records.list_calls),
-    Subcommand(
-        "configuration",
-        "the keys as they are in force",
-        records.configuration_arguments,
-        act=records.show_configuration,
-    ),
-    Subcommand("token", "who may use the admin API", tokens.arguments, act=tokens.run),
+    Subcommand("plan", "size a gateway, price checkpoints", plan.arguments, plan.run),
     Subcommand("upgrade", "migrate the database", database.upgrade_arguments, database.upgrade),
     Subcommand("adopt", "take over data files or a bucket", database.arguments, database.run),
     Subcommand("fsck", "check the namespace", database.fsck_arguments, database.run_fsck),
-    Subcommand("completion", "complete commands in a shell", completion_arguments, complete),
+    Subcommand(
+        "completion", "print a completion script for a shell", completion_arguments, complete
+    ),
 )
+NOUNS = {
+    "checkpoint": "list, keep, promote and delete checkpoints",
+    "promotion": "list and remove promotions",
+    "trash": "list, restore and remove deleted checkpoints",
+    "bucket": "test the bucket, its settings and its manifests",
+}
+"""The nouns whose verbs are in ``SUBCOMMANDS``."""
+RENAMED = {
+    "checkpoints": ("checkpoint", "list"),
+    "delete": ("checkpoint", "delete"),
+    "promote": ("checkpoint", "promote"),
+    "pin": ("checkpoint", "pin"),
+    "unpin": ("checkpoint", "unpin"),
+    "pins": ("checkpoint", "pins"),
+    "promotions": ("promotion", "list"),
+    "demote": ("promotion", "remove"),
+    "undelete": ("trash", "restore"),
+    "release": ("trash", "release"),
+    "jobs": ("job",),
+    "verify-manifest": ("bucket", "verify"),
+}
+"""The names of the release before, with those of today. They go with the next release."""
 
 
 FOR_ANY_GATEWAY = frozenset(one.name for one in SUBCOMMANDS if one.act is not None)
-NEEDS_NO_GATEWAY = frozenset({"plan", "verify-manifest", "completion"})
+NEEDS_NO_GATEWAY = frozenset({"plan", "bucket verify", "completion"})
 """They do the same whichever gateway is named."""
 KEEPS_USER = frozenset({"init", "up", "admin", "serve", "first-boot"})
 """They make a gateway or run it, as the user who gives them."""
 
 
-OF_NAMES = frozenset({"drain", "export", "queue", "policy", "demote", "jobs", "token"})
+OF_NAMES = frozenset({"drain", "export", "queue", "policy", "promotion remove", "job", "token"})
 """Commands that take a wrong name for wrong usage (exit status 2)."""
 
 
@@ -178,7 +233,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         program = program_parser()
-        args, unknown = program.parse_known_args(argv)
+        given = sys.argv[1:] if argv is None else argv
+        args, unknown = program.parse_known_args(_of_today(given))
+        args.command = args.subcommand.name
         if unknown:
             # The message has only names: a value may be a URL with a password.
             names = [word.partition("=")[0] for word in unknown if word.startswith("-")]
@@ -187,7 +244,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 what = "--gateway goes before the command: spillway --gateway URL COMMAND"
             raise UserError(f"{what}: see spillway --help")
         args.program = program
-        args.words = sys.argv[1:] if argv is None else argv
+        args.words = given
         args.is_program = argv is None
         args.has_config = args.config is not None
         args.config = Path(args.config or _default_config()).expanduser().absolute()
@@ -284,24 +341,66 @@ def program_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"spillway {version('spillway')}")
     target.arguments(parser)
-    commands = parser.add_subparsers(metavar="COMMAND", required=True, dest="command")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    nouns: dict[str, Any] = {}
     for command in SUBCOMMANDS:
-        sub = commands.add_parser(
-            command.name,
-            help=command.help,
-            description=command.help,
-            epilog=_epilog(command.name),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        sub.add_argument(
-            "--config",
-            metavar="PATH",
-            help=f"the TOML file (default: SPILLWAY_CONFIG or {DEFAULT_CONFIG})",
-        )
+        noun, _, verb = command.name.partition(" ")
+        if verb and noun not in nouns:
+            above = _added(commands, noun, NOUNS[noun])
+            nouns[noun] = above.add_subparsers(metavar="VERB", required=True)
+        sub = _added(nouns[noun] if verb else commands, verb or noun, command.help, command.name)
         command.arguments(sub)
         sub.set_defaults(subcommand=command)
     return parser
+
+
+def _added(above: Any, word: str, text: str, name: str = "") -> argparse.ArgumentParser:
+    """Add the parser of a word of the command line. Args: name, of its command, if it is one."""
+    sub: argparse.ArgumentParser = above.add_parser(
+        word,
+        help=text,
+        description=text,
+        epilog=_epilog(name) if name else None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    sub.add_argument(
+        "--config",
+        metavar="PATH",
+        # Without SUPPRESS the default of a verb would replace a --config before it.
+        default=argparse.SUPPRESS if " " in name else None,
+        help=f"the TOML file (default: SPILLWAY_CONFIG or {DEFAULT_CONFIG})",
+    )
+    return sub
+
+
+def _of_today(words: Sequence[str]) -> list[str]:
+    """Return a command line with the names of today, and say so if it has an earlier one."""
+    at = _first(words, 0)
+    if at is None:
+        return [*words]
+    named, verbs = words[at], {one.name.partition(" ")[2] for one in SUBCOMMANDS}
+    new: Sequence[str] = RENAMED.get(named, ())
+    path = _first(words, at + 1)
+    if named == "checkpoint" and path is not None and words[path] not in verbs:
+        new = ("checkpoint", "show")
+    if not new:
+        return [*words]
+    print(
+        f"spillway: {named} is spillway {' '.join(new)} now: the earlier name ends with the next "
+        "release",
+        file=sys.stderr,
+    )
+    return [*words[:at], *new, *words[at + 1 :]]
+
+
+def _first(words: Sequence[str], begin: int) -> int | None:
+    """Return the index of the first word that is no option, or None. Args: begin, the index of the
+    first one that is looked at."""
+    at = begin
+    while at < len(words) and words[at].startswith("-"):
+        at += 2 if words[at] in ("--config", "--gateway", "--token-file", "--ca") else 1
+    return at if at < len(words) else None
 
 
 def command_parsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

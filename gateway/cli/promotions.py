@@ -1,4 +1,4 @@
-"""`spillway promote`, `promotions` and `demote`: copies of checkpoints that stay."""
+"""`spillway checkpoint promote`, `promotions` and `demote`: copies of checkpoints that stay."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def demote_arguments(parser: argparse.ArgumentParser) -> None:
         help="until it is removed (default)",
     )
     output.option(parser)
-    parser.add_argument("name", metavar="NAME", help="as spillway promotions shows it")
+    parser.add_argument("name", metavar="NAME", help="as spillway promotion list shows it")
 
 
 def demote(args: argparse.Namespace, gateway: Gateway) -> int:
@@ -102,7 +102,7 @@ def demote(args: argparse.Namespace, gateway: Gateway) -> int:
 def line(facts: dict[str, int]) -> Iterator[tuple[str, str]]:
     """Yield label and value of the line for a person, if there is anything to say."""
     if counts := [f"{count} {name}" for name, count in facts.items() if count]:
-        more = ": look with spillway promotions" if facts[PromotionState.FAILED] else ""
+        more = ": look with spillway promotion list" if facts[PromotionState.FAILED] else ""
         yield "promotions", f"{', '.join(counts)}{more}"
 
 

@@ -249,7 +249,7 @@ def _checkpoint(facts: dict[str, Any]) -> str:
 
 
 def _checkpoints(facts: dict[str, Any]) -> str:
-    return f"{facts['changed']:,} changed, {facts['gone']:,} are gone: spillway checkpoints"
+    return f"{facts['changed']:,} changed, {facts['gone']:,} are gone: spillway checkpoint list"
 
 
 def _reset(_facts: dict[str, Any]) -> str:

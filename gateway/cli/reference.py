@@ -11,6 +11,7 @@ from gateway.cli.examples import EXAMPLES
 from gateway.cli.main import (
     FOR_ANY_GATEWAY,
     NEEDS_NO_GATEWAY,
+    SUBCOMMANDS,
     command_parsers,
     program_parser,
 )
@@ -69,7 +70,7 @@ def reference() -> str:
         options="\n".join(_options(program)),
         token=target.TOKEN,
         gateway=target.GATEWAY,
-        remote=_listed(name for name in command_parsers(program) if name in FOR_ANY_GATEWAY),
+        remote=_listed(one.name for one in SUBCOMMANDS if one.name in FOR_ANY_GATEWAY),
         free=_listed(sorted(NEEDS_NO_GATEWAY)),
     )
     return "\n".join([head, *_sections(program)])
@@ -97,10 +98,15 @@ def _sections(program: argparse.ArgumentParser) -> Iterator[str]:
             yield f"### spillway {name} {verb}\n"
             yield f"{_sentence(sub.description or '')}\n"
             yield from _usage(sub)
-        if examples := EXAMPLES.get(name):
-            yield "| example | what it does |\n|---|---|"
-            yield from (f"| `spillway {one.line}` | {one.does} |" for one in examples)
-            yield ""
+            yield from _examples(f"{name} {verb}")
+        yield from _examples(name)
+
+
+def _examples(name: str) -> Iterator[str]:
+    if examples := EXAMPLES.get(name):
+        yield "| example | what it does |\n|---|---|"
+        yield from (f"| `spillway {one.line}` | {one.does} |" for one in examples)
+        yield ""
 
 
 def _usage(parser: argparse.ArgumentParser) -> Iterator[str]:

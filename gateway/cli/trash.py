@@ -1,12 +1,13 @@
-"""`spillway trash` and `spillway undelete`: what retention deleted, and how it is taken back."""
+"""`spillway trash`: what retention and people deleted, and how it is taken back."""
 
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from gateway.cli import options, output
+from gateway.cli import output
 from gateway.cli.files import DONE, each, refuse_each
 from gateway.cli.output import showing
 from gateway.common.errors import NotThere, UserError
@@ -16,26 +17,15 @@ from gateway.lifecycle.trash.held import HELD
 from gateway.service.gateway import Gateway
 from gateway.service.trash import Expired, TrashBin, Trashed, TrashSummary
 
+_ID = re.compile("t[0-9]{1,19}")
 COLUMNS = ("id", ">size", "time", "path", "deleted", "by", "why")
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    verb = options.adder(parser)
-    listing = verb("list", "what is in the trash", _list)
-    listing.add_argument("--json", action="store_true", help="the same facts as JSON")
-    release = verb("release", "let go what is held for a newer checkpoint", _release)
-    output.option(release)
-    release.add_argument("ids", nargs="+", metavar="ID")
-    empty = verb("empty", "remove it for good", _empty)
-    empty.add_argument(
-        "--all", action="store_true", help="everything that is in the trash, except what is held"
-    )
-    empty.add_argument("--yes", action="store_true", help="do it: it cannot be taken back")
-    output.option(empty)
-    empty.add_argument("ids", nargs="*", metavar="ID")
+def list_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="the same facts as JSON")
 
 
-def undelete_arguments(parser: argparse.ArgumentParser) -> None:
+def restore_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", metavar="ID|PATH", help="its id, or the path that it had")
     parser.add_argument("--to", metavar="PATH", help="another path than the one that it had")
     output.option(parser)
@@ -43,18 +33,26 @@ def undelete_arguments(parser: argparse.ArgumentParser) -> None:
 
 def release_arguments(parser: argparse.ArgumentParser) -> None:
     output.option(parser)
-    parser.add_argument("path", metavar="PATH", help="of a checkpoint that was removed, or its run")
+    parser.add_argument(
+        "what",
+        nargs="+",
+        metavar="ID|PATH",
+        help="its id, or the path of a checkpoint that clients removed, or of its run",
+    )
 
 
-def run(args: argparse.Namespace, gateway: Gateway) -> int:
-    """List or empty the trash, or let something go. Returns 1 if something stays. Raises
-    UserError."""
-    status: int = args.act(gateway.trash, args)
-    return status
+def empty_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--all", action="store_true", help="everything that is in the trash, except what is held"
+    )
+    parser.add_argument("--yes", action="store_true", help="do it: it cannot be taken back")
+    output.option(parser)
+    parser.add_argument("ids", nargs="*", metavar="ID")
 
 
-def _list(trash: TrashBin, args: argparse.Namespace) -> int:
-    found = list(trash.every())
+def show(args: argparse.Namespace, gateway: Gateway) -> int:
+    """List what is in the trash."""
+    found = list(gateway.trash.every())
     if args.json:
         output.print_json({"trash": found})
     elif found:
@@ -64,14 +62,13 @@ def _list(trash: TrashBin, args: argparse.Namespace) -> int:
     return DONE
 
 
-def _release(trash: TrashBin, args: argparse.Namespace) -> int:
-    return _let_go(trash, _with_ids(trash, args.ids), args)
-
-
 def release(args: argparse.Namespace, gateway: Gateway) -> int:
-    """Let the checkpoints go that were removed at or below a path. Returns exit status 1 if none is
-    held. Raises UserError."""
-    return _let_go(gateway.trash, gateway.trash.held_at(args.path), args)
+    """Let go what is held for a newer checkpoint. Returns exit status 1 if something stays. Raises
+    UserError."""
+    trash, found = gateway.trash, list[Expired]()
+    for what in args.what:
+        found += _with_ids(trash, [what]) if _ID.fullmatch(what) else trash.held_at(what)
+    return _let_go(trash, found, args)
 
 
 def _let_go(trash: TrashBin, found: Sequence[Expired], args: argparse.Namespace) -> int:
@@ -83,8 +80,9 @@ def _let_go(trash: TrashBin, found: Sequence[Expired], args: argparse.Namespace)
         return each([one.id for one in found], act)
 
 
-def _empty(trash: TrashBin, args: argparse.Namespace) -> int:
-    status = DONE
+def empty(args: argparse.Namespace, gateway: Gateway) -> int:
+    """Remove checkpoints for good. Returns exit status 1 if something stays. Raises UserError."""
+    trash, status = gateway.trash, DONE
     chosen = _confirmed(trash, args)
     with output.Results(args.json) as results:
         for one in chosen:
@@ -116,11 +114,13 @@ def _with_ids(trash: TrashBin, ids: Sequence[str] | None) -> list[Expired]:
         raise UserError(str(exc)) from None
 
 
-def undelete(args: argparse.Namespace, gateway: Gateway) -> int:
+def restore(args: argparse.Namespace, gateway: Gateway) -> int:
     """Take a checkpoint back. Returns exit status 1 if it stays in the trash. Raises UserError."""
     made = gateway.trash.undelete(args.what, args.to)
     path = display(made.path)
-    text = f"{path}: it is back\npolicies may delete it again: spillway pin PATH keeps it"
+    text = (
+        f"{path}: it is back\npolicies may delete it again: spillway checkpoint pin PATH keeps it"
+    )
     output.show(made, text, args.json)
     return DONE
 
@@ -157,11 +157,11 @@ def _lines(one: Trashed) -> Iterator[str]:
     yield f"{id:<8} {length:>10}  {left:<14} {path}"
     yield f"{'':<8} {when}  {by}: {reason}"
     if one.early:
-        yield f"{'':<8} goes early: {one.early}: take it back: spillway undelete {id}"
+        yield f"{'':<8} goes early: {one.early}: take it back: spillway trash restore {id}"
     if one.held:
         yield f"{'':<8} {HELD}: let it go: spillway trash release {id}"
     if one.stays:
         yield (
-            f"{'':<8} {one.stays}: take it back: spillway undelete {id}, or "
+            f"{'':<8} {one.stays}: take it back: spillway trash restore {id}, or "
             f"remove it: spillway trash empty {id} --yes"
         )

@@ -416,7 +416,7 @@ def wanted_of(export: str, options: ListOptions) -> ListFilter:
 
 def none_at(path: str) -> NotThere:
     """Return the error of a path of the command line that is no checkpoint."""
-    return NotThere(f"{shown_path(path)} is no checkpoint: spillway checkpoints lists them")
+    return NotThere(f"{shown_path(path)} is no checkpoint: spillway checkpoint list lists them")
 
 
 class ListedCheckpoint(NamedTuple):

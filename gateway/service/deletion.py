@@ -49,7 +49,7 @@ BY_HAND = "a person deleted it"
 """The reason, if the person says none."""
 INSIST = ": --force deletes it nevertheless"
 """The end of why a checkpoint stays."""
-PINNED = "it is pinned or being promoted: spillway pins shows pins"
+PINNED = "it is pinned or being promoted: spillway checkpoint pins shows pins"
 ANY_RECORD = Statement(select(checkpoint_record.c.ino).limit(1))
 
 
@@ -132,7 +132,7 @@ def _checked(
     with catalogue_of(settings, database).viewing() as view:
         row = view.session.one(store.OF_INO, ino=ino)
         if row is None:
-            raise NotThere(f"{ino} is no checkpoint: look with spillway checkpoints")
+            raise NotThere(f"{ino} is no checkpoint: look with spillway checkpoint list")
         one = checkpoint_of(row)
         path = printable(one.path)
         if seen is not None and one.evidence not in seen:

@@ -87,7 +87,7 @@ class DurabilityWait:
         if is_trashed(session, top):
             raise NotPossible(
                 f"{shown(self._path)} is not sent: a policy put it into the trash: take it back: "
-                "spillway undelete"
+                "spillway trash restore"
             )
         keys = KeyMapper(session, self._context.settings.bucket.prefix)
         if self._first is None or not _is_waited_for(session, keys, top, self._first.ino):

@@ -59,7 +59,7 @@ class Jobs(Protocol):
 
 def missing(id: str) -> NotThere:
     """Return the error of a job that there is not. Old ones are forgotten."""
-    return NotThere(f"there is no job {shown(id)}: spillway jobs list shows what is")
+    return NotThere(f"there is no job {shown(id)}: spillway job list shows what is")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ failure.
 Removes trees, and lets renames pass, by the laws of deletions.
 
 A tree that a person removes may have checkpoints in it. Those that are complete go into the trash
-as ``spillway delete`` puts them there, each recorded as a deletion, and the rest is removed. If a
-law keeps one of them, nothing is done unless the person insists. What is pinned stays in any case.
+as ``spillway checkpoint delete`` puts them there, each recorded as a deletion, and the rest is
+removed. If a law keeps one of them, nothing is done unless the person insists. What is pinned stays
+in any case.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def pin(session: Session, attr: Attr, path: str, note: str, by: str) -> lookup.P
 def unpin(session: Session, ino: int, path: str) -> None:
     """End a pin, inside a write transaction. Parameters: path, to be shown. Raises NotThere."""
     if not lookup.drop(session, ino):
-        raise NotThere(f"{path}: it is not pinned by itself: look with spillway pins")
+        raise NotThere(f"{path}: it is not pinned by itself: look with spillway checkpoint pins")
 
 
 def of(settings: Settings, session: Session, ino: int) -> Pin | None:

@@ -259,7 +259,7 @@ def await_removal(
         if now.state != PromotionState.DEMOTING:
             raise UserError(
                 f"{one.name} is {now.state}, and is not removed: demote it again: "
-                f"spillway demote {one.name} --yes"
+                f"spillway promotion remove {one.name} --yes"
             )
         progress(Progress(0, None, f"removing: {now.reason or 'files'}"))
         rest(f"{one.name} then continues by itself")
@@ -332,7 +332,7 @@ def named(session: Session, name: str) -> Row:
     """Return the promotion with a name. Raises NotThere."""
     found = store.one_named(session, name)
     if found is None:
-        raise NotThere(f"no promotion {shown(name)}: look with spillway promotions")
+        raise NotThere(f"no promotion {shown(name)}: look with spillway promotion list")
     return found
 
 
@@ -400,7 +400,7 @@ def _path_of(session: Session, ino: int) -> bytes | None:
     if ino == ROOT_INO:
         raise NotPossible("the whole export cannot be promoted: name a checkpoint")
     if is_trashed(session, ino):
-        raise NotPossible("a policy put it into the trash: take it back: spillway undelete")
+        raise NotPossible("a policy put it into the trash: take it back: spillway trash restore")
     paths = store.paths_of(session, ino)
     if paths and paths[0].split(b"/")[0] == RESERVED_NAME:
         raise NotPossible(f"{printable(paths[0])}: it is the gateway's own, and stays already")

@@ -64,7 +64,7 @@ def finished_save(launcher: Launcher, case: Case, step: int) -> Outcome:
 def manifest_names(site: Site, case: Case, step: int, files: int) -> bool:
     """Return whether the bucket alone says that a save is whole: its manifest names so many files,
     and each of them is there with the bytes that the manifest says."""
-    arguments = ("verify-manifest", "--run", case.run, "--step", str(step), "--deep", "--json")
+    arguments = ("bucket", "verify", "--run", case.run, "--step", str(step), "--deep", "--json")
     done = site.gateway.spillway(*arguments, check=False)
     (found, *more) = json.loads(done.stdout)["manifests"] or [None]
     return done.returncode == 0 and not more and found["files"] == files

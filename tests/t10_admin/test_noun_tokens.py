@@ -82,7 +82,7 @@ def test_jobs_are_listed_and_shown(gateway: Gateway) -> None:
     assert list(jobs.every(0)) == list(jobs.every(5, "failed")) == []
     assert jobs.get(RUNNING).arguments == {"paths": ["d"]}
     for wrong in ("0" * 16, "none", "a/b"):
-        with pytest.raises(NotThere, match=f"there is no job {wrong}: spillway jobs list"):
+        with pytest.raises(NotThere, match=f"there is no job {wrong}: spillway job list"):
             jobs.get(wrong)
 
 
@@ -96,5 +96,5 @@ def test_the_admin_api_ends_a_job(site: Afar, capsys: pytest.CaptureFixture[str]
             far.jobs.cancel("none")
         assert far.jobs.cancel(RUNNING).cancel_asked
     capsys.readouterr()
-    assert main([*site.options(), "jobs", "show", DONE, "--json"]) == 0
+    assert main([*site.options(), "job", "show", DONE, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["state"] == "done"

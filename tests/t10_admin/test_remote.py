@@ -159,9 +159,9 @@ def test_orders_are_given_from_afar(run: Run, remote: Remote) -> None:
     assert [run("rm", *words)[0] for words in (["n"], ["n/none"], ["-f", "n/none"])] == [1, 1, 0]
     assert done(run, "rm", "-r", "n") == "n: 3 names removed\n"
     assert done(run, "rm", "d/w") == "" and run("stat", "d/w")[0] == 1
-    assert "pinned; its bytes are only" in done(run, "pin", "d/e")
-    assert done(run, "unpin", "d/e") == "d/e: not pinned any more\n"
-    assert run("unpin", "d/e")[0] == 1
+    assert "pinned; its bytes are only" in done(run, "checkpoint", "pin", "d/e")
+    assert done(run, "checkpoint", "unpin", "d/e") == "d/e: not pinned any more\n"
+    assert run("checkpoint", "unpin", "d/e")[0] == 1
     path = "jobs/b/step-1"
     assert done(run, "queue", "hold", path) == f"{path}: hold\n"
     assert "hold" in done(run, "queue").splitlines()[-1]
@@ -170,11 +170,11 @@ def test_orders_are_given_from_afar(run: Run, remote: Remote) -> None:
     shown = run("wait", "--durable", "--timeout", "0.3", path)
     assert shown[0] == 1 and f"{path} is not durable after 0.3 s" in shown[2]
     assert done(run, "wait", "--durable", "jobs/a") == ""
-    jobs = json.loads(done(run, "jobs", "list", "--json"))
+    jobs = json.loads(done(run, "job", "list", "--json"))
     [job] = [one for one in jobs if one["state"] == "cancelled"]
-    assert "cancelled" in run("jobs", "show", job["id"])[1]
-    assert run("jobs", "cancel", job["id"])[::2] == (2, "spillway: the job has ended: cancelled\n")
-    assert "asked for: spillway jobs show" in done(run, "warm", "d/a")
+    assert "cancelled" in run("job", "show", job["id"])[1]
+    assert run("job", "cancel", job["id"])[::2] == (2, "spillway: the job has ended: cancelled\n")
+    assert "asked for: spillway job show" in done(run, "warm", "d/a")
     assert "on the disk" in done(run, "warm", "--wait", "d/a")
 
 
@@ -189,12 +189,16 @@ def test_exports_promotions_and_the_trash_are_changed_from_afar(run: Run, remote
     assert "/checkpoints: everything" in done(run, "export", "list")
     assert "has version 2, not 1" in run("export", "remove", "/mine", "--version", "1")[2]
     assert done(run, "export", "remove", "/mine") == "/mine: removed\n"
-    status, _out, err = run("promote", "--no-wait", "--as", "best", "jobs/b/step-1")
+    status, _out, err = run("checkpoint", "promote", "--no-wait", "--as", "best", "jobs/b/step-1")
     assert status == 1 and "not in the bucket yet" in err
-    made = done(run, "promote", "--no-wait", "--as", "best", "jobs/a/step-4", "--note", "good")
+    made = done(
+        run, "checkpoint", "promote", "--no-wait", "--as", "best", "jobs/a/step-4", "--note", "good"
+    )
     assert made.startswith("best  copying  2 files")
-    assert "would be removed" in run("demote", "best")[1]
-    assert done(run, "demote", "best", "--yes", "--no-wait") == "best: is being removed\n"
+    assert "would be removed" in run("promotion", "remove", "best")[1]
+    assert (
+        done(run, "promotion", "remove", "best", "--yes", "--no-wait") == "best: is being removed\n"
+    )
     ino = json.loads(done(run, "stat", "--json", "jobs/a/step-1"))[0]["ino"]
     token = (remote.files / "admin").read_text().strip()
     trust = ssl.create_default_context(cafile=str(remote.certificate))
@@ -202,8 +206,10 @@ def test_exports_promotions_and_the_trash_are_changed_from_afar(run: Run, remote
     answer = httpx.delete(path, headers={"Authorization": f"Bearer {token}"}, verify=trust)
     trashed = answer.json()["id"]
     assert trashed in done(run, "trash", "list")
-    assert done(run, "undelete", "jobs/a/step-1").startswith("/checkpoints/jobs/a/step-1: it is")
-    assert run("undelete", trashed)[0] == 1
+    assert done(run, "trash", "restore", "jobs/a/step-1").startswith(
+        "/checkpoints/jobs/a/step-1: it is"
+    )
+    assert run("trash", "restore", trashed)[0] == 1
     trashed = httpx.delete(path, headers={"Authorization": f"Bearer {token}"}, verify=trust).json()
     assert "add --yes" in run("trash", "empty", "--all")[2]
     assert done(run, "trash", "empty", "--all", "--yes") == f"{trashed['id']}: removed\n"
@@ -251,7 +257,7 @@ def test_what_goes_wrong_is_one_line_with_a_remedy(
         assert token not in err
         return err
 
-    assert "needs the role operator" in fails(remote.options("viewer"), "pin", "d")
+    assert "needs the role operator" in fails(remote.options("viewer"), "checkpoint", "pin", "d")
     assert "not trusted" in fails(["--gateway", remote.url, *given[4:]], "status")
     assert "--ca FILE" in fails(["--gateway", remote.url, *given[4:]], "status")
     other = remote.url.replace("localhost", "127.1")
@@ -280,9 +286,9 @@ def test_what_goes_wrong_is_one_line_with_a_remedy(
     monkeypatch.setenv(target.TOKEN, token)
     monkeypatch.setenv(target.CA, given[3])
     monkeypatch.setenv(target.GATEWAY, remote.url)
-    assert run("pins", options=[])[0] == 0
+    assert run("checkpoint", "pins", options=[])[0] == 0
     monkeypatch.setenv(target.GATEWAY, nothing)
-    assert run("pins", here=True)[0] == 0
+    assert run("checkpoint", "pins", here=True)[0] == 0
     assert run("completion", "bash", options=[])[0] == 0
 
 
@@ -347,7 +353,7 @@ def test_each_refusal_says_what_to_do(
 
 def test_what_is_refused_is_no_json(run: Run) -> None:
     for role, words, said in (
-        ("viewer", ("pin", "d"), "needs the role"),
+        ("viewer", ("checkpoint", "pin", "d"), "needs the role"),
         ("admin", ("export", "remove", "/none"), "no export /none"),
     ):
         status, out, err = run(*words, "--json", role=role)

@@ -67,7 +67,7 @@ def ask(run: Run, *words: str) -> Any:
 
 def steps(run: Run, *words: str) -> list[str]:
     """Return the runs and steps of a list."""
-    listed = ask(run, "checkpoints", *words)["checkpoints"]
+    listed = ask(run, "checkpoint", "list", *words)["checkpoints"]
     return [f"{one['run'].removeprefix('jobs/')}-{one['step']}" for one in listed]
 
 
@@ -78,7 +78,7 @@ def catch_up(gateway: Afar) -> None:
 
 
 def test_checkpoints_are_listed(run: Run) -> None:
-    found = ask(run, "checkpoints")
+    found = ask(run, "checkpoint", "list")
     assert found["is_made"] is True
     odd = "jobs/odd%0A%2541"
     assert [one["run"] for one in found["runs"]] == ["jobs/a", "jobs/b", odd, "kept", "late"]
@@ -91,41 +91,41 @@ def test_checkpoints_are_listed(run: Run) -> None:
     assert steps(run, "--rule", "none") == []
     assert steps(run, "--reverse", "--limit", "2", "jobs/a") == ["a-6", "a-5"]
     assert steps(run, "--sort", "complete", "--limit", "1") == ["a-1"]
-    status, out, err = run("checkpoints")
+    status, out, err = run("checkpoint", "list")
     assert (status, err) == (0, "")
     assert r"jobs/odd\n%41: nothing is durable; complete: step 1 (" in out
-    assert run("checkpoints", "none") == (1, "there are no checkpoints of this run\n", "")
-    status, out, err = run("checkpoints", "--unrecognised")
+    assert run("checkpoint", "list", "none") == (1, "there are no checkpoints of this run\n", "")
+    status, out, err = run("checkpoint", "list", "--unrecognised")
     assert (status, out) == (2, "") and "run it there" in err
 
 
 def test_a_checkpoint_is_shown(run: Run) -> None:
-    [one] = ask(run, "checkpoint", f"jobs/{ODD}/step-1")
+    [one] = ask(run, "checkpoint", "show", f"jobs/{ODD}/step-1")
     assert (one["step"], one["run"]) == (1, "jobs/odd%0A%2541")
-    status, out, err = run("checkpoint", f"jobs/{ODD}/step-1", "jobs/a", "none")
+    status, out, err = run("checkpoint", "show", f"jobs/{ODD}/step-1", "jobs/a", "none")
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert status == 1 and r"path /checkpoints/jobs/odd\n%41/step-1" in lines
     assert r"run jobs/odd\n%41" in lines
-    assert "jobs/a is no checkpoint: spillway checkpoints lists them\n" in err
+    assert "jobs/a is no checkpoint: spillway checkpoint list lists them\n" in err
     assert "none: no such file or directory" in err
 
 
 def test_a_checkpoint_is_deleted(run: Run, gateway: Afar) -> None:
     path = f"jobs/{ODD}/step-1"
-    status, out, err = run("delete", path)
+    status, out, err = run("checkpoint", "delete", path)
     assert (status, out) == (1, "") and "--force deletes it nevertheless" in err
-    status, out, err = run("delete", "--force", "--reason", "diverged", path)
+    status, out, err = run("checkpoint", "delete", "--force", "--reason", "diverged", path)
     assert (status, err) == (0, "")
     assert out.startswith(r"/checkpoints/jobs/odd\n%41/step-1: in the trash as t")
     catch_up(gateway)
     [trashed] = gateway.ask("GET", "trash")["items"]
     assert (trashed["reason"], trashed["by"]) == ("diverged", "admin")
     assert steps(run, path.rpartition("/")[0]) == ["odd%0A%2541-1"]
-    [made] = ask(run, "delete", "--force", "jobs/a/step-1")
+    [made] = ask(run, "checkpoint", "delete", "--force", "jobs/a/step-1")
     assert made["path"] == "/checkpoints/jobs/a/step-1"
     catch_up(gateway)
     [listed] = [
-        one for one in ask(run, "checkpoints")["checkpoints"] if one["path"] == made["path"]
+        one for one in ask(run, "checkpoint", "list")["checkpoints"] if one["path"] == made["path"]
     ]
     assert listed["state"] == "expired"
     assert made["id"] in listed["reason"]
@@ -133,19 +133,20 @@ def test_a_checkpoint_is_deleted(run: Run, gateway: Afar) -> None:
 
 def test_the_trash_is_listed_gives_back_and_is_emptied(run: Run, gateway: Afar) -> None:
     one, two, three = (
-        ask(run, "delete", "--force", f"jobs/a/step-{step}")[0]["id"] for step in (2, 3, 4)
+        ask(run, "checkpoint", "delete", "--force", f"jobs/a/step-{step}")[0]["id"]
+        for step in (2, 3, 4)
     )
     listed = {one["id"]: one for one in ask(run, "trash", "list")["trash"]}
     assert listed.keys() >= {one, two, three}
     assert listed[one]["path"] == "/checkpoints/jobs/a/step-2"
     assert r"left     /checkpoints/jobs/odd\n%41/step-1" in run("trash", "list")[1]
     for what, to in ((one, ["--to", f"jobs/a/{ODD}"]), ("/checkpoints/jobs/a/step-3", [])):
-        status, out, err = run("undelete", what, *to)
+        status, out, err = run("trash", "restore", what, *to)
         assert (status, err) == (0, "") and out.splitlines()[0].endswith(": it is back")
-    assert "not in the trash" in run("undelete", one)[2]
-    assert ask(run, "undelete", three)["path"] == "/checkpoints/jobs/a/step-4"
+    assert "not in the trash" in run("trash", "restore", one)[2]
+    assert ask(run, "trash", "restore", three)["path"] == "/checkpoints/jobs/a/step-4"
     catch_up(gateway)
-    again = ask(run, "delete", "--force", f"jobs/a/{ODD}", "jobs/a/step-3")
+    again = ask(run, "checkpoint", "delete", "--force", f"jobs/a/{ODD}", "jobs/a/step-3")
     assert [found["id"] for found in again] == [one, two]
     assert run("trash", "empty", "t1", "--yes")[::2] == (
         2,
@@ -163,11 +164,11 @@ def test_the_trash_is_listed_gives_back_and_is_emptied(run: Run, gateway: Afar) 
 def test_what_came_into_the_trash_later_stays(gateway: Afar, run: Run) -> None:
     with remote(gateway) as found:
         bin = found.trash
-        [made] = ask(run, "delete", "--force", "jobs/a/step-5")
+        [made] = ask(run, "checkpoint", "delete", "--force", "jobs/a/step-5")
         [seen] = bin.find([made["id"]])
-        run("undelete", seen.id)
+        run("trash", "restore", seen.id)
         catch_up(gateway)
-        assert ask(run, "delete", "--force", "jobs/a/step-5")[0]["id"] == seen.id
+        assert ask(run, "checkpoint", "delete", "--force", "jobs/a/step-5")[0]["id"] == seen.id
         stays = bin.remove(seen, lambda _progress: None)
         assert not stays.removed and "changed meanwhile" in stays.failures[0]
         [now] = bin.find([seen.id])
@@ -190,31 +191,31 @@ def test_what_is_held_is_released(run: Run, gateway: Afar) -> None:
     assert (released["id"], released["held"]) == (one["id"], False)
     status, out, err = run("trash", "release", one["id"])
     assert (status, out) == (1, "") and "not held" in err
-    assert "nothing there is held" in run("release", "kept/step-1")[2]
+    assert "nothing there is held" in run("trash", "release", "kept/step-1")[2]
     text = f"{two['id']}: released: it leaves the bucket within some minutes\n"
-    assert run("release", "/checkpoints/late") == (0, text, "")
+    assert run("trash", "release", "/checkpoints/late") == (0, text, "")
 
 
 def test_promotions_are_made_listed_and_removed(run: Run, gateway: Afar) -> None:
-    promote = ("promote", "jobs/a/step-6", "--as", "best 1")
+    promote = ("checkpoint", "promote", "jobs/a/step-6", "--as", "best 1")
     made = ask(run, *promote, "--no-wait", "--note", "good", "--tag", "team=llm")
     assert (made["state"], made["run"], made["by"]) == ("copying", "jobs/a", "admin")
-    assert ask(run, "promotions") == [made]
+    assert ask(run, "promotion", "list") == [made]
     assert "team" in query(gateway.site.settings, "SELECT tags FROM promotion")[0][0]
     assert "there is a promotion best 1 (copying)" in run(*promote)[2]
     assert "needs the role operator" in run(*promote, role="viewer")[2]
-    assert "no such file" not in run("promote", "none", "--as", "x")[2]
-    status, out, err = run("promote", "jobs/b/step-1", "--as", "x", "--no-wait")
+    assert "no such file" not in run("checkpoint", "promote", "none", "--as", "x")[2]
+    status, out, err = run("checkpoint", "promote", "jobs/b/step-1", "--as", "x", "--no-wait")
     assert (status, out) == (1, "") and "2 files, 10 B are not in the bucket yet" in err
-    status, out, err = run("promotions")
+    status, out, err = run("promotion", "list")
     assert (status, err) == (0, "") and out.startswith("best 1  copying  2 files, 10 B")
-    status, out, err = run("demote", "best 1")
+    status, out, err = run("promotion", "remove", "best 1")
     assert (status, err) == (1, "") and "would be removed, also from the bucket" in out
-    assert run("demote", "other", "--yes")[::2] == (
+    assert run("promotion", "remove", "other", "--yes")[::2] == (
         2,
-        "spillway: no promotion other: look with spillway promotions\n",
+        "spillway: no promotion other: look with spillway promotion list\n",
     )
-    gone = ask(run, "demote", "best 1", "--yes", "--no-wait")
+    gone = ask(run, "promotion", "remove", "best 1", "--yes", "--no-wait")
     assert (gone["state"], gone["removed"]) == ("demoting", False)
 
 
@@ -233,16 +234,16 @@ def test_a_promotion_is_waited_for(
     shown: list[str] = []
     monkeypatch.setattr(client, "_rest", lambda _then: query(settings, next(steps)))
     monkeypatch.setattr(ProgressLine, "show", lambda _line, text: shown.append(text))
-    status, out, err = run("promote", "jobs/a/step-6", "--as", "waited")
+    status, out, err = run("checkpoint", "promote", "jobs/a/step-6", "--as", "waited")
     assert (status, err) == (0, "") and out.startswith("waited  done  2 files")
     copied = [text.split("  ")[-1] for text in shown]
     assert copied == ["0 of 2 files copied", "1 of 2 files copied"]
-    assert run("demote", "waited", "--yes") == (0, "waited: removed\n", "")
+    assert run("promotion", "remove", "waited", "--yes") == (0, "waited: removed\n", "")
     assert shown[2:] == ["removing: files", "removing: objects"]
 
 
 def test_only_the_promotion_that_was_found_is_demoted(run: Run, gateway: Afar) -> None:
-    ask(run, "promote", "jobs/a/step-6", "--as", "again", "--no-wait")
+    ask(run, "checkpoint", "promote", "jobs/a/step-6", "--as", "again", "--no-wait")
     with remote(gateway) as found:
         one = found.promotions.named("again")
         query(gateway.site.settings, "UPDATE promotion SET generation = 7 WHERE name = 'again'")

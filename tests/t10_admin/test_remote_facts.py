@@ -59,7 +59,9 @@ def fill(remote: Remote) -> None:
         next=now_ns + 3600 * clock.NS,
         name=b"w",
     )
-    assert main([*remote.options(), "pin", "--note", "the best", "jobs/a/step-2"]) == 0
+    assert (
+        main([*remote.options(), "checkpoint", "pin", "--note", "the best", "jobs/a/step-2"]) == 0
+    )
 
 
 def past() -> list[str]:
@@ -70,8 +72,10 @@ def past() -> list[str]:
 
 
 def test_what_is_read_says_what_a_person_needs(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "durable" in done(run, "checkpoint", "jobs/a/step-1")
-    listed = done(run, "checkpoints", "--sort", "complete", "--reverse", "--state", "durable")
+    assert "durable" in done(run, "checkpoint", "show", "jobs/a/step-1")
+    listed = done(
+        run, "checkpoint", "list", "--sort", "complete", "--reverse", "--state", "durable"
+    )
     assert [line.split("/")[-1] for line in listed.splitlines()][-1].startswith("step-1")
     assert "/checkpoints/jobs/a/step-" in listed
     stat = done(run, "stat", "d/a")
@@ -110,26 +114,26 @@ def test_the_gateway_is_asked_about_its_bucket(run: Run) -> None:
 def test_a_checkpoint_is_deleted_and_taken_back(run: Run) -> None:
     step = "/checkpoints/jobs/a/step-1"
     newest = "jobs/a/step-4"
-    status, out, err = run("delete", newest)
+    status, out, err = run("checkpoint", "delete", newest)
     assert (status, out) == (1, "") and "--force deletes it nevertheless" in err
-    assert "spillway checkpoints lists them" in run("delete", "jobs/a", "none")[2]
-    assert "needs the role admin" in run("delete", step, role="operator")[2]
+    assert "spillway checkpoint list lists them" in run("checkpoint", "delete", "jobs/a", "none")[2]
+    assert "needs the role admin" in run("checkpoint", "delete", step, role="operator")[2]
     for here in (False, True):
         words = ("--reason", "diverged", "jobs/a/step-1")
         # There are no credentials for the bucket, so it cannot be asked for the newer one.
-        assert "the bucket cannot be asked" in run("delete", *words, here=here)[2]
-        status, out, err = run("delete", "--force", *words, here=here)
+        assert "the bucket cannot be asked" in run("checkpoint", "delete", *words, here=here)[2]
+        status, out, err = run("checkpoint", "delete", "--force", *words, here=here)
         assert (status, err) == (0, ""), err
         assert out.startswith(f"{step}: in the trash as t")
         trash = done(run, "trash", "list")
         assert step in trash and "diverged" in trash
-        assert "it is back" in run("undelete", step)[1]
+        assert "it is back" in run("trash", "restore", step)[1]
         history = [line for line in done(run, "stat", step).splitlines() if "history" in line]
         assert "undelete: " in history[0] and "trash: in the trash as t" in history[1]
         assert "diverged" in history[1]
-    [made] = json.loads(done(run, "delete", "--force", "--json", newest))
+    [made] = json.loads(done(run, "checkpoint", "delete", "--force", "--json", newest))
     assert made["path"] == f"/checkpoints/{newest}"
-    done(run, "undelete", made["id"])
+    done(run, "trash", "restore", made["id"])
 
 
 def test_an_upload_is_cancelled(run: Run) -> None:
@@ -144,13 +148,13 @@ def test_an_upload_is_cancelled(run: Run) -> None:
 
 
 def test_what_a_promotion_is_to_have_is_sent(run: Run, remote: Remote) -> None:
-    start = ("promote", "--as", "v3", "--no-wait", "--json", "jobs/a/step-3")
+    start = ("checkpoint", "promote", "--as", "v3", "--no-wait", "--json", "jobs/a/step-3")
     assert "--to: any key may be of a client's file" in run(*start, "--to", "models")[2]
     assert "--tag 'wrong': write key=value" in run(*start, "--tag", "wrong")[2]
     assert run(*start, "--legal-hold")[0] > 0
     done(run, *start, "--tag", "team=llm")
     assert query(remote.settings, "SELECT tags FROM promotion") == [('{"team": "llm"}',)]
-    done(run, "demote", "v3", "--yes", "--no-wait")
+    done(run, "promotion", "remove", "v3", "--yes", "--no-wait")
 
 
 @pytest.mark.parametrize(
@@ -164,14 +168,14 @@ def test_what_a_promotion_is_to_have_is_sent(run: Run, remote: Remote) -> None:
         (("history", "--from", "2026-01-02", "--to", "2026-01-01"), "is not before --to"),
         (("history", "--from", "90d"), "that would be over 2000 rows"),
         (("configuration", "no\x1bne"), r"there is no key no\x1bne: spillway configuration"),
-        (("checkpoints", "--state", "none"), "--state"),
-        (("checkpoints", "--sort", "name"), "--sort"),
+        (("checkpoint", "list", "--state", "none"), "--state"),
+        (("checkpoint", "list", "--sort", "name"), "--sort"),
         (("events", "--kind", "none"), "--kind"),
         (("policy", "validate", "/none.toml"), "cannot read /none.toml"),
         (("policy", "plan", "--fate", "none"), "--fate"),
-        (("jobs", "list", "--state", "none"), "--state"),
-        (("bucket", "test", "--apply"), "--apply is for spillway bucket setup"),
-        (("delete",), "PATH"),
+        (("job", "list", "--state", "none"), "--state"),
+        (("bucket", "test", "--apply"), "unknown option --apply"),
+        (("checkpoint", "delete"), "PATH"),
     ],
 )
 def test_wrong_usage_is_one_line(run: Run, words: tuple[str, ...], part: str) -> None:

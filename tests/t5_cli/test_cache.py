@@ -171,14 +171,16 @@ def test_links_are_followed_only_inside(filled: Site) -> None:
 
 
 def test_evict_refuses_what_is_pinned(filled: Site, bucket: RcloneServer) -> None:
-    run(filled, "pin", "run1/step_400")
+    run(filled, "checkpoint", "pin", "run1/step_400")
     shard = "run1/step_400/shard0"
-    assert f"{shard}: pinned (spillway pins shows it" in run(filled, "evict", shard, status=1)
+    assert f"{shard}: pinned (spillway checkpoint pins shows it" in run(
+        filled, "evict", shard, status=1
+    )
     assert "3 files skipped: pinned" in run(filled, "evict", "run1")
     assert absent(filled) == 0
-    run(filled, "unpin", "run1/step_400")
+    run(filled, "checkpoint", "unpin", "run1/step_400")
     assert "3 files evicted" in run(filled, "evict", "run1")
-    assert "only in the bucket: spillway warm" in run(filled, "pin", shard)
+    assert "only in the bucket: spillway warm" in run(filled, "checkpoint", "pin", shard)
 
 
 def test_warm_asks_for_absent_files(filled: Site) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from gateway.cli.examples import EXAMPLES, Example
-from gateway.cli.main import SUBCOMMANDS, main, program_parser
+from gateway.cli.main import RENAMED, SUBCOMMANDS, main, program_parser
 from gateway.cli.reference import reference
 from tests.support.checkout import ROOT
 
@@ -25,7 +26,7 @@ def test_each_command_has_examples() -> None:
 def test_examples_can_be_parsed(name: str, example: Example) -> None:
     words = shlex.split(example.line.partition(" > ")[0])
     args, unknown = program_parser().parse_known_args(words)
-    assert (words[0], unknown) == (name, [])
+    assert (args.subcommand.name, unknown) == (name, [])
     assert callable(args.subcommand.run or args.subcommand.act)
     assert example.does.endswith(".")
 
@@ -48,4 +49,35 @@ def test_a_shell_completes_commands(capsys: pytest.CaptureFixture[str]) -> None:
     done = subprocess.run(
         ["bash", "-c", asked + 'echo "${COMPREPLY[@]}"'], capture_output=True, text=True
     )
-    assert (done.stdout.split(), done.stderr) == (["checkpoints", "checkpoint"], "")
+    assert (done.stdout.split(), done.stderr) == (["checkpoint"], "")
+
+
+@pytest.mark.parametrize(
+    ("given", "new"),
+    [
+        *((name, " ".join(words)) for name, words in RENAMED.items()),
+        ("checkpoint", "checkpoint show"),
+    ],
+)
+def test_an_earlier_name_works_and_is_told(
+    given: str, new: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Scripts of the release before must not break, and must learn what to change."""
+    where = ["--config", str(tmp_path / "none.toml")]
+    for words in ([given, *where, "x"], [given, "x", *where]):
+        assert main(words) == 2
+        told, error = capsys.readouterr().err.splitlines()
+        assert told == (
+            f"spillway: {given} is spillway {new} now: the earlier name ends with the next release"
+        )
+        assert error.startswith("spillway: ")
+
+
+def test_names_of_today_are_told_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    where = ["--config", str(tmp_path / "none.toml")]
+    for words in (["checkpoint", *where, "show", "list"], ["trash", "release", "pin", *where]):
+        assert main(words) == 2
+        [error] = capsys.readouterr().err.splitlines()
+        assert "none.toml" in error

@@ -101,12 +101,12 @@ def test_changes_of_names_tell_what_stat_tells(
 
 def test_pins_and_orders_are_told(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     ask(site, capsys, "mkdir d")
-    pinned = ask(site, capsys, "pin d none --note best", 1, "none: no such file")
-    assert pinned == ask(site, capsys, "pins")
+    pinned = ask(site, capsys, "checkpoint pin d none --note best", 1, "none: no such file")
+    assert pinned == ask(site, capsys, "checkpoint pins")
     assert pinned[0]["note"] == "best"
     ino = pinned[0]["ino"]
-    assert ask(site, capsys, "unpin d") == [{"path": "d", "ino": ino, "unpinned": True}]
-    assert ask(site, capsys, "unpin d", 1, "not pinned by itself") == []
+    assert ask(site, capsys, "checkpoint unpin d") == [{"path": "d", "ino": ino, "unpinned": True}]
+    assert ask(site, capsys, "checkpoint unpin d", 1, "not pinned by itself") == []
     for verb, order in (("hold", "hold"), ("bump", "bump"), ("release", None)):
         assert ask(site, capsys, f"queue {verb} d") == [{"path": "d", "order": order}]
     assert ask(site, capsys, "queue retry d") == [{"path": "d", "had_failed": False}]
@@ -152,10 +152,10 @@ def test_what_is_wrong_is_no_json(site: Site, capsys: pytest.CaptureFixture[str]
         "policy remove none": "there is no policy none",
         "export remove /none": "there is no export /none",
         "export set /mine --client nonsense/99": "nonsense/99",
-        "jobs cancel 0123456789abcdef": "is ended by the admin API",
+        "job cancel 0123456789abcdef": "is ended by the admin API",
         "token revoke none": "there is no token none",
         "trash empty t1 --yes": "is not in the trash",
-        "demote none --yes": "no promotion none",
+        "promotion remove none --yes": "no promotion none",
         "queue hold": "nothing to hold",
         "queue hold none": "none",
     }.items():

@@ -84,7 +84,7 @@ def test_a_command_is_in_the_audit_log_with_its_target(
 ) -> None:
     assert run(site, "mkdir", "a b") == 0
     assert run(site, "rm", "-r", "a b") == 0
-    assert run(site, "pin", "nothing") == 1
+    assert run(site, "checkpoint", "pin", "nothing") == 1
     assert run(site, "token", "revoke", "nothing") == 2
     assert run(site, "ls") == 0
     assert run(site, "fsck") == 0
@@ -95,7 +95,7 @@ def test_a_command_is_in_the_audit_log_with_its_target(
     assert removed["path"] == f"spillway rm {config} -r 'a b'"
     assert (made["status"], removed["status"]) == (200, 200)
     assert (made["method"], made["address"]) == ("COMMAND", "")
-    assert (pinned["status"], pinned["path"]) == (409, f"spillway pin {config} nothing")
+    assert (pinned["status"], pinned["path"]) == (409, f"spillway checkpoint pin {config} nothing")
     assert revoked["status"] == 409 and "no token nothing" in revoked["detail"]
 
 
@@ -159,7 +159,7 @@ def test_a_bucket_that_is_away_ends_a_command_with_one_line_that_the_log_has_too
     )
     assert run(site, "mkdir", "a") == 0
     capsys.readouterr()
-    assert run(site, "promote", "--legal-hold", "a", "--as", "best") == 2
+    assert run(site, "checkpoint", "promote", "--legal-hold", "a", "--as", "best") == 2
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("spillway: ") and away in line
     refused, _made = logged(site, capsys)

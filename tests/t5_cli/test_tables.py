@@ -110,7 +110,7 @@ def test_long_lists_are_a_table_at_a_terminal(site: Site) -> None:
     where = ["--config", str(site.config)]
     with answering():
         assert main(["mkdir", *where, "d", "e[red]"]) == 0
-    assert spillway("pin", *where, "d").returncode == 0
+    assert spillway("checkpoint", "pin", *where, "d").returncode == 0
     text = shown(100, str(PROGRAM), "ls", "-l", *where)
     head, *rows = [line.split() for line in text.splitlines() if line.strip("─ ")]
     assert head == ["mode", "names", "uid", "gid", "size", "modified", "name"]

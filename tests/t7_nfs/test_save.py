@@ -51,7 +51,7 @@ def test_a_saved_checkpoint_reaches_the_bucket(vm: ClientVm, make_site: MakeSite
 
 def states(site: Site) -> dict[str, str]:
     """Return the states of the checkpoints by path."""
-    found = json.loads(site.gateway.spillway("checkpoints", "--json").stdout)["checkpoints"]
+    found = json.loads(site.gateway.spillway("checkpoint", "list", "--json").stdout)["checkpoints"]
     return {one["path"]: one["state"] for one in found}
 
 

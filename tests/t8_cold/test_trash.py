@@ -109,10 +109,10 @@ def test_a_checkpoint_comes_back_byte_for_byte(site: Site) -> None:
         f".spillway/trash/{trashed}/a.distcp": files["a.distcp"],
         f"{PATH}/.metadata": b"meta",
     }
-    refused = site.gateway.spillway("undelete", trashed, check=False)
+    refused = site.gateway.spillway("trash", "restore", trashed, check=False)
     assert refused.returncode == 1 and "there already" in refused.stderr
     site.gateway.spillway("rm", "-r", PATH)
-    site.gateway.spillway("undelete", f"/checkpoints/{PATH}")
+    site.gateway.spillway("trash", "restore", f"/checkpoints/{PATH}")
     assert listed(site) == []
     site.gateway.until_drained()
     assert site.objects() == {f"{PATH}/{name}": data for name, data in files.items()}

@@ -128,7 +128,7 @@ class Promoting(Site):
         found = self.promotion(name)
         assert found is not None
         assert found.state == PromotionState.FAILED
-        assert str(found.reason).endswith(f"spillway demote {name} --yes")
+        assert str(found.reason).endswith(f"spillway promotion remove {name} --yes")
         return str(found.reason)
 
     def _read(self, function: Callable[[Session], Any]) -> Any:

@@ -1,4 +1,4 @@
-"""`spillway checkpoints`, and its line in `spillway status`."""
+"""`spillway checkpoint list`, and its line in `spillway status`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.support.volumes import query, status_of
 
 
 def run(configured: World, *words: str) -> int:
-    return main(["checkpoints", "--config", str(configured.settings.source), *words])
+    return main(["checkpoint", "list", "--config", str(configured.settings.source), *words])
 
 
 def listed(
@@ -113,7 +113,7 @@ def test_what_was_moved_is_archived_and_what_is_in_the_trash_expired(
     assert run(configured, "run") == 0
     [last] = [line for line in capsys.readouterr().out.splitlines() if "expired" in line]
     assert last.split()[:2] == ["4", "expired"]
-    assert last.endswith(f"step-4: in the trash: spillway undelete {trashed}")
+    assert last.endswith(f"step-4: in the trash: spillway trash restore {trashed}")
 
 
 def test_lists_and_counts_have_the_states_that_are_shown(world: World) -> None:
@@ -184,12 +184,12 @@ def test_it_says_what_shows_that_a_checkpoint_is_complete_and_what_is_broken(
     assert len(capsys.readouterr().out.splitlines()) == 2
     file = str(configured.settings.source)
     paths = [f"/checkpoints/run/step-{step}" for step in (2, 4)]
-    assert main(["checkpoint", "--config", file, *paths]) == 0
+    assert main(["checkpoint", "show", "--config", file, *paths]) == 0
     said = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert f"grade alike: {MEANING['alike']}" in said
     assert f"state broken: {MEANING['broken']}" in said
     assert "grade None" in said
-    assert main(["checkpoint", "--config", file, "--json", paths[1]]) == 0
+    assert main(["checkpoint", "show", "--config", file, "--json", paths[1]]) == 0
     [facts] = json.loads(capsys.readouterr().out)
     assert (facts["state"], facts["grade"]) == ("broken", None)
 

@@ -86,7 +86,11 @@ def test_a_tree_with_the_newest_checkpoint_asks_first(configured: World, run: Ru
     assert trashed(world) == [] and query(world.settings, "SELECT count(*) FROM action") == [(0,)]
     # The older one may go, and can be taken back.
     status, said = run("rm", "-r", "/checkpoints/run/step-1")
-    assert status == 0 and "run/step-1: in the trash as t" in said and "spillway undelete t" in said
+    assert (
+        status == 0
+        and "run/step-1: in the trash as t" in said
+        and "spillway trash restore t" in said
+    )
     assert trashed(world) == [b"run/step-1"] and tombstones(world) == []
     status, said = run("rm", "-r", "--force", "/checkpoints/run")
     assert status == 0 and "2 names removed" in said  # the log and the directory

@@ -169,10 +169,10 @@ def test_a_copy_of_an_earlier_release_gets_its_manifest(
         "complete_ns": None,
         "durable_ns": None,
     }
-    assert main(["verify-manifest", "--all", "--config", str(site.settings.source)]) == 0
+    assert main(["bucket", "verify", "--all", "--config", str(site.settings.source)]) == 0
     assert capsys.readouterr().out == f"{key}: whole: 1 files, 3 B\n"
     site.client.delete_object(Bucket=site.bucket, Key=key.replace(".json", "/.metadata"))
-    assert main(["verify-manifest", "--all", "--config", str(site.settings.source)]) == 1
+    assert main(["bucket", "verify", "--all", "--config", str(site.settings.source)]) == 1
     # A manifest says what one bucket has.
     query(site.settings, "UPDATE inode SET residency = 2")
     database = Database(site.settings.database_url)

@@ -58,7 +58,9 @@ def test_what_is_promoted_is_read_when_the_original_is_gone(
                 write(client, step, name, data)
             # It waits until the checkpoint is durable.
             done = json.loads(
-                gateway.spillway("promote", "job/step-5", "--as", "best", "--json").stdout
+                gateway.spillway(
+                    "checkpoint", "promote", "job/step-5", "--as", "best", "--json"
+                ).stdout
             )
             assert (done["state"], done["files"], done["step"]) == ("done", 3, 5)
             assert client.names(promoted) == ["best"]
@@ -80,9 +82,9 @@ def test_what_is_promoted_is_read_when_the_original_is_gone(
             with pytest.raises(nfs4.Status) as refused:
                 client.remove(directory, ".metadata")
             assert refused.value.number == nfs4.ROFS
-            gateway.spillway("demote", "best", "--yes")
+            gateway.spillway("promotion", "remove", "best", "--yes")
             assert client.names(client.handle(*best[:-1])) == []
             with pytest.raises(nfs4.Status):
                 client.getattr(directory)
         until(lambda: keys(site) == set(), "the deletion of the copy's objects")
-        assert gateway.spillway("promotions").stdout == "nothing is promoted\n"
+        assert gateway.spillway("promotion", "list").stdout == "nothing is promoted\n"

@@ -196,7 +196,7 @@ def test_an_older_database_removes_no_copy(
     if releases:
         assert all(held(site)[key] for key in (MANIFEST, *(BELOW + path for path in data)))
     assert "does not have the object of the record" in site.failed("best")
-    with pytest.raises(UserError, match="spillway demote best --yes"):
+    with pytest.raises(UserError, match="spillway promotion remove best --yes"):
         site.ask("job/step-5", "best")
     monkeypatch.setattr(task, "BATCH", len(data))
     site.end("best", releases=releases)

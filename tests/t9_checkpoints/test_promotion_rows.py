@@ -191,26 +191,26 @@ def run(configured: World, capsys: pytest.CaptureFixture[str]) -> Run:
     return run
 
 
-def listed(run: Run, command: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(run(0, command, "--json"))
+def listed(run: Run, *words: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(run(0, *words, "--json"))
     return found
 
 
 def test_the_commands_of_pins(configured: World, run: Run) -> None:
     save(configured, drains=False)
-    assert run(0, "pins") == "nothing is pinned\n"
-    assert "pinned" in run(0, "pin", "job/step-5", "--note", "for the paper")
-    assert "cannot be pinned" in run(1, "pin", "/")
-    assert "no such file" in run(1, "pin", "missing")
-    [found] = listed(run, "pins")
+    assert run(0, "checkpoint", "pins") == "nothing is pinned\n"
+    assert "pinned" in run(0, "checkpoint", "pin", "job/step-5", "--note", "for the paper")
+    assert "cannot be pinned" in run(1, "checkpoint", "pin", "/")
+    assert "no such file" in run(1, "checkpoint", "pin", "missing")
+    [found] = listed(run, "checkpoint", "pins")
     assert (found["path"], found["note"]) == ("/checkpoints/job/step-5", "for the paper")
-    assert "for the paper" in run(0, "pins")
+    assert "for the paper" in run(0, "checkpoint", "pins")
     assert "(pinned)" in run(0, "ls", "-l", "job")
     [facts] = json.loads(run(0, "stat", "--json", SAVED[0]))
     assert facts["pinned"] is True
-    assert "not pinned by itself" in run(1, "unpin", SAVED[0])
-    assert "not pinned any more" in run(0, "unpin", "job/step-5")
-    assert run(0, "pins") == "nothing is pinned\n"
+    assert "not pinned by itself" in run(1, "checkpoint", "unpin", SAVED[0])
+    assert "not pinned any more" in run(0, "checkpoint", "unpin", "job/step-5")
+    assert run(0, "checkpoint", "pins") == "nothing is pinned\n"
 
 
 def test_the_commands_of_promotions(configured: World, run: Run) -> None:
@@ -229,9 +229,9 @@ def test_the_commands_of_promotions(configured: World, run: Run) -> None:
     assert "yet to look at its last change" in run(1, *best_of)
     configured.namespace.remove(ROOT_CRED, configured.directory("job/step-5"), b"more")
     follow(configured.follower())
-    unfinished = run(1, "promote", "job/step-6", "--as", "best", "--no-wait")
+    unfinished = run(1, "checkpoint", "promote", "job/step-6", "--as", "best", "--no-wait")
     assert "not complete: .metadata is missing" in unfinished
-    assert run(0, "promotions") == "nothing is promoted\n"
+    assert run(0, "promotion", "list") == "nothing is promoted\n"
     configured.namespace.mknod(
         ROOT_CRED, configured.directory("odd"), b"pipe", InodeKind.FIFO, 0, SetAttr()
     )
@@ -241,24 +241,24 @@ def test_the_commands_of_promotions(configured: World, run: Run) -> None:
         (".spillway/promoted", "stays already"),
         ("missing", "there is no missing"),
     ):
-        assert why in run(1, "promote", path, "--as", "best", "--no-wait")
+        assert why in run(1, "checkpoint", "promote", path, "--as", "best", "--no-wait")
     assert "cannot be the name of a promotion" in run(2, *best_of[:3], "a/b", "--no-wait")
     assert "best  copying  3 files" in run(0, *best_of, "--note", "paper")
     assert "there is a promotion best (copying)" in run(2, *best_of)
-    text = run(0, "promote", "plain", "--as", "plain", "--no-wait")
+    text = run(0, "checkpoint", "promote", "plain", "--as", "plain", "--no-wait")
     assert "no rule recognised it as a checkpoint" in text
     facts = status_of(configured.settings)["promotions"]
     assert list(line(facts)) == [("promotions", "2 copying")]
     assert list(line({**facts, "copying": 0})) == []
-    [best, plain] = listed(run, "promotions")
+    [best, plain] = listed(run, "promotion", "list")
     assert (best["run"], best["step"], best["note"], best["files"]) == ("job", 5, "paper", 3)
     assert best["path"] == "/checkpoints/.spillway/promoted/best"
     assert (plain["source"], plain["run"]) == ("/checkpoints/plain", None)
-    assert "3 files, 71 B would be removed" in run(1, "demote", "best")
-    assert "no promotion other" in run(2, "demote", "other", "--yes")
-    assert [one["state"] for one in listed(run, "promotions")] == ["copying", "copying"]
-    assert run(0, "demote", "best", "--yes", "--no-wait") == "best: is being removed\n"
-    assert listed(run, "promotions")[0]["state"] == "demoting"
+    assert "3 files, 71 B would be removed" in run(1, "promotion", "remove", "best")
+    assert "no promotion other" in run(2, "promotion", "remove", "other", "--yes")
+    assert [one["state"] for one in listed(run, "promotion", "list")] == ["copying", "copying"]
+    assert run(0, "promotion", "remove", "best", "--yes", "--no-wait") == "best: is being removed\n"
+    assert listed(run, "promotion", "list")[0]["state"] == "demoting"
 
 
 def test_the_commands_do_not_wait_for_what_cannot_come(
@@ -266,20 +266,22 @@ def test_the_commands_do_not_wait_for_what_cannot_come(
 ) -> None:
     monkeypatch.setattr(promotions, "DEAD_SECONDS", 0.0)
     save(configured, drains=False)
-    assert "the gateway does not run" in run(2, "promote", "job/step-5", "--as", "best")
+    assert "the gateway does not run" in run(
+        2, "checkpoint", "promote", "job/step-5", "--as", "best"
+    )
     for path in SAVED:
         configured.drain(path)
     follow(configured.follower())
-    run(0, "promote", "job/step-5", "--as", "best", "--no-wait")
-    assert "the gateway does not run" in run(2, "demote", "best", "--yes")
+    run(0, "checkpoint", "promote", "job/step-5", "--as", "best", "--no-wait")
+    assert "the gateway does not run" in run(2, "promotion", "remove", "best", "--yes")
     set_state = f"UPDATE promotion SET state = '{PromotionState.DONE}'"
     monkeypatch.setattr(time, "sleep", lambda _s: query(configured.settings, set_state))
     monkeypatch.setattr(promotions, "DEAD_SECONDS", 9.0)
-    assert "best is done, and is not removed" in run(2, "demote", "best", "--yes")
+    assert "best is done, and is not removed" in run(2, "promotion", "remove", "best", "--yes")
     job = configured.directory("job")
     trash.discard(configured.settings, configured.namespace, job, b"step-5", b"t9")
-    trashed = run(1, "promote", ".spillway/trash/t9", "--as", "more", "--no-wait")
-    assert "spillway undelete" in trashed
+    trashed = run(1, "checkpoint", "promote", ".spillway/trash/t9", "--as", "more", "--no-wait")
+    assert "spillway trash restore" in trashed
 
 
 def test_what_a_killed_save_left_is_not_waited_for(configured: World, run: Run) -> None:
@@ -338,4 +340,4 @@ def test_a_wait_looks_again_when_its_file_is_gone(
     steps = iter(
         [lambda: trash.discard(configured.settings, configured.namespace, job, b"step-5", b"t9")]
     )
-    assert "spillway undelete" in run(1, "wait", "--durable", "job/step-5")
+    assert "spillway trash restore" in run(1, "wait", "--durable", "job/step-5")

@@ -299,7 +299,8 @@ def test_a_job_reads_receipts_through_nfs(site: Site) -> None:
             return found
 
         until(
-            lambda: shown("checkpoints", "run", "1.json").get("state") == "durable", "the document"
+            lambda: shown("checkpoint", "list", "run", "1.json").get("state") == "durable",
+            "the document",
         )
         top = client.handle("checkpoints", ".spillway")
         until(lambda: "status.json" in client.names(top), "the status")

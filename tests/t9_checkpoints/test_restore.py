@@ -151,7 +151,7 @@ Verified = tuple[int, list[tuple[bool, list[str]]]]
 
 def verify(capsys: pytest.CaptureFixture[str], *words: str) -> Verified:
     """Return the exit status, and of each manifest whether it is whole and what is wrong."""
-    status = main(["verify-manifest", *words, "--json"])
+    status = main(["bucket", "verify", *words, "--json"])
     found = json.loads(capsys.readouterr().out or '{"manifests": []}')["manifests"]
     return status, [
         (one["is_whole"], [f"{p['path']}: {p['why']}" for p in one["problems"]]) for one in found
@@ -198,7 +198,7 @@ def test_a_bucket_is_compared_with_its_manifests(
     ]:
         assert verify(capsys, *words) == (0, [whole] * many), words
     for words in [(), ("--step", "5"), ("5.json",), ("s3://b",), (*own, "--all", *alone)]:
-        assert main(["verify-manifest", *words]) == 2
+        assert main(["bucket", "verify", *words]) == 2
         assert capsys.readouterr().err.startswith("spillway: ")
     assert verify(capsys, above, *alone, "--run", "job", "--step", "7")[0] == 1
     assert verify(capsys, above, *alone, "--run", "none") == (1, [])
@@ -216,7 +216,7 @@ def test_a_bucket_is_compared_with_its_manifests(
     assert problems[0].startswith(".metadata: ")
     assert problems[1].endswith("__0_0.distcp is missing")
     assert verify(capsys, above, *alone, "--all")[1][1] == whole
-    assert main(["verify-manifest", key, *alone]) == 1
+    assert main(["bucket", "verify", key, *alone]) == 1
     assert capsys.readouterr().out.splitlines()[0] == f"{key[len(f's3://{BUCKET}/') :]}: NOT WHOLE"
 
 

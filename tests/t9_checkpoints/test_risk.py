@@ -256,4 +256,4 @@ def test_an_alarm_is_shown_in_the_status() -> None:
     assert shown[0] == ("catalogue", "9 runs: 9 complete")
     assert shown[1][0] == "AT RISK"
     assert shown[1][1].startswith("job: too much; nothing is durable; at risk: 1.0 min, 5 B, ")
-    assert shown[-1] == ("at risk", "and 2 more: spillway checkpoints")
+    assert shown[-1] == ("at risk", "and 2 more: spillway checkpoint list")

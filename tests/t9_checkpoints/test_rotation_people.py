@@ -56,9 +56,9 @@ def test_people_see_what_is_held_and_let_it_go(
         f"{two}: released: it leaves the bucket within some minutes\n",
     )
     assert run("trash", "release", two)[0] == 1
-    status, said = run("release", "/checkpoints/none")
+    status, said = run("trash", "release", "/checkpoints/none")
     assert status == 1 and "nothing there is held" in said
-    assert run("release", "/checkpoints/run")[0] == 0
-    assert run("release", "/checkpoints/third/step-1", "--json")[0] == 0
+    assert run("trash", "release", "/checkpoints/run")[0] == 0
+    assert run("trash", "release", "/checkpoints/third/step-1", "--json")[0] == 0
     assert summary(trash).held == 0
     trash._database.close()

@@ -338,10 +338,10 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
     status, said = run("trash", "list")
     assert status == 0 and said.count(f"/checkpoints/{PATH}\n") == 2 and "\x1b" not in said
-    status, said = run("undelete", f"/checkpoints/{PATH}")
+    status, said = run("trash", "restore", f"/checkpoints/{PATH}")
     assert status == 1 and f"2 times: name one: {ids[0]}, {ids[1]}" in said
-    assert run("undelete", "t9")[0] == 1
-    status, said = run("undelete", ids[0], "--to", "/checkpoints/new")
+    assert run("trash", "restore", "t9")[0] == 1
+    status, said = run("trash", "restore", ids[0], "--to", "/checkpoints/new")
     assert status == 0 and said.startswith("/checkpoints/new: it is back\n") and "pin PATH" in said
     assert [run("trash", "empty", *words)[0] for words in ((), ("--all", "t9"), ("t9",))] == [2] * 3
     status, said = run("trash", "empty", ids[1])

@@ -195,7 +195,7 @@ def test_people_are_told_what_stays(configured: World, capsys: pytest.CaptureFix
     assert main(["trash", "--config", file, "list"]) == 0
     first, _when, why = capsys.readouterr().out.splitlines()
     assert first.split()[3:] == ["stays", "/checkpoints/run/step-1"]
-    assert why.strip().startswith(f"{NONE_LEFT}: take it back: spillway undelete")
+    assert why.strip().startswith(f"{NONE_LEFT}: take it back: spillway trash restore")
     main(["status", "--config", file])
     assert "1 stay although they were to be removed: spillway trash list" in capsys.readouterr().out
     world.namespace.close()

@@ -75,7 +75,7 @@ def test_a_person_is_named(configured: World, capsys: pytest.CaptureFixture[str]
         assert main([words[0], "--config", str(world.settings.source), *words[1:]]) == 0
         return capsys.readouterr().out
 
-    run("undelete", ids[0], "--to", "/checkpoints/run/step-9")
+    run("trash", "restore", ids[0], "--to", "/checkpoints/run/step-9")
     run("trash", "empty", ids[1], "--yes")
     me = caller.name()
     back = "back at /checkpoints/run/step-9"

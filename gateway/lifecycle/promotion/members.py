@@ -269,7 +269,7 @@ def _require_free(session: Session, name: str) -> None:
     if before is not None and (before.state != PromotionState.FAILED or counts(session, name)[0]):
         raise UserError(
             f"there is a promotion {name} ({before.state}): choose another name, or end it: "
-            f"spillway demote {name} --yes"
+            f"spillway promotion remove {name} --yes"
         )
 
 

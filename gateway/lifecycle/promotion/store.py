@@ -421,7 +421,7 @@ def is_blocked(session: Session, prefix: str, name: str) -> bool:
 
 def held(name: str) -> str:
     """Return why a copy under a legal hold is not removed, for people."""
-    return f"{name} is under a legal hold: spillway demote {name} --yes --release-hold"
+    return f"{name} is under a legal hold: spillway promotion remove {name} --yes --release-hold"
 
 
 def demote(session: Session, found: PromotionRow, releases: bool) -> PromotionRow:

@@ -389,7 +389,9 @@ class Promoter:
 
     def _fail(self, one: PromotionRow, member: PromotedMember, why: str) -> None:
         path = b"/".join(part for part in (one.path, member.path) if part)
-        kept = f"what was copied stays until it is demoted: spillway demote {one.name} --yes"
+        kept = (
+            f"what was copied stays until it is demoted: spillway promotion remove {one.name} --yes"
+        )
         self._end(one, f"{printable(path)}: {why}; {kept}")
 
     def _end(self, one: PromotionRow, reason: str) -> None:
