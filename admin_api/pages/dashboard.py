@@ -184,7 +184,7 @@ def _files(status: Status) -> Iterator[Alarm]:
         yield Alarm(
             "bad",
             f"{many}: held by a pattern for longer than an hour, {size(held.bytes)}",
-            f"{oldest}: rename or delete what is left over, or correct drain.hold_patterns.",
+            f"{oldest}: rename or delete what is left over, or correct drain.incomplete_patterns.",
         )
     for name in status.shared_names[:1]:
         both = " and ".join(name.addresses)

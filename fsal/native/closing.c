@@ -14,7 +14,7 @@
  * a CLOSE that has waited for long hears of the end a little later, and costs next to nothing. */
 #define ASK_LEAST_MS 50u
 #define ASK_MOST_MS 2000u
-#define ASK_SHARE 16u /* of the time that it has waited */
+#define APPROVAL_SHARE 16u /* of the time that it has waited */
 /* Clients try again within 15 s. After a longer pause the client had given up, and this CLOSE is
  * another one. */
 #ifndef SPW_CLOSING_ABANDONED_MS
@@ -100,7 +100,7 @@ static bool begin_locked(struct spw_closing *closing)
 	if (now_ms < closing->ask_ms)
 		return false;
 	waited_ms = now_ms - closing->began_ms;
-	pause_ms = waited_ms / ASK_SHARE;
+	pause_ms = waited_ms / APPROVAL_SHARE;
 	pause_ms = pause_ms < ASK_LEAST_MS ? ASK_LEAST_MS : pause_ms;
 	pause_ms = pause_ms > ASK_MOST_MS ? ASK_MOST_MS : pause_ms;
 	/* The error needs an answer of its own, and must not come late for want of one. */

@@ -285,7 +285,7 @@ def rules_of(settings: Settings) -> Rules:
     """Return the rules of a gateway's configuration and of frameworks."""
     configured = [Configured(table) for table in settings.checkpoints.rule]
     holds, quiet_seconds = (
-        IncompleteNames(settings.drain.hold_patterns),
+        IncompleteNames(settings.drain.incomplete_patterns),
         settings.checkpoints.quiet_seconds,
     )
     return Rules([*configured, *BUILT_IN], holds, quiet_seconds)

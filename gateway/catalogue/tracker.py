@@ -289,6 +289,6 @@ def _monotonic(due_ns: int) -> float:
 def made_with(settings: Settings) -> str:
     """Return a hash of what says which places are checkpoints, and what is durable."""
     tables = [sorted(table.items()) for table in settings.checkpoints.rule]
-    told = (settings.drain.hold_patterns, settings.checkpoints.quiet_seconds)
+    told = (settings.drain.incomplete_patterns, settings.checkpoints.quiet_seconds)
     facts = (RULES_VERSION, tables, *told, settings.bucket.prefix)
     return hashlib.blake2b(repr(facts).encode(), digest_size=16).hexdigest()

@@ -112,7 +112,7 @@ def _waiting_lines(found: Status) -> Iterator[tuple[str, str]]:
         if first is not None:
             named = f", as {display(first.path)} ({duration(first.age_seconds)})"
         count = _counted(held.files, "file", held.bytes)
-        yield "held", f"{count} HELD by drain.hold_patterns for over an hour{named}"
+        yield "held", f"{count} HELD by drain.incomplete_patterns for over an hour{named}"
     yield "queued", f"deletions {found.queued.deletions}, moves {found.queued.moves}"
     if found.unsettled.objects:
         yield "unsettled", _unsettled_text(found.unsettled)

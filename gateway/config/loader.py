@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import tomllib
 from collections.abc import Mapping
@@ -18,6 +19,8 @@ from gateway.config import checks
 from gateway.config.settings import SECTIONS, Settings
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 
 def load(path: Path, environ: Mapping[str, str] | None = None) -> Settings:
@@ -64,6 +67,8 @@ def from_mapping(
 def section(name: str, cls: type[T], raw: dict[str, Any], environ: Mapping[str, str]) -> T:
     known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
     hints = get_type_hints(cls)
+    for spec in known.values():
+        raw, environ = _with_todays_name(name, spec, raw, environ)
     for key in raw:
         if key not in known:
             # The value is not quoted: it may be a secret that was put into the wrong file.
@@ -79,6 +84,32 @@ def section(name: str, cls: type[T], raw: dict[str, Any], environ: Mapping[str, 
                 raise ConfigError(exc.key, None, exc.remedy) from None
             raise
     return cls(**values)
+
+
+def _with_todays_name(
+    section: str, spec: Field[Any], raw: dict[str, Any], environ: Mapping[str, str]
+) -> tuple[dict[str, Any], Mapping[str, str]]:
+    """Return what is set, with the name of today for a key of the release before. Raises
+    ConfigError if both are set."""
+    earlier: str | None = spec.metadata["earlier"]
+    if earlier is None:
+        return raw, environ
+    for given, old, new in (
+        (raw, earlier, spec.name),
+        (environ, variable_of(section, earlier), variable_of(section, spec.name)),
+    ):
+        if old in given and new in given:
+            raise ConfigError(new, None, f"is set as {old} too, its earlier name: remove that")
+    if earlier in raw:
+        log.warning(
+            "%s.%s is %s.%s now: rename it in the file", section, earlier, section, spec.name
+        )
+        raw = {spec.name if key == earlier else key: value for key, value in raw.items()}
+    old, new = variable_of(section, earlier), variable_of(section, spec.name)
+    if old in environ:
+        log.warning("%s is %s now: rename it in the environment", old, new)
+        environ = {**environ, new: environ[old]}
+    return raw, environ
 
 
 def variable_of(section: str, key: str) -> str:

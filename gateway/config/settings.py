@@ -27,13 +27,20 @@ def key(
     *,
     secret: bool = False,
     was_switch: bool = False,
+    earlier: str | None = None,
 ) -> Any:
-    """Declare a key: its documentation, its default (a key without one is required), its check.
+    """Declare a key.
 
-    Parameters: secret, whether the value may hold a password; errors then do not quote the value.
-    was_switch, whether earlier versions had true and false here, which are read as on and off.
+    Args:
+        doc: its documentation.
+        default: its value if it is not set. Without one the key is required.
+        check: returns what is wrong with a value.
+        secret: whether the value may hold a password; errors then do not quote it.
+        was_switch: whether earlier versions had true and false here, which are read as on and off.
+        earlier: its name in the release before, which is accepted until the next one.
     """
     about = {"doc": doc, "check": check, "secret": secret, "was_switch": was_switch}
+    about["earlier"] = earlier
     return field(default=default, metadata=about)
 
 
@@ -43,7 +50,8 @@ class AcknowledgeSettings:
         "Files whose close() returns only when the bucket has them. Each rule is a table of its\n"
         'own: [[acknowledge.rule]], path = "{run}/step-{step}", which also means everything below\n'
         'it; every_steps = 10: only steps that 10 divides; acknowledge = "local": an exception.\n'
-        "The first rule that fits a path counts. Names that match drain.hold_patterns never wait.",
+        "The first rule that fits a path counts. What matches drain.incomplete_patterns never\n"
+        "waits.",
         (),
         checks.acknowledge_rules,
     )
@@ -65,12 +73,15 @@ class _Rule(NamedTuple):
 class Acknowledge:
     """The rules.
 
-    Parameters: tables, which ``checks.acknowledge_rules`` has accepted; hold_patterns, of names
-    that are not final.
+    Args:
+        tables: what ``checks.acknowledge_rules`` has accepted.
+        incomplete_patterns: of names that are not final.
     """
 
-    def __init__(self, tables: Sequence[Mapping[str, Any]], hold_patterns: Iterable[str]) -> None:
-        self._holds = IncompleteNames(hold_patterns)
+    def __init__(
+        self, tables: Sequence[Mapping[str, Any]], incomplete_patterns: Iterable[str]
+    ) -> None:
+        self._holds = IncompleteNames(incomplete_patterns)
         self._rules = [
             _Rule(
                 re.compile(expression_of(table["path"]) + b"(?:/.*)?", re.DOTALL),
@@ -235,18 +246,20 @@ class CheckpointsSettings:
 
 @dataclass(frozen=True)
 class RetentionSettings:
-    ask_share: float = key(
+    approval_share: float = key(
         "What policies delete of a run waits for a person (spillway policy approve), if it is\n"
         "more than this share of the run's checkpoints, or of their bytes. Up to four deletions\n"
         "are not asked about if the run keeps as many. The same share counts for a policy.",
         0.5,
         checks.between(0, 1),
+        earlier="ask_share",
     )
-    least_share: float = key(
+    min_replacement_share: float = key(
         "A checkpoint is deleted only if a newer one of its run, for which it goes, has at least\n"
         "this share of its bytes: what was cut off, or is another thing, replaces none.",
         0.5,
         checks.between(0, 1),
+        earlier="least_share",
     )
     skip_superseded: bool = key(
         "A complete checkpoint is not uploaded if a newer one of its run is complete, and a\n"
@@ -404,7 +417,7 @@ class SpaceSettings:
 
 
 LATE_FACTOR = 3
-HOLD_PATTERNS = (
+INCOMPLETE_PATTERNS = (
     *("*.tmp", "*.tmp.*[0-9]*", ".tmp*", "*.partial", "*.incomplete"),
     # Checkpoints that get another name when they are whole: Trainer, NeMo, Orbax, flax.
     *(f"tmp[-_]{what}*" for what in ("checkpoint", "ckpt", "step", "global_step", "iter", "epoch")),
@@ -479,11 +492,12 @@ class DrainSettings:
         5.0,
         checks.between(0, 86_400),
     )
-    hold_patterns: tuple[str, ...] = key(
+    incomplete_patterns: tuple[str, ...] = key(
         "Names (files or directories, shell patterns) that are not drained while so named. A\n"
         'pattern with a slash is matched with the whole path below the export: "scratch/*".\n'
         "The directory of a run is drained whatever its name, once it has a checkpoint.",
-        HOLD_PATTERNS,
+        INCOMPLETE_PATTERNS,
+        earlier="hold_patterns",
     )
     workers: int = key(
         "Files uploaded at the same time, of each kind: small ones and ones over 64 MiB, and of\n"

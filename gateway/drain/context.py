@@ -305,7 +305,7 @@ class _Patterns(NamedTuple):
 
 
 def _patterns_of(settings: Settings) -> _Patterns:
-    patterns = settings.drain.hold_patterns
+    patterns = settings.drain.incomplete_patterns
     return _Patterns(IncompleteNames(patterns), Acknowledge(settings.acknowledge.rule, patterns))
 
 

@@ -379,4 +379,4 @@ def _places(drain: DrainSettings) -> int:
 
 
 def _rules(settings: Settings) -> Acknowledge:
-    return Acknowledge(settings.acknowledge.rule, settings.drain.hold_patterns)
+    return Acknowledge(settings.acknowledge.rule, settings.drain.incomplete_patterns)

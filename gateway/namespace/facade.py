@@ -72,7 +72,9 @@ class Namespace:
         """The counts of the committed transactions."""
         self.settle_ns = int(settings.drain.settle_seconds * NS)
         """The time for which the drain leaves a sealed file alone."""
-        self.acknowledge = Acknowledge(settings.acknowledge.rule, settings.drain.hold_patterns)
+        self.acknowledge = Acknowledge(
+            settings.acknowledge.rule, settings.drain.incomplete_patterns
+        )
 
     def _compare_files(self) -> None:
         """Compare the data files with a database that may lack the last changes."""

@@ -188,7 +188,7 @@ def _law(
     """Return which law of retention keeps a checkpoint, or None, and the newer one that stands for
     it."""
     run = [checkpoint_of(found) for found in view.session.all(store.OF_RUN, run=one.run)]
-    newer = keep_rules.successor(one, run, settings.retention.least_share)
+    newer = keep_rules.successor(one, run, settings.retention.min_replacement_share)
     why = _kept(one, is_promoted, References().of(view, [one]).get(one.ino))
     if why is None and newer is None:
         why = planner.lone(keep_rules.RunOrder(run), one)

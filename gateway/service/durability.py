@@ -233,7 +233,7 @@ def _reason(context: Context, view: DrainView, ino: int) -> str:
     if entry is None:
         key = view.paths.key_of(ino)
         if key is None:
-            return "its name is held (drain.hold_patterns, spillway queue)"
+            return "its name is held (drain.incomplete_patterns, spillway queue)"
         found = view.session.one(own.DOUBT, key=key)
         if found is not None:
             seconds = max(0.0, (found[1] - clock.now_ns()) / clock.NS)
@@ -250,8 +250,8 @@ def _reason(context: Context, view: DrainView, ino: int) -> str:
         return f"{entry.state}: {shown(entry.error)}"
     if entry.state == queue.QueueState.HELD:
         return (
-            "held: by a pattern of drain.hold_patterns, by spillway queue hold, or superseded "
-            "(spillway policy plan)"
+            "held: by a pattern of drain.incomplete_patterns, by spillway queue hold, or "
+            "superseded (spillway policy plan)"
         )
     if entry.waits_for is not None:
         return f"{entry.state}: {entry.waits_for}"

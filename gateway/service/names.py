@@ -356,7 +356,7 @@ def require_not_hidden(
     nevertheless.
     """
     names = names_of(settings.nfs.export, target)
-    holds = IncompleteNames(settings.drain.hold_patterns)
+    holds = IncompleteNames(settings.drain.incomplete_patterns)
     held = [name for at, name in enumerate(names) if holds.holds(names[:at], name)]
     if insists or not held:
         return
@@ -367,8 +367,8 @@ def require_not_hidden(
         if one.is_durable and is_below(one.path, top):
             raise NotPossible(
                 f"{shown_path(path)}: {printable(one.path)} is in the bucket, and "
-                f"{printable(held[0])} is a name that drain.hold_patterns holds: choose another "
-                "one, or insist: --force"
+                f"{printable(held[0])} is a name that drain.incomplete_patterns holds: choose "
+                "another one, or insist: --force"
             )
 
 

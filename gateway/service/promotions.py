@@ -361,7 +361,7 @@ def promote(
 def checked(settings: Settings, name: str, wishes: PromotionOptions) -> str:
     """Return the name of a copy as a person wrote it. Raises UserError if it cannot be one, or the
     bucket has not what the wishes need; StoreError if it cannot be asked."""
-    checked = store.checked(name, settings.drain.hold_patterns)
+    checked = store.checked(name, settings.drain.incomplete_patterns)
     if wishes.legal_hold:
         require_lock(settings)
     return checked

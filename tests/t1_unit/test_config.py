@@ -107,8 +107,8 @@ def test_places_below_the_data_directory() -> None:
         ("bucket", "prefix", "a//b", "no / at its ends"),
         ("bucket", "path_style", "yes", "true or false"),
         ("bucket", "region", 1, "a string"),
-        ("drain", "hold_patterns", "*.tmp", "a list of strings"),
-        ("drain", "hold_patterns", [1], "a list of strings"),
+        ("drain", "incomplete_patterns", "*.tmp", "a list of strings"),
+        ("drain", "incomplete_patterns", [1], "a list of strings"),
         ("drain", "part_bytes", 1024, "between"),
         ("drain", "settle_seconds", float("nan"), "between 0 and 86400"),
         ("drain", "workers", 0, "between 1 and 64"),
@@ -184,7 +184,7 @@ def test_the_environment_wins() -> None:
         SPILLWAY_NFS_PORT="2222",
         SPILLWAY_BUCKET_NAME="other",
         SPILLWAY_BUCKET_PATH_STYLE="false",
-        SPILLWAY_DRAIN_HOLD_PATTERNS='["*.part"]',
+        SPILLWAY_DRAIN_INCOMPLETE_PATTERNS='["*.part"]',
         SPILLWAY_DRAIN_SETTLE_SECONDS="0.5",
         SPILLWAY_GATEWAY_DATA_DIR="/nvme",
         SPILLWAY_CONFIG="/is/no/key",
@@ -192,7 +192,7 @@ def test_the_environment_wins() -> None:
     assert settings.nfs.port == 2222
     assert settings.bucket.name == "other"
     assert settings.bucket.path_style is False
-    assert settings.drain.hold_patterns == ("*.part",)
+    assert settings.drain.incomplete_patterns == ("*.part",)
     assert settings.drain.settle_seconds == 0.5
     assert settings.data_dir == Path("/nvme")
 
@@ -301,8 +301,8 @@ SHAPED = {
     "restore_tier",
     "tls",
     "rule",
-    "ask_share",
-    "least_share",
+    "approval_share",
+    "min_replacement_share",
 }
 
 
@@ -348,3 +348,39 @@ def test_what_is_rendered_is_read_back(data: st.DataObject) -> None:
     for section, keys in values.items():
         for key, value in keys.items():
             assert getattr(getattr(settings, section), key) == value
+
+
+EARLIER = [
+    ("drain", "hold_patterns", "incomplete_patterns", ["*.part"], ("*.part",)),
+    ("retention", "ask_share", "approval_share", 0.25, 0.25),
+    ("retention", "least_share", "min_replacement_share", 0.75, 0.75),
+]
+
+
+@pytest.mark.parametrize(("section", "old", "new", "given", "read_as"), EARLIER)
+def test_the_name_of_the_release_before_is_read_and_told(
+    section: str,
+    old: str,
+    new: str,
+    given: Any,
+    read_as: Any,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An upgrade must not lose a setting that a person made, nor end in an error."""
+    found = read(with_key(section, old, given))
+    assert getattr(getattr(found, section), new) == read_as
+    assert [one.message for one in caplog.records] == [
+        f"{section}.{old} is {section}.{new} now: rename it in the file"
+    ]
+    caplog.clear()
+    variable = f"SPILLWAY_{section}_{old}".upper()
+    found = read(MINIMAL, **{variable: json.dumps(given)})
+    assert getattr(getattr(found, section), new) == read_as
+    [told] = [one.message for one in caplog.records]
+    assert told.startswith(
+        f"{variable} is SPILLWAY_{section}_{new}".upper().replace(" IS ", " is ")
+    )
+    both = with_key(section, old, given)
+    both[section][new] = given
+    with pytest.raises(ConfigError, match=f"is set as {old} too"):
+        read(both)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.common.patterns import IncompleteNames
-from gateway.config.settings import HOLD_PATTERNS
+from gateway.config.settings import INCOMPLETE_PATTERNS
 from gateway.namespace import trackers
 
 HELD = [
@@ -28,7 +28,7 @@ FINAL = [
 
 def is_held(path: str) -> bool:
     *above, name = path.encode().split(b"/")
-    return IncompleteNames(HOLD_PATTERNS).holds(above, name)
+    return IncompleteNames(INCOMPLETE_PATTERNS).holds(above, name)
 
 
 @pytest.mark.parametrize("path", HELD)

@@ -46,7 +46,7 @@ def test_the_default_directory_of_a_run_is_drained(rclone_site: Site) -> None:
 def test_a_pattern_does_not_hold_a_run_with_checkpoints(rclone_site: Site, run: str) -> None:
     """A drain that runs sees it without a reading of everything for another reason."""
     site = rclone_site
-    site.configure(hold_patterns=["tmp_*"])
+    site.configure(incomplete_patterns=["tmp_*"])
     site.write(f"{run}/log", b"x")
     with site.draining():
         site.write("other", b"x")
@@ -61,7 +61,7 @@ def test_a_pattern_does_not_hold_a_run_with_checkpoints(rclone_site: Site, run: 
 def test_half_a_save_is_held_whatever_is_in_it(rclone_site: Site, name: str) -> None:
     """DeepSpeed saves global_step<N> into the checkpoint of a Trainer."""
     site = rclone_site
-    site.configure(hold_patterns=["tmp_*"])
+    site.configure(incomplete_patterns=["tmp_*"])
     site.write(f"out/{name}/global_step5/a", b"x")
     follow(site)
     assert site.rows("SELECT 1 FROM checkpoint") == [(1,)]
@@ -94,7 +94,7 @@ def test_a_name_that_is_held_for_long_is_an_alarm(
         assert alarms.of(facts)[alarms.NAMES_HELD] == 1
         lines = dict(cli.lines(facts))
         assert lines["held"].startswith(
-            "1 file, 5 B HELD by drain.hold_patterns for over an hour, as"
+            "1 file, 5 B HELD by drain.incomplete_patterns for over an hour, as"
         )
         assert "model.pt.tmp" in lines["held"]
         assert [one.kind for one in alarms_of(facts) if "held by a pattern" in one.text] == ["bad"]

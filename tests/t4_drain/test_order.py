@@ -117,7 +117,7 @@ def test_what_comes_later_goes_before_what_waits(rclone_site: Site) -> None:
 @pytest.mark.parametrize("pattern", ["scratch/*", "/scratch/run-*", "*/cache"])
 def test_a_pattern_with_a_slash_is_of_the_path(rclone_site: Site, pattern: str) -> None:
     site = rclone_site
-    site.configure(hold_patterns=[pattern])
+    site.configure(incomplete_patterns=[pattern])
     for path in ("scratch/run-1/cache/f", "kept/scratch/run-1", "run-1/f", "x.tmp"):
         site.write(path, b"x")
     site.drain()

@@ -185,7 +185,7 @@ def test_much_that_is_held_or_stuck_below_a_renamed_directory_is_not_waited_for(
     count = LEFT_MAX + 1
     fill(site, "big", FIRST_INO, count, "old")
     site.rename("big", "new")
-    site.configure(hold_patterns=["f*"])
+    site.configure(incomplete_patterns=["f*"])
     context = context_of(site)
     renames = Renames(0.0, 30.0)
     for _ in range(3):
@@ -199,7 +199,7 @@ def test_much_that_is_held_or_stuck_below_a_renamed_directory_is_not_waited_for(
     site.rows(f"UPDATE dirent SET name = CAST('g' AS BLOB) WHERE ino = {last} RETURNING 1")
     code, facts = wait(site, "--timeout", "0.2", "new")
     assert (code, facts["waiting_renames"]) == (1, 1)
-    site.configure(hold_patterns=[])
+    site.configure(incomplete_patterns=[])
     site.rows(
         'INSERT INTO retry (work, ino, "key", tries, error, next_ns) SELECT '
         f"'{WorkKind.COPY.value}', ino, 'k', 2, '{FOR_GOOD}it vanished', 1 FROM object RETURNING 1"

@@ -172,7 +172,7 @@ def test_what_the_environment_sets_is_written_down(tmp_path: Path) -> None:
         "SPILLWAY_NAMESPACE_URL": f"sqlite:///{database}",
         "SPILLWAY_BUCKET_NAME": "runs",
         "SPILLWAY_GATEWAY_DATA_DIR": str(tmp_path / "data"),
-        "SPILLWAY_DRAIN_HOLD_PATTERNS": '["*.part", "a\\"b"]',
+        "SPILLWAY_DRAIN_INCOMPLETE_PATTERNS": '["*.part", "a\\"b"]',
         "SPILLWAY_DRAIN_SETTLE_SECONDS": "2",
         "SPILLWAY_BUCKET_PATH_STYLE": "false",
     }

@@ -145,7 +145,8 @@ def test_a_name_that_is_held_for_long(site: Site, bucket: RcloneServer) -> None:
     code, facts, lines = status(site)
     assert (code, facts["healthy"]) == (1, False)
     assert line(lines, "held") == (
-        "1 file, 3 B HELD by drain.hold_patterns for over an hour, as /checkpoints/a.tmp (2.0 h)"
+        "1 file, 3 B HELD by drain.incomplete_patterns for over an hour, "
+        "as /checkpoints/a.tmp (2.0 h)"
     )
     pretend_running(site.settings, {"bucket": {"state": "reachable"}})
     assert status(site)[0] == 0

@@ -176,7 +176,7 @@ def test_a_checkpoint_in_the_bucket_gets_no_held_name(configured: World, run: Ru
     ):
         status, said = run("mv", f"/checkpoints/{source}", f"/checkpoints/{target}")
         assert status == 1 and "run/step-1 is in the bucket" in said, target
-        assert "drain.hold_patterns" in said
+        assert "drain.incomplete_patterns" in said
     assert names(world, "run") == ["step-1"] and names(world, "held.tmp") == []
     # What is not in the bucket may, and another name is as good as before.
     assert run("mv", "/checkpoints/new", "/checkpoints/new.tmp")[0] == 0

@@ -186,7 +186,9 @@ def test_a_plan_knows_links_and_the_share_of_bytes(world: World) -> None:
     query(world.settings, "UPDATE checkpoint SET size = 3 * size WHERE step = 1")
     assert shown(world) == {b"run/step-3"}
     settings = world.settings
-    world.settings = replace(settings, retention=replace(settings.retention, least_share=0.3))
+    world.settings = replace(
+        settings, retention=replace(settings.retention, min_replacement_share=0.3)
+    )
     assert shown(world) == {b"run/step-1", b"run/step-3"}
     # Without policies no directory is read.
     query(world.settings, "DELETE FROM policy")

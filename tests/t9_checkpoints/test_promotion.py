@@ -419,7 +419,7 @@ def test_another_object_at_the_key_stays(site: Promoting) -> None:
         ("a\nb", "cannot be shown"),
         ("best.json", "of manifests"),
         ("x" * 251, "longer than 250"),
-        ("best.tmp", "hold_patterns"),
+        ("best.tmp", "incomplete_patterns"),
         ("\udcff", "must be UTF-8"),
     ],
 )

@@ -347,7 +347,7 @@ def governed(tmp_path: Any, database_url: str) -> Iterator[World]:
     day. What clients remove is held until a newer one is there, however long that takes."""
     values: dict[str, dict[str, Any]] = {
         "namespace": {"url": database_url},
-        "retention": {"ask_share": 1.0, "trash_seconds": 86_400.0, "rotation_hours": 1e6},
+        "retention": {"approval_share": 1.0, "trash_seconds": 86_400.0, "rotation_hours": 1e6},
         "checkpoints": {"quiet_seconds": 60.0},
     }
     settings = make_settings(tmp_path / "data", values)

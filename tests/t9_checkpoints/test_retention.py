@@ -54,7 +54,7 @@ def made(tmp_path: Path) -> Settings:
 
 def with_share(settings: Settings, share: float = 0.8) -> Settings:
     """Return settings by which so much of a run goes without a question."""
-    return replace(settings, retention=replace(settings.retention, ask_share=share))
+    return replace(settings, retention=replace(settings.retention, approval_share=share))
 
 
 @pytest.fixture

@@ -70,18 +70,18 @@ def staged_name(top: int) -> bytes:
     return b"promotion-%d" % top
 
 
-def checked(text: str, hold_patterns: Sequence[str]) -> str:
+def checked(text: str, incomplete_patterns: Sequence[str]) -> str:
     """Return the name of a promotion as a person wrote it. Raises UserError.
 
-    Parameters: hold_patterns, of names that the drain keeps from the bucket.
+    Parameters: incomplete_patterns, of names that the drain keeps from the bucket.
     """
     try:
         name = os.fsencode(text).decode()
     except UnicodeDecodeError:
         raise UserError("the name of a promotion must be UTF-8: choose another name") from None
     why = _bad_name(name)
-    if why is None and IncompleteNames(list(hold_patterns)).holds((), name.encode()):
-        why = "drain.hold_patterns has a pattern of it"
+    if why is None and IncompleteNames(list(incomplete_patterns)).holds((), name.encode()):
+        why = "drain.incomplete_patterns has a pattern of it"
     if why is not None:
         raise UserError(f"{name!a} cannot be the name of a promotion: {why}: choose another name")
     return name

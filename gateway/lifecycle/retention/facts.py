@@ -12,8 +12,8 @@ from typing import NamedTuple, Protocol
 from gateway.catalogue.facts import TRUSTED, CheckpointState
 from gateway.lifecycle.retention.policy import Best, Policy
 
-LEAST_SHARE = 0.5
-"""The default of ``retention.least_share``."""
+MIN_REPLACEMENT_SHARE = 0.5
+"""The default of ``retention.min_replacement_share``."""
 
 
 class PlanCheckpoint(NamedTuple):
@@ -134,7 +134,7 @@ class Situation(NamedTuple):
     """Whether the catalogue has all checkpoints."""
     referred: Mapping[int, str] = MappingProxyType({})
     """Why checkpoints stay that links lead to or trackers name, by inode."""
-    least_share: float = LEAST_SHARE
+    min_replacement_share: float = MIN_REPLACEMENT_SHARE
     """The share of the bytes of what is deleted that the newer one must have."""
 
 

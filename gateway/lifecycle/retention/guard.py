@@ -200,7 +200,7 @@ class DeletionGuard:
 
     def __init__(self, settings: Settings, database: Database, heads: Heads) -> None:
         self._catalogue = catalogue_of(settings, database)
-        self._least_share = settings.retention.least_share
+        self._min_replacement_share = settings.retention.min_replacement_share
         self._heads = heads
 
     def why_not(
@@ -246,7 +246,7 @@ class DeletionGuard:
             ),
             completion=place,
         )
-        newer = keep_rules.successor(one, others, self._least_share)
+        newer = keep_rules.successor(one, others, self._min_replacement_share)
         if newer is None:
             return NONE_LEFT
         try:

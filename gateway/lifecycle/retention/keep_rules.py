@@ -73,11 +73,11 @@ class Successors:
     """The checkpoints of a run that stay and for which an older one may be deleted. They are added
     from the newest to the oldest.
 
-    Parameters: least_share, of the bytes of what is deleted.
+    Parameters: min_replacement_share, of the bytes of what is deleted.
     """
 
-    def __init__(self, least_share: float) -> None:
-        self._least_share = least_share
+    def __init__(self, min_replacement_share: float) -> None:
+        self._min_replacement_share = min_replacement_share
         self._larger: list[PlanCheckpoint] = []
         """Those that are larger than all newer ones. No other one is ever the newest that is large
         enough."""
@@ -90,18 +90,20 @@ class Successors:
 
     def of(self, one: PlanCheckpoint) -> PlanCheckpoint | None:
         """Return the newest that is not much smaller than an older one, or None."""
-        at = bisect_left(self._sizes, self._least_share * one.size)
+        at = bisect_left(self._sizes, self._min_replacement_share * one.size)
         return self._larger[at] if at < len(self._larger) else None
 
 
 def successor(
-    one: PlanCheckpoint, checkpoints: Iterable[PlanCheckpoint], least_share: float
+    one: PlanCheckpoint, checkpoints: Iterable[PlanCheckpoint], min_replacement_share: float
 ) -> PlanCheckpoint | None:
     """Return the newest checkpoint of a run for which one may be deleted, or None.
 
-    Parameters: checkpoints of the run; least_share, of the bytes of one that it must have.
+    Args:
+        checkpoints: those of the run.
+        min_replacement_share: share of the bytes of a deleted one that it must have.
     """
-    found = Successors(least_share)
+    found = Successors(min_replacement_share)
     for two in RunOrder(checkpoints).newest_first:
         if one.completion is None or _place(two) <= one.completion:
             break

@@ -41,7 +41,7 @@ from gateway.lifecycle.retention.policy import DAY_NS, HOUR_NS
 
 NEWEST = "it is the newest complete one of its run"
 NOT_DURABLE = "no newer one of its run is durable and known to be whole"
-SMALLER = "the newer ones that stay are much smaller (retention.least_share)"
+SMALLER = "the newer ones that stay are much smaller (retention.min_replacement_share)"
 NOT_JUDGED = "it is not known yet what shows that it is whole, or its place in its run"
 MARKED = "only its marker shows that it is whole, so a policy of delete_after_days alone deletes it"
 
@@ -108,7 +108,7 @@ class _Run:
     ) -> None:
         self.checkpoints = checkpoints
         self.order = RunOrder(checkpoints)
-        self.successors = Successors(situation.least_share)
+        self.successors = Successors(situation.min_replacement_share)
         self.situation = situation
         self.now_ns = situation.now_ns
         self.is_made = situation.is_made

@@ -56,8 +56,8 @@ class Planning:
     """
 
     def __init__(self, settings: Settings, catalogue: Catalogue) -> None:
-        self._share = settings.retention.ask_share
-        self._least_share = settings.retention.least_share
+        self._share = settings.retention.approval_share
+        self._min_replacement_share = settings.retention.min_replacement_share
         self._skips = settings.retention.skip_superseded
         self._catalogue = catalogue
         self.metrics = Metrics()
@@ -84,7 +84,7 @@ class Planning:
             situation = Situation(
                 *(checkpoints, policies, protected(session), time.now_ns, is_made),
                 self._references.of(view, checkpoints) if policies else {},
-                self._least_share,
+                self._min_replacement_share,
             )
             self.metrics.wanted.clear()
             self.metrics.keep_only({one.evidence for one in checkpoints})

@@ -125,9 +125,11 @@ def parts(path: str) -> Parts:
 
 
 def rules_of(layout: Layout, quiet_seconds: float = 0.0) -> Rules:
-    hold_patterns = DrainSettings().hold_patterns
+    incomplete_patterns = DrainSettings().incomplete_patterns
     return Rules(
-        [*map(Configured, layout.tables), *BUILT_IN], IncompleteNames(hold_patterns), quiet_seconds
+        [*map(Configured, layout.tables), *BUILT_IN],
+        IncompleteNames(incomplete_patterns),
+        quiet_seconds,
     )
 
 

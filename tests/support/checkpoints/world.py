@@ -174,7 +174,7 @@ class World:
         """Return the same world with other patterns of names that are not final."""
         values: dict[str, dict[str, Any]] = {
             "namespace": {"url": self.settings.database_url},
-            "drain": {"hold_patterns": list(patterns)},
+            "drain": {"incomplete_patterns": list(patterns)},
         }
         return replace(self, settings=make_settings(self.settings.data_dir, values))
 
