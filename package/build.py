@@ -50,7 +50,7 @@ def build(plugin: Path, output: Path, version: str | None = None) -> Path:
     place of that of pyproject.toml.
     Raises: CalledProcessError when a tool fails; its own message is on stderr.
     """
-    version = version or _version()
+    version = version or project_version()
     epoch = _epoch()
     environ = {**os.environ, "SOURCE_DATE_EPOCH": epoch, "LC_ALL": "C.UTF-8", "TZ": "UTC"}
     os.umask(0o022)
@@ -72,7 +72,8 @@ def build(plugin: Path, output: Path, version: str | None = None) -> Path:
     return package
 
 
-def _version() -> str:
+def project_version() -> str:
+    """Return the version of Spillway, which pyproject.toml declares."""
     found = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     return str(found["project"]["version"])
 

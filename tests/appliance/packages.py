@@ -8,11 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from package.build import PREFIX, build
+from package.build import PREFIX, build, project_version
 from package.lock import ROOT
 from tests.appliance.machine import Machine
 
-PREVIOUS, THIS, NEWER, BROKEN = "0.0.9", "0.1.0", "0.1.0.1", "0.1.0.2"
+PREVIOUS, THIS = "0.0.9", project_version()
+NEWER, BROKEN = f"{THIS}.1", f"{THIS}.2"
 SECTION, NOVELTY = "cache", "novelty"
 """A key of the configuration that only the version that fails knows."""
 WITHOUT_TAG = "2a8b956"
