@@ -6,7 +6,11 @@ import re
 import subprocess
 
 import yaml
+from fastapi.routing import APIRoute
 
+from admin_api.app import ROUTERS
+from admin_api.store import AdminBase
+from gateway.db import checkpoint_models
 from package.build import project_version
 from tests.support.checkout import ROOT
 
@@ -32,3 +36,30 @@ def test_each_name_of_the_package_has_the_version() -> None:
     named = _PACKAGE.findall(lines)
     assert len(named) > 2
     assert {*named} == {project_version()}
+
+
+def test_the_page_of_the_schema_has_every_table() -> None:
+    namespace, _, admin = (
+        (ROOT / "docs/reference/schema.md")
+        .read_text()
+        .partition("\n## The admin API's own database\n")
+    )
+    for text, base in ((namespace, checkpoint_models.Base), (admin, AdminBase)):
+        rows = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
+        assert sorted(rows) == sorted(base.metadata.tables)
+
+
+def test_the_page_of_the_api_names_operations_that_there_are() -> None:
+    there = {
+        f"{method} {route.path}"
+        for router in ROUTERS
+        for route in router.routes
+        if isinstance(route, APIRoute)
+        for method in route.methods or ()
+    }
+    text = (ROOT / "docs/reference/api.md").read_text()
+    named = re.findall(r"\b(?:GET|POST|PUT|DELETE) /[\w/{}-]+(?:\.json)?", text)
+    assert len(set(named)) > 10
+    known = there | {"GET /api/v1/openapi.json", "GET /metrics"}
+    templates = [re.sub(r"\\{\w+\\}", r"[\\w{}-]+", re.escape(one)) for one in known]
+    assert [one for one in named if not any(re.fullmatch(two, one) for two in templates)] == []
