@@ -14,7 +14,9 @@ from package.lock import lock_file
 from tests.support.checkout import ROOT
 
 DOCUMENTS = sorted(
-    path for pattern in ("*.md", "docs/*.md", "gateway/*.md") for path in ROOT.glob(pattern)
+    path
+    for pattern in ("*.md", "docs/**/*.md", "gateway/*.md", ".github/**/*.md")
+    for path in ROOT.glob(pattern)
 )
 README_LINES_MAX = 120
 _FOLDERS = r"gateway|fsal|admin_api|tests|docs|migrations|package|packer|ansible|\.ci"

@@ -63,3 +63,19 @@ def test_the_page_of_the_api_names_operations_that_there_are() -> None:
     known = there | {"GET /api/v1/openapi.json", "GET /metrics"}
     templates = [re.sub(r"\\{\w+\\}", r"[\\w{}-]+", re.escape(one)) for one in known]
     assert [one for one in named if not any(re.fullmatch(two, one) for two in templates)] == []
+
+
+def test_each_decision_has_its_parts_and_is_in_the_list() -> None:
+    folder = ROOT / "docs/decisions"
+    pages = sorted(path for path in folder.glob("*.md") if path.name != "README.md")
+    assert len(pages) > 10
+    parts = ("Decision", "Reason", "Figure", "What would change it")
+    lacking = {
+        (path.name, part)
+        for path in pages
+        for part in parts
+        if f"**{part}**" not in path.read_text()
+    }
+    assert lacking == set()
+    listed = re.findall(r"\]\(([\w-]+\.md)\)", (folder / "README.md").read_text())
+    assert sorted(listed) == [path.name for path in pages]
