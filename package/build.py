@@ -168,8 +168,8 @@ def _copies(stage: Path) -> None:
     documents = stage / "usr/share/doc/spillway"
     (documents / "gateway").mkdir(parents=True)
     shutil.copytree(ROOT / "docs", documents / "docs")
-    for name in ("README.md", "gateway/SEMANTICS.md", "gateway/CONCURRENCY.md"):
-        shutil.copy(ROOT / name, documents / name)
+    for name in (*("README", "CHANGELOG", "SECURITY"), "gateway/SEMANTICS", "gateway/CONCURRENCY"):
+        shutil.copy(ROOT / f"{name}.md", documents / f"{name}.md")
     shutil.copy(ROOT / "LICENSE", documents / "copyright")
 
 

@@ -110,7 +110,7 @@ def test_a_gateway_is_replaced(machine: Standing) -> None:
 
 def test_the_commands_of_the_readme_make_a_gateway(tmp_path: Path) -> None:
     text = (ROOT / "README.md").read_text()
-    block = text[text.index("\n## Run it") :].split("```")[1]
+    block = text[text.index("\n## Install it") :].split("```")[1]
     lines = block.replace("\\\n", "").splitlines()
     made = [line for line in lines if re.match(r"export |.* init ", line)]
     [up] = [line.partition("#")[0] for line in lines if "spillway up" in line]
