@@ -38,6 +38,28 @@ def test_each_name_of_the_package_has_the_version() -> None:
     assert {*named} == {project_version()}
 
 
+def _rows(path: str, heading: str) -> list[list[str]]:
+    """Return the cells of the table below a heading of a document."""
+    section = (ROOT / path).read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    rows = [line.strip("| ") for line in section.splitlines() if line.startswith("|")]
+    return [row.split(" | ") for row in rows[2:]]
+
+
+def test_the_map_has_each_package() -> None:
+    named = " ".join(row[0] for row in _rows("CONTRIBUTING.md", "The map"))
+    packages = {path.parent for path in (ROOT / "gateway").glob("*/__init__.py")}
+    folders = {ROOT / name for name in ("fsal", "admin_api", "migrations", "package", "packer")}
+    missing = {str(path.relative_to(ROOT)) for path in packages | folders}
+    assert len(packages) > 10
+    assert {name for name in missing if f"`{name}/`" not in named} == set()
+
+
+def test_each_question_names_a_place() -> None:
+    rows = _rows("CONTRIBUTING.md", "Where is it")
+    assert len(rows) > 20
+    assert [question for question, place in rows if "/" not in place] == []
+
+
 def test_the_page_of_the_schema_has_every_table() -> None:
     namespace, _, admin = (
         (ROOT / "docs/reference/schema.md")
