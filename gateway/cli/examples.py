@@ -1,6 +1,6 @@
 """Examples of each command, and `spillway completion`.
 
-Examples of each command, which its ``--help`` and docs/cli.md show.
+Examples of each command, which its ``--help`` and docs/reference/cli.md show.
 
 `spillway completion`: prints the script by which a shell completes commands and options.
 """

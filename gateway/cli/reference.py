@@ -1,4 +1,4 @@
-"""``python -m gateway.cli.reference``: prints docs/cli.md, made from the parser and examples."""
+"""``python -m gateway.cli.reference`` prints docs/reference/cli.md from the parser and examples."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from gateway.cli.main import (
 _HEAD = """\
 # The command line
 
-This page is made from the program: `build/venv/bin/python -m gateway.cli.reference > docs/cli.md`.
-A test compares the two. [Operating Spillway](operating.md) explains the commands by task.
+This page is made from the program, and a test compares the two:
+`build/venv/bin/python -m gateway.cli.reference > docs/reference/cli.md`.
+[Operating Spillway](../operating.md) explains the commands by task.
 
 Each command reads the configuration that `--config` or `SPILLWAY_CONFIG` names. The script that
 `spillway completion` prints has a shell complete commands and options.

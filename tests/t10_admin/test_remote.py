@@ -361,6 +361,6 @@ def test_what_is_refused_is_no_json(run: Run) -> None:
 
 
 def test_each_command_says_where_it_runs() -> None:
-    """docs/cli.md is made from the same lists (tests/t5_cli/test_help.py)."""
+    """docs/reference/cli.md is made from the same lists (tests/t5_cli/test_help.py)."""
     names = {command.name for command in SUBCOMMANDS}
     assert names == {*FOR_ANY_GATEWAY, *ONLY_HERE, *NEEDS_NO_GATEWAY}

@@ -38,8 +38,8 @@ def test_help_shows_the_examples(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_reference_is_current() -> None:
-    """If this fails: build/venv/bin/python -m gateway.cli.reference > docs/cli.md."""
-    assert (ROOT / "docs/cli.md").read_text() == reference()
+    """If this fails: build/venv/bin/python -m gateway.cli.reference > docs/reference/cli.md."""
+    assert (ROOT / "docs/reference/cli.md").read_text() == reference()
 
 
 def test_a_shell_completes_commands(capsys: pytest.CaptureFixture[str]) -> None:
