@@ -21,7 +21,7 @@ _HEAD = """\
 
 This page is made from the program, and a test compares the two:
 `build/venv/bin/python -m gateway.cli.reference > docs/reference/cli.md`.
-[Operating Spillway](../operating.md) explains the commands by task.
+[Operating Spillway](../tasks/README.md) explains the commands by task.
 
 Each command reads the configuration that `--config` or `SPILLWAY_CONFIG` names. The script that
 `spillway completion` prints has a shell complete commands and options.

@@ -18,6 +18,8 @@ DOCUMENTS = sorted(
     for pattern in ("*.md", "docs/**/*.md", "gateway/*.md", ".github/**/*.md")
     for path in ROOT.glob(pattern)
 )
+TASKS = sorted((ROOT / "docs/tasks").glob("*.md"))
+CONFIGURATION = ROOT / "docs/reference/configuration.md"
 README_LINES_MAX = 120
 _FOLDERS = r"gateway|fsal|admin_api|tests|docs|migrations|package|packer|ansible|\.ci"
 _FILE = re.compile(rf"`((?:{_FOLDERS})/[\w./-]+\.\w+)`")
@@ -85,25 +87,43 @@ def test_each_guard_of_the_cache_names_the_test_that_fails_without_it() -> None:
     assert [test for _guard, _where, test in rows if "::" not in test] == []
 
 
-def test_every_setting_is_explained_by_its_task() -> None:
-    text = (ROOT / "docs/operating.md").read_text()
+def _explained(text: str) -> list[str]:
+    """Return the settings that the tables of a text explain, each as often as it has a row."""
+    firsts = re.findall(r"^\| ((?:`[a-z]+\.\w+`(?:, )?)+)", text, re.MULTILINE)
+    return [key for first in firsts for key in re.findall(r"`([^`]+)`", first)]
+
+
+def test_every_setting_is_explained() -> None:
     keys = [f"{section}.{key.name}" for section, kind in SECTIONS.items() for key in fields(kind)]
-    assert [key for key in keys if f"`{key}" not in text] == []
+    assert set(_explained(CONFIGURATION.read_text())) == set(keys)
 
 
 def test_no_setting_is_explained_twice() -> None:
-    text = (ROOT / "docs/operating.md").read_text()
-    firsts = re.findall(r"^\| ((?:`[a-z]+\.\w+`(?:, )?)+)", text, re.MULTILINE)
-    keys = [key for first in firsts for key in re.findall(r"`([^`]+)`", first)]
+    keys = [key for path in (CONFIGURATION, *TASKS) for key in _explained(path.read_text())]
     assert len(keys) > 50
     assert sorted(set(keys)) == sorted(keys)
 
 
 def test_each_task_is_in_the_list_of_contents() -> None:
-    contents, *chapters = (ROOT / "docs/operating.md").read_text().split("\n## ")
-    tasks = _anchors("".join(f"# {one.splitlines()[0]}\n" for one in chapters))
-    listed = {anchor for name, anchor in _ANCHOR.findall(contents) if not name}
+    listed = set(_ANCHOR.findall((ROOT / "docs/tasks/README.md").read_text()))
+    tasks = {
+        (path.name, anchor)
+        for path in TASKS
+        for heading in re.findall(r"^## (.+)$", path.read_text(), re.MULTILINE)
+        for anchor in _anchors(f"# {heading}\n")
+        if path.name != "README.md" and anchor != "limits"
+    }
+    assert len(tasks) > 30
     assert tasks - listed == set()
+
+
+@pytest.mark.parametrize("path", TASKS, ids=lambda path: path.name)
+def test_a_page_begins_with_what_one_wants_to_do(path: Path) -> None:
+    """The first table leads to each task of the page."""
+    first, *tasks = path.read_text().split("\n## ")
+    listed = {anchor for _name, anchor in _ANCHOR.findall(first)}
+    wanted = _anchors("".join(f"# {task.splitlines()[0]}\n" for task in tasks)) - {"limits"}
+    assert path.name == "README.md" or ("\n| you want to |" in first and wanted <= listed)
 
 
 def _texts(path: str) -> list[str]:
@@ -127,8 +147,8 @@ def _alarms() -> list[str]:
 
 def test_each_alarm_has_a_remedy() -> None:
     """Alarms are those of the dashboard, and the capitals in ``spillway status``."""
-    text = (ROOT / "docs/operating.md").read_text()
-    table = text.split("### What each alarm wants\n")[1].split("\n#")[0]
+    text = (ROOT / "docs/tasks/monitoring.md").read_text()
+    table = text.split("## What each alarm wants\n")[1].split("\n#")[0]
     alarms = _alarms()
     assert len(alarms) > 10
     assert [alarm for alarm in alarms if alarm not in table] == []

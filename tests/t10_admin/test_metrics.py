@@ -244,8 +244,8 @@ def test_what_ends_is_told_before_it_does(tmp_path: Path) -> None:
 
 def test_the_documents_say_of_each_alert_what_to_do() -> None:
     alerts = re.findall(r"- alert: (\w+)", (MONITORING / "alerts.yml").read_text())
-    text = (MONITORING.parent / "operating.md").read_text()
-    [section] = re.findall(r"^### What each alarm wants\n(.*?)^## ", text, re.MULTILINE | re.DOTALL)
+    text = (MONITORING.parent / "tasks/monitoring.md").read_text()
+    [section] = re.findall(r"^## What each alarm wants\n(.*?)^## ", text, re.MULTILINE | re.DOTALL)
     rows = [row for row in section.splitlines() if row.startswith("|")]
     named = set(re.findall(r"\bSpillway[A-Z]\w+", " ".join(row.split(" | ")[0] for row in rows)))
     assert len(alerts) > 10 and named == set(alerts)

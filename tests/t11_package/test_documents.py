@@ -1,4 +1,4 @@
-"""The commands of docs/operating.md that save a gateway, run as they are printed."""
+"""The commands of docs/tasks that save a gateway, run as they are printed."""
 
 from __future__ import annotations
 
@@ -24,12 +24,10 @@ wait $!
 _BLOCK = re.compile(r"^( *)```\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 
 
-def blocks(heading: str) -> list[str]:
-    """Return the blocks of commands below a heading of docs/operating.md, or in a paragraph that
-    begins with it."""
-    text = (ROOT / "docs/operating.md").read_text()
-    at = text.index(heading)
-    section = re.split(r"^(?:## |\*\*[A-Z])", text[at + len(heading) :], flags=re.MULTILINE)[0]
+def blocks(page: str, heading: str) -> list[str]:
+    """Return the blocks of commands below a heading of a page."""
+    text = (ROOT / "docs/tasks" / page).read_text()
+    section = text.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     return [one[2] for one in _BLOCK.finditer(section)]
 
 
@@ -46,7 +44,7 @@ def machine(tmp_path: Path) -> Iterator[Standing]:
 
 def back_up(machine: Standing) -> None:
     """Back the database up, twice, as a timer does."""
-    backup, _restore = blocks("## Back up")
+    [backup] = blocks("backup.md", "Back up")
     assert machine.follow(backup) == {}
     assert machine.follow("backup-spillway") == {}
 
@@ -55,7 +53,7 @@ def test_a_backup_is_put_back(machine: Standing) -> None:
     back_up(machine)
     machine.save({"second": b"2"})
     machine.until_drained()
-    _backup, restore = blocks("## Back up")
+    [restore] = blocks("backup.md", "Restore a backup")
     assert set(machine.follow(restore)) <= {"runuser -u spillway -- spillway fsck --repair"}
     assert machine.load("first") == b"1"
     assert "2" in machine.run("tail -n +1 /var/lib/spillway/files/set-aside/*").splitlines()
@@ -70,7 +68,7 @@ def test_a_failed_disk_is_replaced(machine: Standing) -> None:
     machine.server.stop()
     machine.save({"second": b"2"})
     back_up(machine)
-    stop, prepare, database, start = blocks("**A failed disk.**")
+    stop, prepare, database, start = blocks("backup.md", "Replace a failed disk")
     assert machine.follow(stop) == {}
     machine.new_disk(2)
     machine.server.start()
@@ -89,7 +87,7 @@ def test_a_failed_disk_is_replaced(machine: Standing) -> None:
 
 def test_a_gateway_gets_another_bucket(machine: Standing) -> None:
     machine.run("runuser -u spillway -- spillway evict /checkpoints/first")
-    warm, change = blocks("**Another bucket.**")
+    warm, change = blocks("backup.md", "Move to another bucket")
     assert machine.follow(warm) == {}
     assert machine.follow(change) == {}
     machine.until_drained()
@@ -98,7 +96,7 @@ def test_a_gateway_gets_another_bucket(machine: Standing) -> None:
 
 
 def test_a_gateway_is_replaced(machine: Standing) -> None:
-    stop, adopt, start = blocks("## Replace a gateway")
+    stop, adopt, start = blocks("upgrades.md", "Replace a gateway")
     assert machine.follow(stop) == {}
     machine.run("cp -a /var/lib/spillway /mnt/copy && chown -R nobody: /mnt/copy")
     machine.new_disk(2)
