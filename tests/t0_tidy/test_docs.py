@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gateway.config.loader import render
 from gateway.config.settings import SECTIONS
 from package.lock import lock_file
 from tests.support.checkout import ROOT
@@ -102,6 +105,33 @@ def test_no_setting_is_explained_twice() -> None:
     keys = [key for path in (CONFIGURATION, *TASKS) for key in _explained(path.read_text())]
     assert len(keys) > 50
     assert sorted(set(keys)) == sorted(keys)
+
+
+def _default_told(cell: str, name: str, section: str) -> Any:
+    """Return the default that a row tells: in its cell, or in a block of TOML below its table."""
+    match cell:
+        case "empty":
+            return ""
+        case "none":
+            return []
+        case "below":
+            blocks = re.findall(r"^```toml\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+            return next(found[name] for found in map(tomllib.loads, blocks) if name in found)
+        case _:
+            return tomllib.loads(f"value = {cell.strip('`')}")["value"]
+
+
+def test_each_default_is_told() -> None:
+    commented = re.sub(r"^# (\w+ = )", r"\1", render({}), flags=re.MULTILINE)
+    defaults = tomllib.loads(commented)
+    told: dict[str, dict[str, Any]] = {}
+    for section in CONFIGURATION.read_text().split("\n## ")[1:]:
+        rows = re.findall(r"^\| `(\w+)\.(\w+)` \| ([^|]*)\|", section, re.MULTILINE)
+        for part, name, cell in rows:
+            if (part, name) != ("bucket", "name"):
+                told.setdefault(part, {})[name] = _default_told(cell.strip(), name, section)
+    del defaults["bucket"]["name"]
+    assert told == defaults
 
 
 def test_each_task_is_in_the_list_of_contents() -> None:
