@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 import tomllib
 from dataclasses import fields
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from gateway.cli.main import program_parser
 from gateway.config.loader import render
 from gateway.config.settings import SECTIONS
 from package.lock import lock_file
@@ -154,6 +156,22 @@ def test_a_page_begins_with_what_one_wants_to_do(path: Path) -> None:
     listed = {anchor for _name, anchor in _ANCHOR.findall(first)}
     wanted = _anchors("".join(f"# {task.splitlines()[0]}\n" for task in tasks)) - {"limits"}
     assert path.name == "README.md" or ("\n| you want to |" in first and wanted <= listed)
+
+
+def _commands(text: str) -> list[str]:
+    """Return what follows ``spillway`` in the lines of a text's blocks, without their comments."""
+    blocks = re.findall(r"^( *)```\n(.*?)^\1```$", text, re.MULTILINE | re.DOTALL)
+    lines = "".join(block for _indent, block in blocks)
+    found = re.findall(r"^ *(?:runuser -u spillway -- )?spillway (.+)$", lines, re.MULTILINE)
+    return [re.sub(r"[\[\]…]", "", line.partition(" #")[0]) for line in found]
+
+
+def test_the_commands_of_the_pages_can_be_parsed() -> None:
+    commands = [command for path in TASKS for command in _commands(path.read_text())]
+    assert len(commands) > 50
+    for command in commands:
+        _args, unknown = program_parser().parse_known_args(shlex.split(command))
+        assert (command, unknown) == (command, [])
 
 
 def _texts(path: str) -> list[str]:
