@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from difflib import get_close_matches
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TextIO, cast
 
 from gateway.cli import (
     bucket,
@@ -44,8 +47,12 @@ from gateway.config import loader
 from gateway.config.settings import DEFAULT_CONFIG
 from gateway.service.gateway import Gateway
 
+EXIT_NEEDS_A_PERSON = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+_WRONG_CHOICE = re.compile(
+    r"(?P<what>.*invalid choice: '(?P<word>.*)') \(choose from (?P<list>.*)\)"
+)
 
 
 class Subcommand(NamedTuple):
@@ -221,9 +228,51 @@ OF_NAMES = frozenset({"drain", "export", "queue", "policy", "promotion remove", 
 """Commands that take a wrong name for wrong usage (exit status 2)."""
 
 
+class _OutputLost(Exception):
+    """The standard output cannot be written: its disk is full, say."""
+
+
+class _Output:
+    """The standard output. ``write`` and ``flush`` raise _OutputLost, because an OSError does not
+    say that it is about the output; BrokenPipeError passes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with self._telling():
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        with self._telling():
+            self._stream.flush()
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except OSError as exc:
+            raise _OutputLost(exc.strerror) from None
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise UserError(f"{message}: see {self.prog} --help")
+        raise UserError(f"{_with_suggestion(message)}: see {self.prog} --help")
+
+
+def _with_suggestion(message: str) -> str:
+    """Return what argparse says of a wrong choice, with the nearest choice in place of all."""
+    found = _WRONG_CHOICE.fullmatch(message)
+    if found is None:
+        return message
+    choices = [one.strip("'") for one in found["list"].split(", ")]
+    near = get_close_matches(found["word"], choices, 1)
+    return f"{found['what']}: did you mean {near[0]}?" if near else message
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -232,26 +281,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns the exit status.
     """
     try:
-        program = program_parser()
-        given = sys.argv[1:] if argv is None else argv
-        args, unknown = program.parse_known_args(_of_today(given))
-        args.command = args.subcommand.name
-        if unknown:
-            # The message has only names: a value may be a URL with a password.
-            names = [word.partition("=")[0] for word in unknown if word.startswith("-")]
-            what = f"unknown option {', '.join(names)}" if names else "unexpected argument"
-            if "--gateway" in names:
-                what = "--gateway goes before the command: spillway --gateway URL COMMAND"
-            raise UserError(f"{what}: see spillway --help")
-        args.program = program
-        args.words = given
-        args.is_program = argv is None
-        args.has_config = args.config is not None
-        args.config = Path(args.config or _default_config()).expanduser().absolute()
-        with process.kept():
-            status_code = _run(args)
-        sys.stdout.flush()
-        return status_code
+        output = _Output(sys.stdout)
+        with redirect_stdout(cast(TextIO, output)):
+            try:
+                args = _parsed(argv)
+                with process.kept():
+                    return _run(args)
+            finally:
+                # --help ends by SystemExit, and Python's flush at exit would print a traceback.
+                output.flush()
     except (UserError, StoreError) as exc:
         return _fail(str(exc))
     except ModuleNotFoundError as exc:
@@ -263,13 +301,42 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"spillway: {exc}", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # In `spillway status | head` the reader is gone, and Python's flush at exit would fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        # In `spillway status | head` the reader is gone.
+        _drop_output()
+        return EXIT_NEEDS_A_PERSON
+    except _OutputLost as exc:
+        _drop_output()
+        return _fail(f"the output cannot be written: {exc}", EXIT_NEEDS_A_PERSON)
     except OSError as exc:
         if exc.filename is None:
             raise
         return _fail(f"cannot use {exc.filename}: {exc.strerror}: check the path and its mode")
+
+
+def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return the arguments of a command. Raises UserError."""
+    program = program_parser()
+    given = sys.argv[1:] if argv is None else argv
+    args, unknown = program.parse_known_args(_of_today(given))
+    args.command = args.subcommand.name
+    if unknown:
+        # The message has only names: a value may be a URL with a password.
+        names = [word.partition("=")[0] for word in unknown if word.startswith("-")]
+        what = f"unknown option {', '.join(names)}" if names else "unexpected argument"
+        if "--gateway" in names:
+            what = "--gateway goes before the command: spillway --gateway URL COMMAND"
+        raise UserError(f"{what}: see spillway --help")
+    args.program = program
+    args.words = given
+    args.is_program = argv is None
+    args.has_config = args.config is not None
+    args.config = Path(args.config or _default_config()).expanduser().absolute()
+    return args
+
+
+def _drop_output() -> None:
+    """Have what cannot be written go nowhere, or Python's flush at exit would fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -323,9 +390,9 @@ def _refused(args: argparse.Namespace, act: Callable[[], int]) -> int:
         return files.refuse(exc)
 
 
-def _fail(message: str) -> int:
+def _fail(message: str, status_code: int = EXIT_USAGE) -> int:
     print(f"spillway: {' '.join(message.splitlines())}", file=sys.stderr)
-    return EXIT_USAGE
+    return status_code
 
 
 def _default_config() -> str:

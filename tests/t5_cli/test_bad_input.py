@@ -43,6 +43,34 @@ def test_wrong_usage(args: tuple[str, ...], parts: tuple[str, ...]) -> None:
     assert_refused(spillway(*args), *parts)
 
 
+@pytest.mark.parametrize(
+    ("args", "near"),
+    [(("statsu",), "status"), (("policy", "lst"), "list"), (("queue", "hodl"), "hold")],
+)
+def test_a_wrong_word_gets_the_nearest_one(args: tuple[str, ...], near: str) -> None:
+    result = spillway(*args)
+    assert_refused(result, f"{args[-1]!r}: did you mean {near}?", "--help")
+    assert "choose from" not in result.stderr
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["at its end", "within a print"])
+@pytest.mark.parametrize("args", [("--help",), ("ls", "--help"), ("completion", "bash")])
+def test_an_output_that_cannot_be_written_is_one_line(
+    args: tuple[str, ...], unbuffered: str
+) -> None:
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(
+            [PROGRAM, *args],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environ(PYTHONUNBUFFERED=unbuffered),
+        )
+    assert result.returncode == 1
+    [line] = result.stderr.splitlines()
+    assert line == "spillway: the output cannot be written: No space left on device"
+
+
 def test_the_value_of_an_unknown_option_is_not_quoted() -> None:
     for args in (("--namespace-uri", f"//u:{SECRET}@h/n"), (f"--namespace-uri=//u:{SECRET}@h/n",)):
         result = spillway("init", "--bucket", "b", *args)
