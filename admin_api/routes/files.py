@@ -68,11 +68,15 @@ router = APIRouter(prefix="/files", tags=["files"])
 
 
 class Renaming(Body):
-    """A rename. Nothing is replaced."""
+    """A rename."""
 
     path: PathText
     to: PathText = Field(description="The whole new path.")
     force: bool = Field(False, description="Also to a name that the drain holds.")
+    replace: bool = Field(
+        False,
+        description="What has the new name loses it, as in rename(2). Default: that is refused.",
+    )
 
 
 class Attributes(Body):
@@ -130,7 +134,10 @@ def remove_file(
 def rename_file(gateway: Governed, call: Recorded, _operator: Operator, body: Renaming) -> FileInfo:
     """Rename or move a file or directory. Clients see it at once."""
     require_not_hidden(gateway.settings, gateway.database, body.path, body.to, insists=body.force)
-    _changed(gateway, lambda names, _browser: names.rename(body.path, body.to))
+    _changed(
+        gateway,
+        lambda names, _browser: names.rename(body.path, body.to, replaces=body.replace),
+    )
     call.before, call.after = encoded(body.path), encoded(body.to)
     return read_file(gateway, _operator, body.to)
 

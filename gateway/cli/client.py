@@ -211,8 +211,8 @@ class RemoteBucket(_RemoteNoun):
 class RemoteQueue(_RemoteNoun):
     """``gateway.service.queue.Queue``."""
 
-    def files(self, path: str | None = None) -> Iterator[WaitingFile]:
-        return self._api.rows(QUEUE, path=None if path is None else encoded(path))
+    def files(self, path: str | None = None, most: int | None = None) -> Iterator[WaitingFile]:
+        return self._api.rows(QUEUE, most=most, path=None if path is None else encoded(path))
 
     def orders(self) -> list[QueueOrder]:
         return self._api.list(ORDERS)
@@ -282,9 +282,8 @@ class RemoteFiles(_RemoteNoun):
             to = f"{target.rstrip('/')}/{path.rstrip('/').rpartition('/')[2]}"
         elif not is_alone:
             raise no_directory(target)
-        return self._api.ask(
-            RENAME, body={"path": encoded(path), "to": encoded(to), "force": force}
-        )
+        body = {"path": encoded(path), "to": encoded(to), "force": force, "replace": True}
+        return self._api.ask(RENAME, body=body)
 
     def _is_directory(self, path: str) -> bool:
         try:

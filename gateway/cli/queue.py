@@ -99,26 +99,30 @@ ACTS = {"bump": _bump, "hold": _hold, "cancel": _cancel, "release": _release, "r
 
 
 def _list(queue: Queue, args: argparse.Namespace) -> int:
-    everything = chain.from_iterable(queue.files(path) for path in args.paths or [None])
-    files = list(islice(everything, max(0, args.limit)))
-    _show(files, sum(1 for _ in everything), queue.orders(), args.json)
+    limit = max(0, args.limit)
+    # One more says whether there are more. To count them all takes long, and status does it.
+    found = chain.from_iterable(queue.files(path, limit + 1) for path in args.paths or [None])
+    files = list(islice(found, limit + 1))
+    _show(files[:limit], len(files) > limit, queue.orders(), args.json)
     why = queue.outage() if files else None
     if why is not None:
         print(f"spillway: {why}: all of these wait for it", file=sys.stderr)
     return 0
 
 
-def _show(files: list[WaitingFile], more: int, orders: list[QueueOrder], as_json: bool) -> None:
-    """Print what waits. Args: more, files that are not shown."""
+def _show(
+    files: list[WaitingFile], has_more: bool, orders: list[QueueOrder], as_json: bool
+) -> None:
+    """Print what waits. Args: has_more, whether there are files that are not shown."""
     if as_json:
-        output.print_json({"files": files, "more_files": more, "orders": orders})
+        output.print_json({"files": files, "has_more": has_more, "orders": orders})
         return
     rows = [_cells(one) for one in files]
     if rows:
         output.show_table(COLUMNS, rows, map(_line, rows))
-    if more:
-        print(f"... and {more} more: --limit {len(files) + more}")
-    if not files:
+    if has_more:
+        print("... and more: --limit N shows N, and spillway status counts all")
+    elif not files:
         print("nothing waits for the bucket")
     given = [(str(one.order), _path(one.path)) for one in orders]
     if given:

@@ -188,12 +188,18 @@ class Names:
         self._asker.one(path, RpcRequest(Op.RENAME, source.parent, source.name, parent, name))
         return made
 
-    def rename(self, path: str, target: str) -> None:
-        """Rename, and replace nothing. Parameters: target, the whole new path."""
+    def rename(self, path: str, target: str, *, replaces: bool = False) -> None:
+        """Rename.
+
+        Args:
+            target: The whole new path.
+            replaces: Whether what has the new name loses it, as in rename(2).
+        """
         self.require_not_reserved(path)
         self.require_not_reserved(target)
         source, to = self._named(path, "moved"), self._resolve(target)
-        if to.entry is not None and to.entry.attr.ino != source.found().attr.ino:
+        is_taken = to.entry is not None and to.entry.attr.ino != source.found().attr.ino
+        if is_taken and not replaces:
             raise NotPossible(f"{shown_path(target)}: it is there already: remove it first")
         self._guard(path, target)
         request = RpcRequest(Op.RENAME, source.parent, source.name, to.parent, to.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Literal, Protocol
 
 from gateway.common import clock
@@ -70,9 +71,13 @@ class Queue(Protocol):
     Paths are those of the command line. Each method that takes one raises NotThere.
     """
 
-    def files(self, path: str | None = None) -> Iterator[WaitingFile]:
-        """Yield the files that wait, the newest first. Args: path, of a file, or of a directory
-        with what is in it. None: all."""
+    def files(self, path: str | None = None, most: int | None = None) -> Iterator[WaitingFile]:
+        """Yield the files that wait, the newest first.
+
+        Args:
+            path: of a file, or of a directory with what is in it. None: all.
+            most: the number after which it may end. None: it yields all.
+        """
 
     def orders(self) -> list[QueueOrder]:
         """Return the orders that people gave and did not withdraw."""
@@ -99,10 +104,11 @@ class LocalQueue:
     def __init__(self, context: Context) -> None:
         self._context = context
 
-    def files(self, path: str | None = None) -> Iterator[WaitingFile]:
+    def files(self, path: str | None = None, most: int | None = None) -> Iterator[WaitingFile]:
         top = ROOT_INO if path is None else find(self._context, path)
         now_ns, settings = clock.now_ns(), self._context.settings
-        return (model(settings, one, now_ns) for one in queue.entries(self._context, top))
+        found = islice(queue.entries(self._context, top), most)
+        return (model(settings, one, now_ns) for one in found)
 
     def orders(self) -> list[QueueOrder]:
         return [_order(self._context.settings, one) for one in queue.said(self._context)]

@@ -131,6 +131,7 @@ def test_names_are_made_moved_and_removed(site: Filled) -> None:
     assert moved["path"] == f"{ROOT}/new%FF/z"
     for body in (
         {"path": "new%FF/z", "to": "d/a"},  # it is there already
+        {"path": "new%FF/z", "to": "d/a", "replace": True},  # a directory replaces no file
         {"path": "new%FF", "to": "new%FF/z/below"},
         {"path": "/", "to": "root"},
         {"path": "new%FF", "to": ".spillway/new"},

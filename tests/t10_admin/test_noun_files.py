@@ -35,6 +35,9 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Afar]:
                 above = world.directory(way)
                 world.namespace.mkdir(ROOT_CRED, above, ODD, SetAttr(mode=0o700))
                 world.namespace.symlink(ROOT_CRED, above, b"link", b"drained", SetAttr())
+                above = world.directory(f"{way}/open")
+                for name in (b"first", b"second"):
+                    world.namespace.symlink(ROOT_CRED, above, name, name, SetAttr())
         yield made
 
 
@@ -92,6 +95,8 @@ def test_names_are_changed(ask: Ask, way: str) -> None:
     [moved] = ask("mv", f"{way}/new/y", f"{way}/new/z")
     assert moved["path"] == f"{top}/new/z"
     assert ask("mv", f"{way}/new", f"{way}/new/x", status=1, error="below itself") == []
+    [moved] = ask("mv", f"{way}/open/first", f"{way}/open/second")
+    assert (moved["path"], moved["target"]) == (f"{top}/open/second", "first")
     assert ask("rm", f"{way}/new", status=1, error="spillway rm -r removes all of it") == []
     one = {"was_directory": False, "removed_names": 1, "failures": [], "trashed": {}}
     assert ask("rm", f"{way}/link") == [{**one, "path": f"{way}/link"}]
