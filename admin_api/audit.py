@@ -38,10 +38,11 @@ from starlette.types import Scope
 
 from admin_api import store
 from admin_api.access.principal import Principal
-from admin_api.problems import Problem
+from admin_api.problems import Problem, ProblemCode
 from admin_api.requests import GovernedGateway
 from gateway.common import clock
 from gateway.common.errors import SpillwayError
+from gateway.common.models import to_json
 from gateway.common.text import shown
 from gateway.db.compiled import Session, Statement, b
 from gateway.service.records import RecordedCall
@@ -333,7 +334,10 @@ def begin(gateway: GovernedGateway, call: RequestRecord, principal: Principal) -
     call.principal = principal
     key = call.key
     if key is not None and not (1 <= len(key) <= KEY_MAX and key.isascii() and key.isprintable()):
-        raise Problem(422, f"{KEY}: it must have 1 to {KEY_MAX} printable ASCII characters")
+        raise Problem(
+            ProblemCode.INVALID_IDEMPOTENCY_KEY,
+            f"{KEY}: it must have 1 to {KEY_MAX} printable ASCII characters",
+        )
     with gateway.store.writing() as session:
         if key is not None:
             known = store.find(session, principal.token_id, key)
@@ -346,18 +350,25 @@ def begin(gateway: GovernedGateway, call: RequestRecord, principal: Principal) -
 def _repetition(call: RequestRecord, known: store.RecordedAnswer) -> Exception:
     """Return what answers a call whose key was used before."""
     if known.fingerprint != call.fingerprint:
-        return Problem(422, f"{KEY}: it was used for another request: use another key")
+        return Problem(
+            ProblemCode.REUSED_IDEMPOTENCY_KEY,
+            f"{KEY}: it was used for another request: use another key",
+        )
     if known.status is None:
-        return Problem(409, "the first call with this key is under way", {"Retry-After": "1"})
+        return Problem(
+            ProblemCode.UNFINISHED_CALL,
+            "the first call with this key is under way",
+            {"Retry-After": "1"},
+        )
     if known.status == store.INTERRUPTED:
         return Problem(
-            409,
+            ProblemCode.INTERRUPTED_CALL,
             "the first call with this key was interrupted: look whether it was done, and use "
             "another key",
         )
     if known.body is None:
         return Problem(
-            409,
+            ProblemCode.UNKEPT_ANSWER,
             f"the first call with this key was answered with {known.status}, and its answer is "
             "not kept: look at what it did, and use another key",
         )
@@ -398,4 +409,4 @@ def _detail(status: int, body: bytes) -> str | None:
 
 
 def _json(value: Any) -> str | None:
-    return None if value is None else json.dumps(jsonable_encoder(value))
+    return None if value is None else json.dumps(jsonable_encoder(to_json(value)))

@@ -39,7 +39,7 @@ from admin_api.access import sessions, tokens
 from admin_api.access.principal import origin_of
 from admin_api.access.sessions import refused_token
 from admin_api.access.tokens import InvalidToken, MustWait
-from admin_api.problems import Problem
+from admin_api.problems import Problem, ProblemCode
 from admin_api.requests import GovernedGateway
 from gateway.common import clock
 from gateway.common.errors import UserError
@@ -344,7 +344,7 @@ async def _refuse(request: Request) -> None:
         connection.is_refused = True
     await asyncio.sleep(REFUSED_SECONDS)
     raise Problem(
-        429,
+        ProblemCode.REQUEST_LIMIT,
         "too many requests at once without a token that was seen here: wait, and ask for less",
         {"Retry-After": "5", "Connection": "close"},
     )

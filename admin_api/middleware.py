@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from admin_api import audit, problems
 from admin_api.audit import RequestRecord
-from admin_api.problems import Problem
+from admin_api.problems import Problem, ProblemCode
 from admin_api.requests import GovernedGateway
 from gateway.common import clock, logs
 from gateway.common.network import is_loopback
@@ -76,7 +76,7 @@ class Envelope:
             self._require_host(scope)
             await self._app(scope, _limited(receive, call), answer.send)
         except HTTPException as exc:
-            problem = Problem(exc.status_code, exc.detail)
+            problem = Problem(problems.of_status(exc.status_code), exc.detail)
             await problems.answer(Request(scope), problem)(scope, receive, answer.send)
         except Problem as problem:
             await problems.answer(Request(scope), problem)(scope, receive, answer.send)
@@ -99,7 +99,7 @@ class Envelope:
         host = Headers(scope=scope).get("host", "")
         if not is_host_allowed(self._gateway.settings, host):
             raise Problem(
-                421,
+                ProblemCode.FOREIGN_HOST,
                 f"Host {shown(host)!r}: on a loopback address only localhost and 127.0.0.1 are "
                 "answered: use one of them, or have the proxy send it",
             )

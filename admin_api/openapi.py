@@ -193,7 +193,7 @@ def complete(app: FastAPI) -> None:
             found = plain()
             # Every route refers to it, and none has it as its model.
             schemas = found["components"]["schemas"]
-            schemas["ProblemDetails"] = problems.ProblemDetails.model_json_schema()
+            problems.describe_details(schemas)
             for route in iter_route_contexts(app.routes):
                 dependencies = getattr(route, "dependant", None)
                 for method in route.methods or () if dependencies else ():

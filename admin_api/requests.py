@@ -34,7 +34,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, 
 from admin_api import store as answers
 from admin_api.access.principal import Limiter
 from admin_api.access.tokens import Verifier
-from admin_api.problems import Problem
+from admin_api.problems import Problem, ProblemCode
 from admin_api.store import open_store
 from gateway.common.text import bytes_of
 from gateway.common.text import encoded as encoded
@@ -118,7 +118,10 @@ def require_match(
     returns how what was sent differs from that, for the answer to show too.
     """
     if if_match is None:
-        raise Problem(428, "If-Match is missing: read it first, and send its ETag as If-Match")
+        raise Problem(
+            ProblemCode.MISSING_PRECONDITION,
+            "If-Match is missing: read it first, and send its ETag as If-Match",
+        )
     tags = _tags(if_match)
     if version is not None and ("*" in tags or etag_of(version) in tags):
         return
@@ -132,7 +135,7 @@ def changed(version: int | str | None, current: Any, **members: Any) -> Problem:
     members, what else the answer shows.
     """
     return Problem(
-        412,
+        ProblemCode.VERSION_CONFLICT,
         "it was changed meanwhile: compare `current` with yours, and send the new ETag",
         None if version is None else {"ETag": etag_of(version)},
         current=current,
@@ -193,7 +196,9 @@ def key_of(cursor: str | None, *kinds: type | tuple[type, ...]) -> list[Any] | N
         or len(key) != len(kinds)
         or not all(isinstance(one, kind) for one, kind in zip(key, kinds, strict=True))
     ):
-        raise Problem(400, "cursor: it is not one of this list: begin without a cursor")
+        raise Problem(
+            ProblemCode.INVALID_CURSOR, "cursor: it is not one of this list: begin without a cursor"
+        )
     return key
 
 
@@ -208,7 +213,9 @@ def name_of(cursor: str | None) -> bytes:
     try:
         return b"" if key is None else bytes.fromhex(key[0])
     except ValueError:
-        raise Problem(400, "cursor: it is not one of this list: begin without a cursor") from None
+        raise Problem(
+            ProblemCode.INVALID_CURSOR, "cursor: it is not one of this list: begin without a cursor"
+        ) from None
 
 
 PATH_MAX = 12_288

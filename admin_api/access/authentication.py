@@ -24,7 +24,7 @@ from admin_api.access.principal import Principal, Role
 from admin_api.access.sessions import CHALLENGE, refusal, refused_token
 from admin_api.access.tokens import InvalidToken, MustWait
 from admin_api.audit import SAFE, Recorded, RequestRecord, current
-from admin_api.problems import Problem
+from admin_api.problems import Problem, ProblemCode
 from admin_api.requests import Governed, GovernedGateway
 from gateway.common.errors import NamespaceError
 
@@ -67,7 +67,7 @@ def authenticate(
             raise refused_token(gateway, call, exc) from None
     if cookie is not None:
         return sessions.principal_of(gateway, request, call, csrf)
-    raise Problem(401, "a token is needed: spillway token create", CHALLENGE)
+    raise Problem(ProblemCode.MISSING_TOKEN, "a token is needed: spillway token create", CHALLENGE)
 
 
 async def sender(request: Request) -> Principal:
@@ -113,7 +113,7 @@ def _allow(role: Role, principal: Principal, gateway: GovernedGateway, call: Req
         raise refusal(
             gateway,
             call,
-            403,
+            ProblemCode.INSUFFICIENT_ROLE,
             f"this needs the role {role.word}, and {principal.name} has "
             f"{principal.role.word}: use another token",
         )

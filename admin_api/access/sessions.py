@@ -29,7 +29,7 @@ from admin_api.access import tokens
 from admin_api.access.principal import Principal
 from admin_api.access.tokens import InvalidToken, MustWait
 from admin_api.audit import CallOutcome, RequestRecord, current
-from admin_api.problems import Problem
+from admin_api.problems import Problem, ProblemCode
 from admin_api.requests import GovernedGateway
 from gateway.common import clock
 from gateway.common.errors import NamespaceError
@@ -44,7 +44,7 @@ CHALLENGE = {"WWW-Authenticate": "Bearer"}
 def refusal(
     gateway: GovernedGateway,
     call: RequestRecord,
-    status: int,
+    code: ProblemCode,
     detail: str,
     headers: dict[str, str] | None = None,
 ) -> Problem:
@@ -53,10 +53,10 @@ def refusal(
     if gateway.noted_refusals.failed("all"):
         try:
             with gateway.store.writing() as session:
-                audit.add(session, call.origin, CallOutcome(status, detail))
+                audit.add(session, call.origin, CallOutcome(code.status, detail))
         except (NamespaceError, sqlite3.Error) as exc:
             log.error("the audit log lacks a refusal (%s): %s", detail, exc)
-    return Problem(status, detail, headers)
+    return Problem(code, detail, headers)
 
 
 def refused_token(
@@ -65,8 +65,8 @@ def refused_token(
     """Return the problem of a token that is not valid, or that is not looked at."""
     if isinstance(exc, MustWait):
         # The wrong tokens before it are in the audit.
-        return Problem(429, str(exc), {"Retry-After": str(exc.seconds)})
-    return refusal(gateway, call, 401, str(exc), CHALLENGE)
+        return Problem(ProblemCode.TOKEN_FAILURE_LIMIT, str(exc), {"Retry-After": str(exc.seconds)})
+    return refusal(gateway, call, ProblemCode.INVALID_TOKEN, str(exc), CHALLENGE)
 
 
 COOKIE = "spillway_session"
@@ -167,12 +167,12 @@ def principal_of(
     """
     principal = reader_of(gateway, request)
     if principal is None:
-        raise Problem(401, "the session has ended: log in again", {"WWW-Authenticate": "Bearer"})
+        raise Problem(ProblemCode.ENDED_SESSION, "the session has ended: log in again", CHALLENGE)
     sent = (csrf or "").encode()
     if call.is_unsafe and not hmac.compare_digest(csrf_of(request).encode(), sent):
         call.principal = principal
         detail = f"{CSRF_HEADER} is missing or wrong: load the page again"
-        raise refusal(gateway, call, 403, detail)
+        raise refusal(gateway, call, ProblemCode.INVALID_CSRF_TOKEN, detail)
     return principal
 
 

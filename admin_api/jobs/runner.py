@@ -23,7 +23,7 @@ from admin_api.access.principal import Principal
 from admin_api.jobs import rows
 from admin_api.jobs.kinds import Cancelled, JobKind, Later, RunningJob, Stopped
 from admin_api.jobs.rows import JobRow
-from admin_api.problems import Problem
+from admin_api.problems import Problem, ProblemCode
 from gateway.common import clock, logs
 from gateway.common.errors import NamespaceError, SpillwayError
 from gateway.config.settings import Settings
@@ -133,7 +133,8 @@ class JobThreads:
         with self._store.writing() as session:
             if rows.waiting(session) >= WAITING_MAX:
                 raise Problem(
-                    503, f"{WAITING_MAX} jobs wait already: try again later, or cancel some"
+                    ProblemCode.JOB_LIMIT,
+                    f"{WAITING_MAX} jobs wait already: try again later, or cancel some",
                 )
             session.run(rows.INSERT, **row._asdict())
         self._publish(row)
@@ -148,7 +149,7 @@ class JobThreads:
             if row is None:
                 raise missing(id)
             if not session.run(rows.CANCEL, the_id=id):
-                raise Problem(409, f"the job has ended: {row.state}")
+                raise Problem(ProblemCode.ENDED_JOB, f"the job has ended: {row.state}")
         with self._changed:
             work, is_later = self._works.get(id), id in self._later
         if work is not None:
@@ -264,7 +265,8 @@ class JobThreads:
             # The row must say that the job has ended: else it would run again at each start.
             log.exception("unexpected error of a job (%s)", kind.name)
             problem = Problem(
-                500, "an error that was not foreseen: the log of the admin API has it"
+                ProblemCode.INTERNAL_ERROR,
+                "an error that was not foreseen: the log of the admin API has it",
             )
             return rows.FAILED, problem.detail, None, problem
 
@@ -277,7 +279,7 @@ class JobThreads:
         problem: Problem | None = None,
     ) -> None:
         """Record the end of a job. Parameters: text, or None to keep the last one."""
-        told = None if problem is None else {"status": problem.status, "detail": problem.detail}
+        told = None if problem is None else told_of(problem)
         for _ in range(END_TRIES):
             try:
                 with self._store.writing() as session:
@@ -300,6 +302,11 @@ class JobThreads:
             assert row is not None
             self._publish(row)
             return
+
+
+def told_of(problem: Problem) -> dict[str, Any]:
+    """Return what a job says of the problem that ended it."""
+    return {"code": problem.code, "status": problem.status, "detail": problem.detail}
 
 
 class _Progress:

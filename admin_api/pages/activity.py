@@ -22,7 +22,7 @@ from admin_api.audit import Recorded
 from admin_api.jobs import rows
 from admin_api.jobs.runner import Working
 from admin_api.pages.render import Sent, after, page
-from admin_api.problems import Problem
+from admin_api.problems import Problem, ProblemCode
 from admin_api.requests import INTEGER_MAX, Governed, cursor_of, key_of
 from gateway.common.errors import DoorClosed
 from gateway.service import clients
@@ -40,7 +40,9 @@ def show_job(
 ) -> HTMLResponse:
     """Show a page of the jobs, the newest first."""
     if state and state not in rows.STATES:
-        raise Problem(422, f"there is no state {state}: choose one of the list")
+        raise Problem(
+            ProblemCode.INVALID_REQUEST, f"there is no state {state}: choose one of the list"
+        )
     key = key_of(cursor, int, str)
     place = _LAST if key is None else (key[0], key[1])
     with gateway.store.reading() as session:

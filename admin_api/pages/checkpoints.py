@@ -27,7 +27,7 @@ from admin_api.jobs.runner import JobThreads, Working
 from admin_api.pages.dashboard import RunLine, line_of
 from admin_api.pages.files import ORDERS
 from admin_api.pages.render import Sent, after, begun, number_in, page, path_in
-from admin_api.problems import Problem
+from admin_api.problems import Problem, ProblemCode
 from admin_api.requests import Governed, GovernedGateway, Ino, cursor_of, key_of
 from gateway.catalogue.display_state import CATALOGUED, EXPIRED
 from gateway.catalogue.risk import measure
@@ -132,7 +132,9 @@ def listing(
     if state == EXPIRED:
         return RedirectResponse("/trash", 303)
     if state and state not in CATALOGUED:
-        raise Problem(422, f"there is no state {state}: choose one of the list")
+        raise Problem(
+            ProblemCode.INVALID_REQUEST, f"there is no state {state}: choose one of the list"
+        )
     with gateway.database.reading() as session:
         rows = checkpoints.page(
             session,
@@ -164,7 +166,9 @@ def _bytes(text: str) -> bytes:
     try:
         return bytes_of(text)
     except UnicodeEncodeError:
-        raise Problem(422, "half a surrogate pair is no character: write bytes as %XX") from None
+        raise Problem(
+            ProblemCode.INVALID_REQUEST, "half a surrogate pair is no character: write bytes as %XX"
+        ) from None
 
 
 def _cursor(key: Sequence[Any]) -> str:
@@ -237,7 +241,10 @@ def found_in(gateway: GovernedGateway, session: Session, ino: int) -> Checkpoint
     """Return a checkpoint. Raises Problem if there is none."""
     found = checkpoints.one(session, gateway.settings, ino)
     if found is None:
-        raise Problem(404, "this checkpoint is not there any more: look for it in the trash")
+        raise Problem(
+            ProblemCode.MISSING_RESOURCE,
+            "this checkpoint is not there any more: look for it in the trash",
+        )
     return found
 
 

@@ -11,7 +11,7 @@ from admin_api.access.authentication import Admin, Viewer
 from admin_api.access.principal import Principal
 from admin_api.audit import Recorded
 from admin_api.pages.render import Sent, after, number_in, page, path_in
-from admin_api.problems import Problem
+from admin_api.problems import Problem, ProblemCode
 from admin_api.requests import Governed, GovernedGateway
 from gateway.common.errors import ExportChanged, ExportRefused
 from gateway.common.network import Squash
@@ -95,7 +95,7 @@ def remove(gateway: Governed, call: Recorded, who: Admin, sent: Sent) -> Redirec
         _exports(gateway).remove(name, who.name, number_in(sent, "version"))
     except (ExportChanged, KeyError):
         text = f"{name} was changed meanwhile: look at it, and remove it again"
-        raise Problem(412, text) from None
+        raise Problem(ProblemCode.VERSION_CONFLICT, text) from None
     return after("/exports", "ok", f"{name} is no export any more. Its files stay.")
 
 

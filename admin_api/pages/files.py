@@ -20,7 +20,7 @@ from admin_api.audit import Recorded
 from admin_api.jobs import work as jobs
 from admin_api.jobs.runner import Working
 from admin_api.pages.render import Sent, after, begun, number_in, page, path_in
-from admin_api.problems import Problem
+from admin_api.problems import Problem, ProblemCode
 from admin_api.requests import (
     Governed,
     GovernedGateway,
@@ -107,7 +107,10 @@ def order(
 ) -> RedirectResponse:
     """Begin a job about a file, or about all files below a directory."""
     if order not in ORDERS:
-        raise Problem(422, f"there is no such order: choose one of {', '.join(ORDERS)}")
+        raise Problem(
+            ProblemCode.INVALID_REQUEST,
+            f"there is no such order: choose one of {', '.join(ORDERS)}",
+        )
     kind, text = ORDERS[order]
     path = encoded(path_in(sent.get("path", "")))
     row = runner.submit(kind, {"paths": [path]}, who, call.request_id)
@@ -192,7 +195,10 @@ def order_in_queue(
 ) -> RedirectResponse:
     """Take an order about a file, or about everything below a directory."""
     if sent.get("order") not in QUEUE_ORDERS:
-        raise Problem(422, f"there is no such order: choose one of {', '.join(QUEUE_ORDERS)}")
+        raise Problem(
+            ProblemCode.INVALID_REQUEST,
+            f"there is no such order: choose one of {', '.join(QUEUE_ORDERS)}",
+        )
     hold, text = QUEUE_ORDERS[sent["order"]]
     with control.opened(gateway.settings) as context:
         ino = _chosen(context, sent)

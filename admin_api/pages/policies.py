@@ -23,7 +23,7 @@ from admin_api.access.principal import Principal
 from admin_api.audit import Recorded
 from admin_api.dashboard import Figured, Figures
 from admin_api.pages.render import Sent, after, number_in, page
-from admin_api.problems import Problem
+from admin_api.problems import Problem, ProblemCode
 from admin_api.requests import Governed, GovernedGateway
 from gateway.common.errors import PolicyError
 from gateway.db.compiled import Session
@@ -69,7 +69,7 @@ def history(request: Request, gateway: Governed, who: Viewer, name: str) -> HTML
     with gateway.database.reading() as session:
         found = [policies.model(one) for one in store.history(session) if one.name == name]
     if not found:
-        raise Problem(404, policies.missing(name))
+        raise Problem(ProblemCode.MISSING_RESOURCE, policies.missing(name))
     return page(
         request, "policy-history.html", who, name=name, versions=found[::-1], here="policies"
     )
@@ -113,7 +113,7 @@ def existing(session: Session, name: str) -> policies.PolicyVersion:
     for one in store.versions(session):
         if one.name == name and one.document is not None:
             return policies.model(one)
-    raise Problem(404, policies.missing(name))
+    raise Problem(ProblemCode.MISSING_RESOURCE, policies.missing(name))
 
 
 def _seen(session: Session, name: str, sent: Mapping[str, str]) -> policies.PolicyVersion:
@@ -121,7 +121,7 @@ def _seen(session: Session, name: str, sent: Mapping[str, str]) -> policies.Poli
     one = existing(session, name)
     if str(one.version) != sent.get("version"):
         raise Problem(
-            412,
+            ProblemCode.VERSION_CONFLICT,
             f"{one.author} changed the policy {name} meanwhile, to version {one.version}: "
             "look at it, and say it again",
         )

@@ -31,7 +31,7 @@ from admin_api.access import sessions
 from admin_api.access.principal import Principal, Role
 from admin_api.audit import RequestRecord
 from admin_api.jobs.rows import JobRow
-from admin_api.problems import Problem
+from admin_api.problems import Problem, ProblemCode
 from gateway.catalogue.display_state import MEANING
 from gateway.common import clock, units
 from gateway.common.text import bytes_of, display, shown
@@ -266,7 +266,10 @@ async def _sent(request: Request) -> Mapping[str, str]:
     sent = {name: value for name, value in form.items() if isinstance(value, str)}
     for name, value in sent.items():
         if "\0" in value:
-            raise Problem(422, f"{name}: it has a NUL character, which no database keeps")
+            raise Problem(
+                ProblemCode.INVALID_REQUEST,
+                f"{name}: it has a NUL character, which no database keeps",
+            )
     return sent
 
 
@@ -289,9 +292,11 @@ def path_in(text: str) -> str:
     try:
         raw = bytes_of(text)
     except UnicodeEncodeError:
-        raise Problem(422, "half a surrogate pair is no character: write bytes as %XX") from None
+        raise Problem(
+            ProblemCode.INVALID_REQUEST, "half a surrogate pair is no character: write bytes as %XX"
+        ) from None
     if b"\0" in raw:
-        raise Problem(422, "a path has no NUL byte")
+        raise Problem(ProblemCode.INVALID_REQUEST, "a path has no NUL byte")
     return os.fsdecode(raw)
 
 

@@ -13,7 +13,7 @@ from admin_api.access.principal import Role
 from admin_api.access.tokens import LocalTokens
 from admin_api.audit import Recorded
 from admin_api.pages.render import Sent, after, page
-from admin_api.problems import Problem
+from admin_api.problems import Problem, ProblemCode
 from admin_api.requests import Governed
 from gateway.common.text import shown
 from gateway.common.units import size
@@ -74,12 +74,15 @@ def create_token(
     call.keeps_answer = False
     name, role = shown(sent.get("name", "").strip()), sent.get("role", "")
     if not 1 <= len(name) <= 100:
-        raise Problem(422, "name: it must have 1 to 100 characters")
+        raise Problem(ProblemCode.INVALID_REQUEST, "name: it must have 1 to 100 characters")
     if role not in {one.word for one in Role}:
-        raise Problem(422, "role: choose viewer, operator or admin")
+        raise Problem(ProblemCode.INVALID_REQUEST, "role: choose viewer, operator or admin")
     days = sent.get("days", "").strip()
     if days and not (days.isascii() and days.isdecimal() and 1 <= int(days[:6]) <= DAYS_MAX):
-        raise Problem(422, f"days: a whole number up to {DAYS_MAX:,}, or empty: it does not expire")
+        raise Problem(
+            ProblemCode.INVALID_REQUEST,
+            f"days: a whole number up to {DAYS_MAX:,}, or empty: it does not expire",
+        )
     life_seconds = int(days) * 86_400 if days else None
     made = LocalTokens(gateway.store, who.name).create(name, role, life_seconds)
     call.after = made.token

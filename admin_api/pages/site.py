@@ -32,7 +32,7 @@ from admin_api.pages import (
     settings,
 )
 from admin_api.pages.render import STATIC, page
-from admin_api.problems import Problem
+from admin_api.problems import Problem, ProblemCode
 from gateway.common.errors import SpillwayError
 
 PAGES = (
@@ -97,17 +97,21 @@ def _answer_errors(site: FastAPI) -> None:
     async def http(request: Request, exc: Exception) -> Response:
         assert isinstance(exc, HTTPException)
         detail = "there is no such page: see the navigation" if exc.status_code == 404 else ""
-        return await _page_of(request, Problem(exc.status_code, detail or str(exc.detail)))
+        return await _page_of(
+            request, Problem(problems.of_status(exc.status_code), detail or str(exc.detail))
+        )
 
     async def invalid(request: Request, exc: Exception) -> Response:
         assert isinstance(exc, RequestValidationError)
         one = exc.errors()[0]
-        return await _page_of(request, Problem(422, f"{one['loc'][-1]}: {one['msg']}"))
+        return await _page_of(
+            request, Problem(ProblemCode.INVALID_REQUEST, f"{one['loc'][-1]}: {one['msg']}")
+        )
 
     async def unforeseen(request: Request, _exc: Exception) -> Response:
         # It is raised again after the answer, and logged then.
         detail = "an error that was not foreseen: the log of the admin API has it under this id"
-        return await _page_of(request, Problem(500, detail))
+        return await _page_of(request, Problem(ProblemCode.INTERNAL_ERROR, detail))
 
     site.add_exception_handler(SpillwayError, ours)
     site.add_exception_handler(Exception, unforeseen)

@@ -21,7 +21,7 @@ from admin_api.access.authentication import Admin, Operator, Viewer
 from admin_api.audit import Recorded, RequestRecord
 from admin_api.jobs import work as jobs
 from admin_api.jobs.runner import Working
-from admin_api.problems import Problem, describe
+from admin_api.problems import Problem, ProblemCode, describe
 from admin_api.requests import (
     INTEGER_MAX,
     LIMIT,
@@ -123,7 +123,7 @@ def read_one(gateway: GovernedGateway, session: Session, ino: int) -> OneCheckpo
     """Return a checkpoint. Raises Problem."""
     found = checkpoints.one(session, gateway.settings, ino)
     if found is None:
-        raise Problem(404, f"{ino} is no checkpoint: read the list again")
+        raise Problem(ProblemCode.MISSING_RESOURCE, f"{ino} is no checkpoint: read the list again")
     return checkpoints.whole(session, found)
 
 
@@ -138,7 +138,9 @@ def _after(cursor: str | None, sort: str) -> Key | None:
     if key is None:
         return None
     if key[0] != sort:
-        raise Problem(400, "cursor: it is one of another order: begin without a cursor")
+        raise Problem(
+            ProblemCode.INVALID_CURSOR, "cursor: it is one of another order: begin without a cursor"
+        )
     return tuple(_value(kind, one) for kind, one in zip(kinds, key[1:], strict=True))
 
 
@@ -148,7 +150,9 @@ def _value(kind: type, value: Any) -> Any:
             return bytes.fromhex(value)
         if abs(value) <= INTEGER_MAX:
             return value
-    raise Problem(400, "cursor: it is not one of this list: begin without a cursor")
+    raise Problem(
+        ProblemCode.INVALID_CURSOR, "cursor: it is not one of this list: begin without a cursor"
+    )
 
 
 orders_router = APIRouter(prefix="/checkpoints/{ino}", tags=["checkpoints"])

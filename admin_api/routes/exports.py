@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field
 from admin_api.access.authentication import Admin, Viewer
 from admin_api.access.principal import Principal
 from admin_api.audit import Recorded, RequestRecord
-from admin_api.problems import Problem, describe
+from admin_api.problems import Problem, ProblemCode, describe
 from admin_api.requests import (
     LIMIT,
     Body,
@@ -109,7 +109,7 @@ def create_export(
         made = exports.set(body.name, body.rights(), 0)
     except ExportChanged:
         raise Problem(
-            409,
+            ProblemCode.EXISTING_RESOURCE,
             f"there is an export {body.name}: change it with PUT, or choose another name",
             current=exports.get(body.name),
         ) from None

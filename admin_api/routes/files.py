@@ -22,7 +22,7 @@ from admin_api.access.authentication import Admin, Operator, Viewer
 from admin_api.audit import Recorded, RequestRecord
 from admin_api.jobs import work as jobs
 from admin_api.jobs.runner import Working
-from admin_api.problems import Problem, describe
+from admin_api.problems import Problem, ProblemCode, describe
 from admin_api.requests import (
     INTEGER_MAX,
     LIMIT,
@@ -192,7 +192,9 @@ def _permissions(attr: Attr) -> dict[str, Any]:
 def require_inode(place: ResolvedPath, ino: int | None) -> None:
     """Raise Problem if a name is not that of the inode that was asked for."""
     if ino is not None and place.found().attr.ino != ino:
-        raise Problem(409, f"{place.path}: it is another file now: look again")
+        raise Problem(
+            ProblemCode.REPLACED_FILE, f"{place.path}: it is another file now: look again"
+        )
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from admin_api.audit import Recorded, RequestRecord
 from admin_api.events import LISTENERS_MAX, Crowded, Hub
 from admin_api.jobs import rows
 from admin_api.jobs.runner import Working
-from admin_api.problems import Problem, describe
+from admin_api.problems import Problem, ProblemCode, describe
 from admin_api.requests import INTEGER_MAX, LIMIT, Cursor, Governed, Limit, Page, cursor_of, key_of
 from gateway.common import clock
 from gateway.service.jobs import Job, State
@@ -131,7 +131,9 @@ async def stream_events(
     """
     if hub.is_crowded:
         raise Problem(
-            503, f"{LISTENERS_MAX} listen already: try again later", {"Retry-After": "30"}
+            ProblemCode.EVENT_STREAM_LIMIT,
+            f"{LISTENERS_MAX} listen already: try again later",
+            {"Retry-After": "30"},
         )
     events = _told(hub, last_event_id, lambda: authentication.lasts(gateway, request, viewer))
     return StreamingResponse(events, media_type="text/event-stream")

@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field
 from admin_api.access.authentication import Admin, Viewer
 from admin_api.audit import Recorded, RequestRecord
 from admin_api.dashboard import Figured
-from admin_api.problems import Problem, describe
+from admin_api.problems import Problem, ProblemCode, describe
 from admin_api.requests import (
     INTEGER_MAX,
     LIMIT,
@@ -178,7 +178,7 @@ def create_policy(
         before = policies.current(session, policy.name)
         if before is not None:
             raise Problem(
-                409,
+                ProblemCode.EXISTING_RESOURCE,
                 f"there is a policy {policy.name}: change it with PUT, or choose another name",
                 current=policies.model(before),
             )
@@ -211,7 +211,10 @@ def update_policy(
     """Replace a policy. A 412 shows the policy that is there, and in what yours differs."""
     policy = body.policy()
     if policy.name != name:
-        raise Problem(422, f"name: the body has {policy.name}: a policy cannot be renamed")
+        raise Problem(
+            ProblemCode.INVALID_REQUEST,
+            f"name: the body has {policy.name}: a policy cannot be renamed",
+        )
     with gateway.database.writing() as session:
         before = _matched(call, session, name, if_match, body)
         made = store.put(session, policy, admin.name) or before
@@ -267,7 +270,7 @@ def list_versions(
     with gateway.database.reading() as session:
         found = policies.versions(session, name, after, limit + 1)
     if not found and key is None:
-        raise Problem(404, policies.missing(name))
+        raise Problem(ProblemCode.MISSING_RESOURCE, policies.missing(name))
     return Page(
         items=[policies.model(one) for one in found[:limit]],
         next=cursor_of([found[limit - 1].version]) if len(found) > limit else None,
@@ -314,7 +317,7 @@ def _current(session: Session, name: str) -> store.PolicyRow:
     """Return the version in force. Raises Problem."""
     found = policies.current(session, name)
     if found is None:
-        raise Problem(404, policies.missing(name))
+        raise Problem(ProblemCode.MISSING_RESOURCE, policies.missing(name))
     return found
 
 

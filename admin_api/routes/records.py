@@ -16,7 +16,7 @@ from fastapi import APIRouter, Query
 
 from admin_api import audit, dashboard
 from admin_api.access.authentication import Viewer
-from admin_api.problems import Problem, describe
+from admin_api.problems import Problem, ProblemCode, describe
 from admin_api.requests import LIMIT, Cursor, Governed, Limit, Moment, Page, cursor_of, key_of
 from gateway.common import clock
 from gateway.service import configuration
@@ -80,9 +80,12 @@ def read_history(
     to_ns = clock.now_ns() if until is None else _ns(until)
     from_ns = to_ns - HOUR_NS if since is None else _ns(since)
     if to_ns <= from_ns:
-        raise Problem(422, "from: it is not before `to`")
+        raise Problem(ProblemCode.INVALID_REQUEST, "from: it is not before `to`")
     if (to_ns - from_ns) // (step * clock.NS) > STEPS_MAX:
-        raise Problem(422, f"step: that would be more than {STEPS_MAX} rows: make it longer")
+        raise Problem(
+            ProblemCode.INVALID_REQUEST,
+            f"step: that would be more than {STEPS_MAX} rows: make it longer",
+        )
     with gateway.store.reading() as session:
         return dashboard.model(session, from_ns, to_ns, step)
 

@@ -43,8 +43,8 @@ ANSWER_SECONDS = 120.0
 SILENT_SECONDS = 60.0
 """A stream without events has a comment every few seconds."""
 PAGE = 1000
-NO_ROUTE = "Not Found"
-"""The detail of a 404 for an address that the API does not have."""
+UNKNOWN_ROUTE = "unknown_route"
+"""The code of a 404 for an address that the API does not have (admin_api.problems)."""
 OTHER_VERSION = "use the same version of Spillway on both machines"
 
 
@@ -247,7 +247,7 @@ class Api:
         match answer.status_code:
             case 401:
                 return UserError(f"{self.url} does not take the token: {detail}: {MAKE}")
-            case 404 if detail == NO_ROUTE:
+            case 404 if problem.get("code") == UNKNOWN_ROUTE:
                 return self.strange("it cannot do this")
             case 404:
                 return NotThere(detail)

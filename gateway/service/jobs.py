@@ -41,7 +41,7 @@ class Job(Model):
     result: dict[str, Any] | None
     """None before it is done."""
     problem: dict[str, Any] | None
-    """status and detail, once it has failed."""
+    """code, status and detail, once it has failed."""
 
 
 class Jobs(Protocol):

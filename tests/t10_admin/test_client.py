@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from admin_api.problems import ProblemCode
 from gateway.cli import api, client
-from gateway.cli.api import PREFIX, ApiCall
+from gateway.cli.api import PREFIX, UNKNOWN_ROUTE, ApiCall
 from tests.support.adminsite import admin_site
 
 CALLS = [
@@ -31,6 +32,10 @@ def test_a_call_is_an_operation(described: dict[str, Any], call: ApiCall[Any]) -
         return
     schema = answer["content"]["application/json"]["schema"]
     assert answered(described, schema).keys() >= call.model.__dataclass_fields__.keys()
+
+
+def test_the_code_that_the_client_knows_is_one_of_the_api() -> None:
+    assert ProblemCode(UNKNOWN_ROUTE).status == 404
 
 
 def answered(described: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 
 from admin_api import openapi, problems
 from admin_api.access.authentication import role_of
+from admin_api.problems import ProblemCode
 from tests.support.adminsite import AdminSite, admin_site
 
 METHODS = ("get", "put", "post", "delete", "patch")
@@ -79,6 +80,15 @@ def test_what_it_refers_to_is_there(site: AdminSite) -> None:
     assert named <= set(schemas) and problems.ProblemDetails.__name__ in named
 
 
+def test_the_codes_of_problems_are_documented(site: AdminSite) -> None:
+    schemas = site.http.get("openapi.json").json()["components"]["schemas"]
+    assert schemas["ProblemCode"]["enum"] == [*ProblemCode]
+    for code in ProblemCode:
+        assert (
+            f"- `{code}` ({code.status}): {code.meaning}" in schemas["ProblemCode"]["description"]
+        )
+
+
 def test_each_operation_declares_its_problems(site: AdminSite) -> None:
     for name, route, operation in operations(site):
         answers = operation["responses"]
@@ -91,23 +101,30 @@ def test_each_operation_declares_its_problems(site: AdminSite) -> None:
         for status, one in answers.items():
             if status[0] != "2":
                 assert list(one["content"]) == [problems.MEDIA_TYPE], (name, status)
-                assert example_in(one["content"])["status"] == int(status)
+                example = problems.ProblemDetails(**example_in(one["content"]))
+                assert (example.status, example.code.status) == (int(status), int(status))
 
 
 def test_all_errors_are_problems(site: AdminSite) -> None:
     http = site.http
     answers = {
-        404: http.get("nothing"),
-        405: http.patch("status"),
-        415: http.post("pins", content=b"a=1", headers={"Content-Type": "text/plain"}),
-        422: http.get("files"),
-        413: http.post("pins", json={"path": "/" + "x" * 2_000_000}),
-        400: http.get("pins", params={"cursor": "x"}),
+        ProblemCode.UNKNOWN_ROUTE: http.get("nothing"),
+        ProblemCode.MISSING_RESOURCE: http.get("files", params={"path": "nothing"}),
+        ProblemCode.UNSUPPORTED_METHOD: http.patch("status"),
+        ProblemCode.UNSUPPORTED_MEDIA_TYPE: http.post(
+            "pins", content=b"a=1", headers={"Content-Type": "text/plain"}
+        ),
+        ProblemCode.INVALID_REQUEST: http.get("files"),
+        ProblemCode.OVERSIZED_BODY: http.post("pins", json={"path": "/" + "x" * 2_000_000}),
+        ProblemCode.INVALID_CURSOR: http.get("pins", params={"cursor": "x"}),
+        ProblemCode.MISSING_TOKEN: http.get("pins", headers={"Authorization": ""}),
+        ProblemCode.INVALID_TOKEN: http.get("pins", headers={"Authorization": "Bearer x"}),
     }
-    for status, one in answers.items():
-        assert one.status_code == status, one.text
+    for code, one in answers.items():
+        assert one.status_code == code.status, one.text
         assert one.headers["content-type"] == problems.MEDIA_TYPE
         found = problems.ProblemDetails(**one.json())
-        assert (found.status, found.instance) == (status, one.headers["x-request-id"])
+        assert (found.code, found.type) == (code, f"urn:spillway:problem:{code}")
+        assert (found.status, found.instance) == (code.status, one.headers["x-request-id"])
         assert found.detail and found.title
-    assert answers[405].headers["allow"] == "GET"
+    assert answers[ProblemCode.UNSUPPORTED_METHOD].headers["allow"] == "GET"

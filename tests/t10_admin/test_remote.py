@@ -298,7 +298,9 @@ class _Other(BaseHTTPRequestHandler):
     answers: dict[str, tuple[int, str]] = {}
 
     def do_GET(self) -> None:
-        status, body = self.answers.get(self.path, (404, '{"detail": "Not Found"}'))
+        status, body = self.answers.get(
+            self.path, (404, '{"code": "unknown_route", "detail": "Not Found"}')
+        )
         self.send_response(status)
         self.send_header("Retry-After", "17")
         self.send_header("Content-Type", "application/json" if body[0] == "{" else "text/html")
@@ -327,7 +329,10 @@ def answering(answers: dict[str, tuple[int, str]]) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        ((404, '{"detail": "Not Found"}'), r"\(it is Spillway 9\.1, this is .*same version"),
+        (
+            (404, '{"code": "unknown_route", "detail": "Not Found"}'),
+            r"\(it is Spillway 9\.1, this is .*same version",
+        ),
         ((200, "<html>"), "not as the admin API"),
         ((200, "{}"), "its answer has no 'healthy'.*same version"),
         ((502, "<html>bad gateway"), "answers 502, and not as the admin API"),
