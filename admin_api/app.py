@@ -44,7 +44,6 @@ ROUTERS = (
     records.router,
     openapi.router,
     checkpoints.router,
-    checkpoints.orders_router,
     promotions.router,
     trash.router,
     checkpoints.runs_router,
@@ -77,6 +76,7 @@ def create_app(settings: Settings) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         responses=problems.describe(422),
+        generate_unique_id_function=openapi.operation_id,
         lifespan=_serving,
     )
     gateway = app.state.gateway = open_gateway(settings)

@@ -29,7 +29,6 @@ from gateway.lifecycle.retention.planning import Planned
 from gateway.lifecycle.retention.store import ApprovalRow
 from gateway.rpc import statistics
 from gateway.service import alarms, bucket, policies, status
-from gateway.service.bucket import Reachability
 from gateway.service.records import HistoryTable
 from gateway.service.reports import DrainReport
 from gateway.service.status import NOT_COUNTED, ResidencyCounts, Status
@@ -198,10 +197,6 @@ class Figures:
             rpo_seconds=max((one.at_risk_seconds for one in at_risk), default=0.0),
             alarms={name: count for name, count in alarms.of(found).items() if count},
         )
-
-    def probe(self) -> Reachability:
-        """Return whether the bucket answers, as it was some seconds ago at most."""
-        return self._probe.value()
 
     def plan(self) -> Planned:
         """Return the plan by the stored policies. It has all that people said by now, and what

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
-from fastapi.routing import iter_route_contexts
+from fastapi.routing import APIRoute, iter_route_contexts
 
 from admin_api import audit, problems
 from admin_api.access.authentication import Viewer, role_of
@@ -182,6 +182,11 @@ def description(request: Request, _who: Viewer) -> dict[str, Any]:
     """Return the description of the API."""
     app: FastAPI = request.app
     return app.openapi()
+
+
+def operation_id(route: APIRoute) -> str:
+    """Return the name of an operation, of which programs make methods: that of its function."""
+    return route.name
 
 
 def complete(app: FastAPI) -> None:

@@ -1,38 +1,30 @@
 """Routes of checkpoints and runs.
 
-The checkpoints of the catalogue.
-
-Orders about a checkpoint: pin it, delete it, bring its bytes, and wait until it is durable.
+What is done with the path of one, as with any other path, is in the routes of pins, promotions and
+files.
 
 Runs, and what each would lose if this gateway were lost now.
 """
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, Field
-from starlette.concurrency import run_in_threadpool
 
-from admin_api.access.authentication import Admin, Operator, Viewer
-from admin_api.audit import Recorded, RequestRecord
-from admin_api.jobs import work as jobs
-from admin_api.jobs.runner import Working
+from admin_api.access.authentication import Admin, Viewer
+from admin_api.audit import Recorded
 from admin_api.problems import Problem, ProblemCode, describe
 from admin_api.requests import (
     INTEGER_MAX,
     LIMIT,
-    Body,
     Cursor,
     Governed,
     GovernedGateway,
     IfMatch,
     Ino,
     Limit,
-    Note,
     Page,
     RunQuery,
     Storable,
@@ -42,17 +34,13 @@ from admin_api.requests import (
     key_of,
     versions_of,
 )
-from admin_api.routes.jobs import accepted
 from gateway.catalogue.risk import measure
-from gateway.common import clock
 from gateway.common.errors import Changed
 from gateway.common.text import bytes_of, text_of
 from gateway.db.compiled import Session
-from gateway.namespace import lookup
-from gateway.service import checkpoints, deletion, durability, pins, queue
+from gateway.service import checkpoints, deletion
 from gateway.service.checkpoints import Checkpoint, Key, ListFilter, OneCheckpoint, Run, Sort
 from gateway.service.deletion import Deleted
-from gateway.service.jobs import Job
 
 router = APIRouter(prefix="/checkpoints", tags=["checkpoints"])
 
@@ -155,53 +143,7 @@ def _value(kind: type, value: Any) -> Any:
     )
 
 
-orders_router = APIRouter(prefix="/checkpoints/{ino}", tags=["checkpoints"])
-
-WAIT_SECONDS_MAX = 60.0
-
-
-class Pinning(Body):
-    """A pin to be made."""
-
-    note: Note = ""
-
-
-class Durability(BaseModel):
-    """Whether the bucket alone could restore a checkpoint."""
-
-    durable: bool
-    missing: str | None = Field(
-        description="What the bucket does not have, and why.",
-        examples=["3 files, 1.2 GiB; /checkpoints/jobs/a/step-1/model.pt: uploading"],
-    )
-
-
-@orders_router.put("/pin", responses=describe(403, 404, 409, 503))
-def pin_checkpoint(
-    gateway: Governed, call: Recorded, operator: Operator, ino: Ino, body: Pinning
-) -> OneCheckpoint:
-    """Keep a checkpoint on the local disk and from all policies. A pin that it has is replaced."""
-    with gateway.database.writing() as session:
-        found = read_one(gateway, session, ino)
-        call.before = pins.of(gateway.settings, session, ino)
-        row = pins.pin(session, lookup.get(session, ino), found.path, body.note, operator.name)
-        call.after = pins.model(gateway.settings, session, row)
-        return read_one(gateway, session, ino)
-
-
-@orders_router.delete("/pin", responses=describe(403, 404, 503))
-def unpin_checkpoint(
-    gateway: Governed, call: Recorded, _operator: Operator, ino: Ino
-) -> OneCheckpoint:
-    """End the pin of a checkpoint. A pin of a directory above it stays."""
-    with gateway.database.writing() as session:
-        found = read_one(gateway, session, ino)
-        call.before = pins.of(gateway.settings, session, ino)
-        pins.unpin(session, ino, found.path)
-        return read_one(gateway, session, ino)
-
-
-@orders_router.delete("", responses=describe(403, 404, 409, 412, 503))
+@router.delete("/{ino}", responses=describe(403, 404, 409, 412, 503))
 def delete_checkpoint(
     gateway: Governed,
     call: Recorded,
@@ -240,79 +182,9 @@ def delete_checkpoint(
     return made
 
 
-@orders_router.post("/evict", status_code=202, responses=describe(404, 503))
-def evict_checkpoint(
-    gateway: Governed,
-    call: Recorded,
-    operator: Operator,
-    runner: Working,
-    ino: Ino,
-    response: Response,
-) -> Job:
-    """Begin a job that frees the local disk of its files that the bucket has. A rename meanwhile
-    changes nothing."""
-    arguments = _arguments(gateway, call, ino)
-    return accepted(response, call, runner.submit(jobs.EVICT, arguments, operator, call.request_id))
-
-
-@orders_router.post("/warm", status_code=202, responses=describe(404, 503))
-def warm_checkpoint(
-    gateway: Governed,
-    call: Recorded,
-    operator: Operator,
-    runner: Working,
-    ino: Ino,
-    response: Response,
-) -> Job:
-    """Begin a job that brings its evicted files back to the local disk. A rename meanwhile changes
-    nothing."""
-    arguments = _arguments(gateway, call, ino)
-    return accepted(response, call, runner.submit(jobs.WARM, arguments, operator, call.request_id))
-
-
-@orders_router.get("/wait", responses=describe(404, 409, 503))
-async def wait_for_checkpoint(
-    gateway: Governed,
-    _viewer: Viewer,
-    ino: Ino,
-    timeout: Annotated[
-        float,
-        Query(
-            ge=0,
-            le=WAIT_SECONDS_MAX,
-            allow_inf_nan=False,
-            description="Seconds after which the answer comes in any case: ask again then.",
-        ),
-    ] = 30.0,
-) -> Durability:
-    """Wait until the bucket alone could restore a checkpoint. Its files that are open, held or
-    renamed are waited for too."""
-    until = clock.monotonic_seconds() + timeout
-    found = await run_in_threadpool(_found, gateway, ino)
-    with ExitStack() as stack:
-        # Threads are few, and many trainers may wait: each look has a thread only while it looks.
-        opened = queue.opened(gateway.settings)
-        context = await run_in_threadpool(stack.enter_context, opened)
-        waiting = durability.DurabilityWait(context, ino, found.path)
-        while (seconds := await run_in_threadpool(waiting.look)) is not None:
-            left_seconds = until - clock.monotonic_seconds()
-            if left_seconds <= 0:
-                missing = await run_in_threadpool(durability.why, context, ino)
-                return Durability(durable=False, missing=missing)
-            await asyncio.sleep(min(seconds, left_seconds))
-    return Durability(durable=True, missing=None)
-
-
 def _found(gateway: GovernedGateway, ino: int) -> OneCheckpoint:
     with gateway.database.reading() as session:
         return read_one(gateway, session, ino)
-
-
-def _arguments(gateway: GovernedGateway, call: RequestRecord, ino: int) -> dict[str, Any]:
-    """Return the arguments of a job about a checkpoint. Raises Problem if there is none."""
-    found = _found(gateway, ino)
-    call.before = found
-    return {"paths": [found.path], "ino": ino}
 
 
 runs_router = APIRouter(prefix="/runs", tags=["checkpoints"])

@@ -19,7 +19,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from admin_api.access.authentication import Admin, Operator, Viewer
-from admin_api.audit import Recorded, RequestRecord
+from admin_api.audit import Recorded
 from admin_api.jobs import work as jobs
 from admin_api.jobs.runner import Working
 from admin_api.problems import Problem, ProblemCode, describe
@@ -143,7 +143,9 @@ def rename_file(gateway: Governed, call: Recorded, _operator: Operator, body: Re
 
 
 @router.post("/attributes", responses=describe(403, 404, 409, 503))
-def set_attributes(gateway: Governed, call: Recorded, admin: Admin, body: Attributes) -> FileInfo:
+def set_file_attributes(
+    gateway: Governed, call: Recorded, admin: Admin, body: Attributes
+) -> FileInfo:
     """Set mode, user or group, as root may. Symbolic links are not followed.
 
     Setuid and setgid of a file go with its owner.
@@ -323,7 +325,7 @@ def list_pins(
 
 
 @pins_router.post("", status_code=201, responses=describe(403, 404, 409, 503))
-def pin(gateway: Governed, call: Recorded, operator: Operator, body: NewPin) -> Pin:
+def create_pin(gateway: Governed, call: Recorded, operator: Operator, body: NewPin) -> Pin:
     """Pin a file or directory. A pin that it has is replaced."""
     with browsing(gateway.settings) as browser:
         place = resolve(browser, gateway.settings, body.path)
@@ -336,7 +338,7 @@ def pin(gateway: Governed, call: Recorded, operator: Operator, body: NewPin) -> 
 
 
 @pins_router.delete("/{ino}", status_code=204, responses=describe(403, 404, 503))
-def unpin(gateway: Governed, call: Recorded, _operator: Operator, ino: Ino) -> None:
+def remove_pin(gateway: Governed, call: Recorded, _operator: Operator, ino: Ino) -> None:
     """End a pin, also of what has no path any more."""
     with gateway.database.writing() as session:
         call.before = pins.of(gateway.settings, session, ino)
@@ -395,30 +397,23 @@ def list_orders(gateway: Governed, _viewer: Viewer) -> list[QueueOrder]:
 
 
 @queue_router.put("/orders", responses=describe(404, 409, 503))
-def give_order(
-    gateway: Governed, call: Recorded, _operator: Operator, body: Ordering
-) -> QueueOrder:
-    """Hold a file or directory, or put it first. An earlier order for it is replaced."""
-    return _ordered(gateway, call, body.path, body.order)
+def set_order(gateway: Governed, call: Recorded, _operator: Operator, body: Ordering) -> QueueOrder:
+    """Hold a file or directory, or put it first. An earlier order for it is replaced.
 
-
-@queue_router.post("/cancel", responses=describe(404, 409, 503))
-def cancel_upload(
-    gateway: Governed, call: Recorded, _operator: Operator, body: PathBody
-) -> QueueOrder:
-    """End the upload of a file, or the uploads below a directory: what is named is held until it is
-    released (`DELETE /queue/orders`), as by the order hold.
-
-    The drain looks for that after each part of a multipart upload. It then aborts the upload, and
-    nothing of it stays in the bucket; the parts that are on their way are sent to their end. A file
-    of at most 16 MiB, or `drain.part_bytes` if that is less, is sent by one request, which is not
-    interrupted: it may be in the bucket although it is held.
+    hold ends the uploads of what is named, until it is released (`DELETE /queue/orders`). The drain
+    looks for that after each part of a multipart upload. It then aborts the upload, and nothing of
+    it stays in the bucket; the parts that are on their way are sent to their end. A file of at most
+    16 MiB, or `drain.part_bytes` if that is less, is sent by one request, which is not interrupted:
+    it may be in the bucket although it is held.
     """
-    return _ordered(gateway, call, body.path, "hold")
+    with control.opened(gateway.settings) as context:
+        call.before = control.order_of(context, control.find(context, body.path))
+        call.after = made = LocalQueue(context).order(body.path, body.order)
+    return made
 
 
 @queue_router.delete("/orders", status_code=204, responses=describe(404, 409, 503))
-def withdraw_order(
+def remove_order(
     gateway: Governed, call: Recorded, _operator: Operator, path: PathQuery
 ) -> Response:
     """Release a file or directory: it waits for its turn again."""
@@ -429,17 +424,10 @@ def withdraw_order(
 
 
 @queue_router.post("/retry", responses=describe(404, 409, 503))
-def try_again(gateway: Governed, call: Recorded, _operator: Operator, body: PathBody) -> Retried:
+def retry_upload(gateway: Governed, call: Recorded, _operator: Operator, body: PathBody) -> Retried:
     """Have what failed about a file tried again now, although its pause is not over."""
     with control.opened(gateway.settings) as context:
         call.after = made = LocalQueue(context).retry(body.path)
-    return made
-
-
-def _ordered(gateway: GovernedGateway, call: RequestRecord, path: str, order: Wanted) -> QueueOrder:
-    with control.opened(gateway.settings) as context:
-        call.before = control.order_of(context, control.find(context, path))
-        call.after = made = LocalQueue(context).order(path, order)
     return made
 
 

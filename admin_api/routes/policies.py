@@ -199,7 +199,7 @@ def read_policy(
 
 
 @router.put("/{name}", responses=describe(403, 404, 412, 428, 503))
-def update_policy(
+def replace_policy(
     gateway: Governed,
     call: Recorded,
     admin: Admin,
@@ -261,7 +261,7 @@ def disable_policy(
 
 
 @router.get("/{name}/versions", responses=describe(400, 404, 503))
-def list_versions(
+def list_policy_versions(
     gateway: Governed, _viewer: Viewer, name: Name, limit: Limit = LIMIT, cursor: Cursor = None
 ) -> Page[PolicyVersion]:
     """List all versions of a policy, the oldest first, also of one that was removed."""
@@ -370,7 +370,7 @@ def read_plan(
 
 
 @retention_router.post("/plan", responses=describe(503))
-def try_plan(
+def preview_plan(
     gateway: Governed,
     _viewer: Viewer,
     body: PlanQuestion,
@@ -385,7 +385,7 @@ def try_plan(
 
 
 @retention_router.post("/validate")
-def validate(_viewer: Viewer, body: Documents) -> PolicyValidity:
+def validate_policies(_viewer: Viewer, body: Documents) -> PolicyValidity:
     """Say whether policies could be stored, and if not, why."""
     return validity(body.model_dump())
 
@@ -398,7 +398,7 @@ def list_approvals(gateway: Governed, _viewer: Viewer) -> list[Approval]:
 
 
 @retention_router.post("/approvals", responses=describe(403, 409, 503))
-def approve(figures: Figured, call: Recorded, admin: Admin, body: PlanId) -> Approval:
+def approve_plan(figures: Figured, call: Recorded, admin: Admin, body: PlanId) -> Approval:
     """Approve the deletions that a plan asks about. The gateway deletes them within minutes."""
     made = figures.approve(body.plan, admin.name)
     call.after = approval = policies.approval(made)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic import Field
 
 from admin_api.access.authentication import Admin, Operator, Viewer
-from admin_api.audit import Recorded, RequestRecord
+from admin_api.audit import Recorded
 from admin_api.problems import describe
 from admin_api.requests import (
     LIMIT,
@@ -18,7 +18,6 @@ from admin_api.requests import (
     Governed,
     GovernedGateway,
     IfMatch,
-    Ino,
     Limit,
     Note,
     Page,
@@ -29,7 +28,6 @@ from admin_api.requests import (
     key_of,
     require_match,
 )
-from admin_api.routes.checkpoints import read_one
 from gateway.db.compiled import Session
 from gateway.lifecycle.promotion import store
 from gateway.lifecycle.promotion.store import PromotionRow as Row
@@ -38,7 +36,7 @@ from gateway.service import promotions as control
 from gateway.service.paths import browsing, follow
 from gateway.service.promotions import Promotion
 
-router = APIRouter(tags=["promotions"])
+router = APIRouter(prefix="/promotions", tags=["promotions"])
 
 _NAME_MAX = 250
 """Bytes, and so no more characters: ``gateway.lifecycle.promotion.store`` has the last word."""
@@ -51,8 +49,9 @@ NewName = Annotated[
 
 
 class Promoting(Body):
-    """A copy to be made of a checkpoint."""
+    """A copy to be made of a checkpoint, or of any directory or file."""
 
+    path: PathText
     name: NewName
     note: Note = ""
     legal_hold: bool = Field(False, description="No program deletes its objects (Object Lock).")
@@ -67,13 +66,7 @@ class Promoting(Body):
     )
 
 
-class PromotingPath(Promoting):
-    """A copy to be made of a checkpoint, or of any directory or file."""
-
-    path: PathText
-
-
-@router.get("/promotions", responses=describe(400, 503))
+@router.get("", responses=describe(400, 503))
 def list_promotions(
     gateway: Governed, _viewer: Viewer, limit: Limit = LIMIT, cursor: Cursor = None
 ) -> Page[Promotion]:
@@ -86,9 +79,9 @@ def list_promotions(
     return Page(items=items, next=cursor_of(_place(shown[-1])) if len(rest) > limit else None)
 
 
-@router.post("/promotions", status_code=201, responses=describe(403, 404, 409, 503))
-def promote_path(
-    gateway: Governed, call: Recorded, operator: Operator, body: PromotingPath, response: Response
+@router.post("", status_code=201, responses=describe(403, 404, 409, 503))
+def create_promotion(
+    gateway: Governed, call: Recorded, operator: Operator, body: Promoting, response: Response
 ) -> Promotion:
     """Promote a checkpoint, or any directory or file. Symbolic links are followed: those of the
     latest checkpoints lead to one.
@@ -97,38 +90,25 @@ def promote_path(
     """
     with browsing(gateway.settings) as browser:
         ino = follow(browser, gateway.settings, body.path).found().attr.ino
-    return _promoted(gateway, call, operator.name, ino, body, response)
-
-
-@router.post(
-    "/checkpoints/{ino}/promote",
-    status_code=201,
-    tags=["checkpoints"],
-    responses=describe(403, 404, 409, 503),
-)
-def promote_checkpoint(
-    gateway: Governed,
-    call: Recorded,
-    operator: Operator,
-    ino: Ino,
-    body: Promoting,
-    response: Response,
-) -> Promotion:
-    """Promote a checkpoint. All of it must be in the bucket by now."""
+    wishes = wishes_of(gateway.settings.bucket.prefix, body.legal_hold, body.tags, body.to)
+    made = control.promote(
+        gateway.settings, gateway.database, ino, body.name, body.note, operator.name, wishes
+    )
+    response.headers["Location"] = f"/api/v1/promotions/{quote(made.name, safe='')}"
     with gateway.database.reading() as session:
-        read_one(gateway, session, ino)
-    return _promoted(gateway, call, operator.name, ino, body, response)
+        call.after = answer = _answer(gateway, session, made, response)
+    return answer
 
 
-@router.get("/promotions/{name}", responses=describe(404, 503))
+@router.get("/{name}", responses=describe(404, 503))
 def read_promotion(gateway: Governed, _viewer: Viewer, name: Name, response: Response) -> Promotion:
     """Read a promotion: how far it is, and what it was made of."""
     with gateway.database.reading() as session:
         return _answer(gateway, session, control.named(session, name), response)
 
 
-@router.delete("/promotions/{name}", responses=describe(404, 412, 503))
-def demote(
+@router.delete("/{name}", responses=describe(404, 412, 503))
+def remove_promotion(
     gateway: Governed,
     call: Recorded,
     _admin: Admin,
@@ -150,24 +130,6 @@ def demote(
         after = store.demote(session, before, release_hold)
         call.after = answer = _answer(gateway, session, after, response)
         return answer
-
-
-def _promoted(
-    gateway: GovernedGateway,
-    call: RequestRecord,
-    by: str,
-    ino: int,
-    body: Promoting,
-    response: Response,
-) -> Promotion:
-    wishes = wishes_of(gateway.settings.bucket.prefix, body.legal_hold, body.tags, body.to)
-    made = control.promote(
-        gateway.settings, gateway.database, ino, body.name, body.note, by, wishes
-    )
-    response.headers["Location"] = f"/api/v1/promotions/{quote(made.name, safe='')}"
-    with gateway.database.reading() as session:
-        call.after = answer = _answer(gateway, session, made, response)
-    return answer
 
 
 def _answer(gateway: GovernedGateway, session: Session, one: Row, response: Response) -> Promotion:

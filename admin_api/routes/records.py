@@ -27,7 +27,7 @@ router = APIRouter(prefix="/audit", tags=["audit"])
 
 
 @router.get("")
-def entries(
+def list_audit(
     gateway: Governed,
     _who: Viewer,
     who: Annotated[str | None, Query(max_length=1000, description="Name or id of a token.")] = None,

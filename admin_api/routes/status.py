@@ -18,7 +18,6 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, Field
-from starlette.concurrency import run_in_threadpool
 
 from admin_api import metrics
 from admin_api.access.authentication import Admin, Operator, Viewer
@@ -33,7 +32,7 @@ from gateway.db import schema
 from gateway.rpc import statistics
 from gateway.rpc.statistics import Statistics
 from gateway.service import bucket, clients
-from gateway.service.bucket import Bucket, Reachability, SetUp
+from gateway.service.bucket import Reachability, SetUp
 from gateway.service.clients import ClientList, Opens
 from gateway.service.status import Status
 
@@ -63,13 +62,13 @@ clients_router = APIRouter(prefix="/clients", tags=["status"])
 
 
 @clients_router.get("", responses=describe(503))
-def read_clients(gateway: Governed, _viewer: Viewer) -> ClientList:
+def list_clients(gateway: Governed, _viewer: Viewer) -> ClientList:
     """List the clients. A 503 says that no NFS server answers."""
     return clients.gather(gateway.settings)
 
 
 @clients_router.get("/opens", responses=describe(404, 409, 503))
-def read_opens(gateway: Governed, _viewer: Viewer, path: PathQuery) -> Opens:
+def list_opens(gateway: Governed, _viewer: Viewer, path: PathQuery) -> Opens:
     """Read who has a file open, or files below a directory. A 503 says that no NFS server
     answers."""
     return clients.opens(gateway.settings, path)
@@ -87,18 +86,6 @@ class SettingUp(Body):
     adopt: bool = Field(
         False, description="Also if the prefix has another owner, or objects and no owner."
     )
-
-
-@bucket_router.get("", responses=describe(409))
-async def read_bucket(gateway: Governed, _viewer: Viewer, figures: Figured, apart: Apart) -> Bucket:
-    """Read what is configured, and whether the bucket answers. The bucket is asked now and then."""
-    probe = await apart.ask_bucket(figures.probe)
-
-    def read() -> Bucket:
-        with gateway.database.reading() as session:
-            return bucket.model(gateway.settings, session, probe)
-
-    return await run_in_threadpool(read)
 
 
 @bucket_router.post("/test")
@@ -129,19 +116,19 @@ class HealthAnswer(BaseModel):
 
 
 @health_router.get("/live")
-async def live() -> HealthAnswer:
+async def check_liveness() -> HealthAnswer:
     """Answer as long as this process can answer at all."""
     return HealthAnswer(status="ok")
 
 
 @health_router.get("/ready", responses=describe(409, 503))
-async def ready(gateway: Governed, apart: Apart) -> HealthAnswer:
+async def check_readiness(gateway: Governed, apart: Apart) -> HealthAnswer:
     """Answer once the database of the namespace can be used."""
     await apart.probe(schema.require_current, gateway.database)
     return HealthAnswer(status="ok")
 
 
-PATH = "/metrics"
+PATH, NAME = "/metrics", "read_metrics"
 _EXAMPLE = "# TYPE spillway_dirty_bytes gauge\nspillway_dirty_bytes 0.0\n"
 
 
@@ -157,9 +144,9 @@ def router_of(settings: Settings) -> APIRouter:
     content = {CONTENT_TYPE_LATEST: {"schema": {"type": "string"}, "example": _EXAMPLE}}
     responses = {200: {"content": content}, **describe(409, 503)}
     if is_public(settings):
-        router.get(PATH, responses=responses, response_class=Response)(_read)
+        router.get(PATH, responses=responses, response_class=Response, name=NAME)(_read)
     else:
-        router.get(PATH, responses=responses, response_class=Response)(_read_by_viewer)
+        router.get(PATH, responses=responses, response_class=Response, name=NAME)(_read_by_viewer)
     return router
 
 

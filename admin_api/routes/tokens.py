@@ -38,7 +38,7 @@ class NewToken(Body):
 
 
 @router.get("")
-def every(
+def list_tokens(
     gateway: Governed, _who: Admin, limit: Limit = LIMIT, cursor: Cursor = None
 ) -> Page[TokenInfo]:
     """List the tokens, also those that ended, the oldest first."""
@@ -53,7 +53,7 @@ def every(
 
 
 @router.post("", status_code=201)
-def create(wanted: NewToken, gateway: Governed, who: Admin, call: Recorded) -> MadeToken:
+def create_token(wanted: NewToken, gateway: Governed, who: Admin, call: Recorded) -> MadeToken:
     """Make a token. A repetition with the same Idempotency-Key does not show its secret again."""
     call.keeps_answer = False
     local = LocalTokens(gateway.store, who.name)
@@ -63,13 +63,13 @@ def create(wanted: NewToken, gateway: Governed, who: Admin, call: Recorded) -> M
 
 
 @router.get("/{token_id}", responses=describe(404))
-def one(token_id: TokenId, gateway: Governed, who: Admin) -> TokenInfo:
+def read_token(token_id: TokenId, gateway: Governed, who: Admin) -> TokenInfo:
     """Return one token."""
     return LocalTokens(gateway.store, who.name).get(token_id)
 
 
 @router.delete("/{token_id}", responses=describe(404))
-def revoke(token_id: TokenId, gateway: Governed, who: Admin, call: Recorded) -> TokenInfo:
+def revoke_token(token_id: TokenId, gateway: Governed, who: Admin, call: Recorded) -> TokenInfo:
     """End a token and its sessions at once."""
     local = LocalTokens(gateway.store, who.name)
     call.before = local.get(token_id)
@@ -97,7 +97,7 @@ class Whoami(BaseModel):
 
 
 @session_router.post("/login", responses=describe(401, 429))
-def login(credentials: LoginBody, gateway: Governed, call: Recorded, response: Response) -> Whoami:
+def log_in(credentials: LoginBody, gateway: Governed, call: Recorded, response: Response) -> Whoami:
     """Open a session of the pages. The answer sets its cookie."""
     opened = sessions.log_in(gateway, call, credentials.token)
     sessions.set_cookie(gateway, response, opened)
@@ -105,13 +105,13 @@ def login(credentials: LoginBody, gateway: Governed, call: Recorded, response: R
 
 
 @session_router.post("/logout", status_code=204)
-def logout(gateway: Governed, request: Request, response: Response, _who: Viewer) -> None:
+def log_out(gateway: Governed, request: Request, response: Response, _who: Viewer) -> None:
     """End the session whose cookie the request has. A token stays valid."""
     sessions.log_out(gateway, request, response)
 
 
 @session_router.get("/session")
-def whoami(request: Request, who: Viewer) -> Whoami:
+def read_session(request: Request, who: Viewer) -> Whoami:
     """Return who sends the request."""
     return _whoami(who, sessions.csrf_of(request) or None)
 

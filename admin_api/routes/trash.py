@@ -83,7 +83,7 @@ def read_trashed(gateway: Governed, _viewer: Viewer, id: TrashId, response: Resp
 
 
 @router.post("/{id}/undelete", responses=describe(403, 404, 409, 503))
-def undelete(
+def undelete_checkpoint(
     gateway: Governed, call: Recorded, operator: Operator, id: TrashId, body: Returning
 ) -> Undeleted:
     """Take a checkpoint back. Clients see it at once."""
@@ -94,7 +94,7 @@ def undelete(
 
 
 @router.post("/{id}/release", responses=describe(404, 409, 503))
-def release(gateway: Governed, call: Recorded, admin: Admin, id: TrashId) -> Trashed:
+def release_trashed(gateway: Governed, call: Recorded, admin: Admin, id: TrashId) -> Trashed:
     """Let a checkpoint that clients removed leave the bucket, although no newer one is there."""
     call.before = _one(gateway, id)[1]
     trash = LocalTrashBin(gateway.settings, gateway.database, admin.name)

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from gateway.cli.api import Api, ApiCall, Late, follow_events, follow_job, outcome
+from gateway.common import clock
 from gateway.common.errors import ExportRefused, NotPossible, NotThere, UserError
 from gateway.common.models import values_of
 from gateway.common.text import encoded, text_of
@@ -19,7 +20,7 @@ from gateway.lifecycle.retention.policy import Policy
 from gateway.nfs.export import require_clients, require_name
 from gateway.rpc.statistics import Statistics
 from gateway.service import exports, jobs, policies, promotions, reports, tokens, trash
-from gateway.service.bucket import Bucket, Reachability, SetUp
+from gateway.service.bucket import Reachability, SetUp
 from gateway.service.checkpoints import (
     Checkpoint,
     Listing,
@@ -66,7 +67,6 @@ from gateway.service.trash import Emptied, Expired, RemovedCheckpoint, Trashed, 
 
 FILE = ApiCall("GET", "/files", FileInfo)
 STATUS = ApiCall("GET", "/status", Status)
-BUCKET = ApiCall("GET", "/bucket", Bucket)
 STATISTICS = ApiCall("GET", "/statistics", Statistics)
 CLIENTS = ApiCall("GET", "/clients", ClientList)
 OPENS = ApiCall("GET", "/clients/opens", Opens)
@@ -79,14 +79,15 @@ QUEUE = ApiCall("GET", "/queue", WaitingFile)
 ORDERS = ApiCall("GET", "/queue/orders", QueueOrder)
 ORDER = ApiCall("PUT", "/queue/orders", QueueOrder)
 RELEASE: ApiCall[Any] = ApiCall("DELETE", "/queue/orders")
-CANCEL = ApiCall("POST", "/queue/cancel", QueueOrder)
 RETRY = ApiCall("POST", "/queue/retry", Retried)
 PINS = ApiCall("GET", "/pins", Pin)
 PIN = ApiCall("POST", "/pins", Pin)
 UNPIN: ApiCall[Any] = ApiCall("DELETE", "/pins/{ino}")
 
-COUNTED_TRIES = 5
-COUNTED_SECONDS = 0.5
+ASKED_SECONDS = 12.0
+"""The time that a gateway has to count its files and to ask its bucket, which may not answer for
+ten seconds."""
+POLL_SECONDS = 0.2
 
 
 class RemoteGateway:
@@ -96,15 +97,14 @@ class RemoteGateway:
         self._api = api
 
     def status(self) -> Status:
-        # The first one has the gateway count its files. The call of the bucket, unlike the status,
-        # waits until that has answered.
+        # The first one has the gateway count its files, and ask the bucket.
         found = self._api.ask(STATUS)
-        self._api.tell(BUCKET)
-        for _ in range(COUNTED_TRIES):
-            found = self._api.ask(STATUS)
-            if found.cache.resident is not None:
+        until = clock.monotonic_seconds() + ASKED_SECONDS
+        while found.bucket.reachable is None or found.cache.resident is None:
+            if clock.monotonic_seconds() > until:
                 break
-            time.sleep(COUNTED_SECONDS)
+            time.sleep(POLL_SECONDS)
+            found = self._api.ask(STATUS)
         return found
 
     def statistics(self) -> Statistics:
@@ -221,7 +221,7 @@ class RemoteQueue(_RemoteNoun):
         return self._api.ask(ORDER, body={"path": encoded(path), "order": order})
 
     def cancel(self, path: str) -> QueueOrder:
-        return self._api.ask(CANCEL, body={"path": encoded(path)})
+        return self.order(path, "hold")
 
     def release(self, path: str) -> QueueOrder:
         self._api.tell(RELEASE, path=encoded(path))

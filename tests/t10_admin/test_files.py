@@ -163,11 +163,6 @@ def test_the_queue_is_listed_and_takes_orders(site: Filled) -> None:
     assert site.ask("GET", "queue/orders") == [{"path": f"{ROOT}/d/w", "order": "hold"}]
     assert site.ask("GET", "queue", params={"path": "d"})["items"][0]["state"] == "held"
     assert site.http.delete("queue/orders", params={"path": "d/w"}).status_code == 204
-    held = {"path": f"{ROOT}/d/w", "order": "hold"}
-    assert site.ask("POST", "queue/cancel", json={"path": held["path"]}) == held
-    assert site.ask("GET", "queue/orders") == [held]
-    site.ask("POST", "queue/cancel", 404, json={"path": "gone"})
-    assert site.http.delete("queue/orders", params={"path": "d/w"}).status_code == 204
     site.ask("DELETE", "queue/orders", 404, params={"path": "d/w"})
     site.ask("PUT", "queue/orders", 404, json={"path": "gone", "order": "bump"})
     assert site.ask("POST", "queue/retry", json={"path": "d/w"})["had_failed"] is False
@@ -307,7 +302,12 @@ def test_an_unforeseen_error_of_a_job_is_not_shown(site: Filled) -> None:
 
 
 def test_bucket_and_status(site: Filled) -> None:
-    bucket = site.ask("GET", "bucket")
+    def bucket_of() -> dict[str, Any]:
+        found: dict[str, Any] = site.ask("GET", "status")["bucket"]
+        return found
+
+    until(lambda: bucket_of()["reachable"] is not None, "the answer of the bucket")
+    bucket = bucket_of()
     assert bucket["reachable"] is False and "no credentials" in bucket["error"]
     assert bucket["checksum"] == {"kind": None, "source": None}
     assert site.ask("POST", "bucket/test")["reachable"] is False
@@ -315,7 +315,6 @@ def test_bucket_and_status(site: Filled) -> None:
     until(lambda: site.ask("GET", "status")["cache"]["resident"] is not None, "the count of files")
     status = site.ask("GET", "status")
     assert status["healthy"] is False and status["processes"]["drain"]["alive"] is False
-    assert status["bucket"] == bucket
     assert status["dirty"]["files"] == 1 and status["cache"]["absent"] == {"files": 1, "bytes": 8}
 
 

@@ -377,5 +377,5 @@ def test_files_leave_the_disk_and_come_back_through_the_api(
         with nfs4.Client(settings.nfs.port) as client:
             root = client.handle(settings.nfs.export.strip("/"))
             assert "four.pt" in client.names(root) and "three.pt" not in client.names(root)
-        assert http.get("bucket").json()["reachable"] is True
+        until(lambda: http.get("status").json()["bucket"]["reachable"], "the bucket's answer")
         assert http.delete("files", params={"path": "four.pt"}).status_code == 403

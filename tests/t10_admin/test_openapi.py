@@ -16,6 +16,10 @@ from admin_api.access.authentication import role_of
 from admin_api.problems import ProblemCode
 from tests.support.adminsite import AdminSite, admin_site
 
+VERBS = """
+approve cancel check confirm create delete disable empty enable evict list log make preview read
+release reload remove rename replace retry revoke set stream test undelete validate wait warm
+"""
 METHODS = ("get", "put", "post", "delete", "patch")
 
 
@@ -78,6 +82,14 @@ def test_what_it_refers_to_is_there(site: AdminSite) -> None:
     schemas = json.loads(text)["components"]["schemas"]
     named = set(re.findall(r'"\$ref": ?"#/components/schemas/([^"]+)"', text))
     assert named <= set(schemas) and problems.ProblemDetails.__name__ in named
+
+
+def test_the_name_of_an_operation_is_a_verb_and_a_noun(site: AdminSite) -> None:
+    names = [operation["operationId"] for _name, _route, operation in operations(site)]
+    assert len(names) == len(set(names))
+    pattern = re.compile(rf"({'|'.join(VERBS.split())})(_[a-z]+)+")
+    assert [name for name in names if not pattern.fullmatch(name)] == []
+    assert {"list_checkpoints", "delete_checkpoint", "read_metrics"} <= set(names)
 
 
 def test_the_codes_of_problems_are_documented(site: AdminSite) -> None:

@@ -45,10 +45,14 @@ def test_pins_are_made_listed_and_ended(site: Filled) -> None:
         ({"path": ""}, 422),
         ({"path": "jobs", "mode": 1}, 422),
         ({"path": "jobs", "note": 1001 * "x"}, 422),
+        ({"path": "jobs", "note": 1}, 422),
+        ({"path": "jobs", "note": "a\0b"}, 422),
+        ([], 422),
+        ("x", 422),
         ({"path": "a%00b"}, 422),
         ({}, 422),
     ],
 )
-def test_a_wrong_pin_is_refused(site: Filled, body: dict[str, Any], status: int) -> None:
+def test_a_wrong_pin_is_refused(site: Filled, body: Any, status: int) -> None:
     assert site.ask("POST", "pins", status, json=body)["detail"]
     assert site.ask("GET", "pins")["items"] == []

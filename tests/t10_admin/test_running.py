@@ -77,8 +77,7 @@ def test_an_upload_that_is_cancelled_ends_and_its_file_is_held(governing: Govern
     path = governing.write("cancelled", 29 * MIB)
     first.wait()
     assert governing.waits(path) == "uploading"
-    answer = governing.http.post("queue/cancel", json={"path": path})
-    assert (answer.status_code, answer.json()) == (200, {"path": path, "order": "hold"})
+    governing.order(path, "hold")
     first.release()
     until(lambda: site.proxy.operations("ABORT"), "the upload is aborted")
     sent = {int(one.query["partNumber"]) for one in site.proxy.operations("PART")}

@@ -14,6 +14,7 @@ from admin_api.jobs.runner import JobThreads
 from gateway.lifecycle.trash.trash import Trash
 from gateway.namespace import identity
 from tests.support.adminsite import ADMIN
+from tests.support.waiting import until
 from tests.t10_admin.filled import Filled, ended, filled, job, tag
 
 
@@ -110,18 +111,18 @@ def test_the_trash_is_listed_gives_back_and_is_emptied(site: Filled) -> None:
 
 def test_promotions_are_made_listed_and_removed(site: Filled) -> None:
     ino = site.ino("a/step-4")
-    not_yet = site.ask("POST", f"checkpoints/{site.ino('b/step-1')}/promote", 409, json=NAMED)
+    not_yet = site.ask("POST", "promotions", 409, json={"path": "jobs/b/step-1", **NAMED})
     assert "not in the bucket yet" in not_yet["detail"]
-    made = site.http.post(f"checkpoints/{ino}/promote", json={"name": "bést 1", "note": "why"})
+    body = {"path": "jobs/a/step-4", "name": "bést 1", "note": "why"}
+    made = site.http.post("promotions", json=body)
     assert made.status_code == 201 and made.json()["state"] == "copying"
     assert recorded(site)["after"] == made.json()
     again = site.http.get(made.headers["Location"].removeprefix("/api/v1/"))
     assert again.json() == made.json() and again.headers["ETag"] == made.headers["ETag"]
-    taken = site.ask("POST", f"checkpoints/{ino}/promote", 409, json={"name": "bést 1"})
+    taken = site.ask("POST", "promotions", 409, json=body)
     assert "there is a promotion" in taken["detail"]
     for name, status in (("a/b", 409), (".x", 409), ("", 422), ("a\0", 422), ("x" * 251, 422)):
-        site.ask("POST", f"checkpoints/{ino}/promote", status, json={"name": name})
-    site.ask("POST", "checkpoints/999/promote", 404, json=NAMED)
+        site.ask("POST", "promotions", status, json={**body, "name": name})
     site.ask("POST", "promotions", 409, json={"path": "/checkpoints", **NAMED})  # all of it
     site.ask("POST", "promotions", 404, json={"path": "nothing", **NAMED})
     site.ask("POST", "promotions", 201, json={"path": "jobs/a/step-3", "name": "other"})
@@ -143,12 +144,14 @@ NAMED = {"name": "x"}
 
 def test_jobs_about_a_checkpoint_follow_its_name(site: Filled) -> None:
     ino = site.ino("a/step-3")
-    warmed = job(site, "POST", f"checkpoints/{ino}/warm")
+    chosen = {"paths": ["jobs/a/step-3"]}
+    warmed = job(site, "POST", "files/warm", json=chosen)
     assert warmed["text"] == "0 files came, 2 were there before"
     assert (warmed["state"], warmed["result"]["resident_before_files"]) == ("done", 2)
     assert recorded(site)["after"]["job"] == warmed["id"]
     # The bucket has no credentials.
-    assert job(site, "POST", f"checkpoints/{ino}/evict")["problem"]["status"] == 502
+    problem = job(site, "POST", "files/evict", json=chosen)["problem"]
+    assert (problem["status"], problem["code"]) == (502, "bucket_refusal")
     with site.world() as world:
         world.rename("jobs/a/step-3", "jobs/a/step-33")
     moved = later(site, work.WARM, {"paths": ["jobs/a/step-3"], "ino": ino})
@@ -156,20 +159,20 @@ def test_jobs_about_a_checkpoint_follow_its_name(site: Filled) -> None:
     throw_away(site, "a/step-33")
     gone = later(site, work.WARM, {"paths": ["jobs/a/step-3"], "ino": ino})
     assert (gone["state"], gone["problem"]["status"]) == ("failed", 404)
-    for verb, path in (("POST", "warm"), ("POST", "evict"), ("GET", "wait")):
-        assert "no checkpoint" in site.ask(verb, f"checkpoints/{ino}/{path}", 404)["detail"]
 
 
-def test_a_wait_is_bounded_and_says_what_is_missing(site: Filled) -> None:
-    durable, dirty = site.ino("a/step-4"), site.ino("b/step-1")
-    found = site.ask("GET", f"checkpoints/{durable}/wait")
-    assert found == {"durable": True, "missing": None}
-    for seconds in (0, 0.6):
-        waits = site.ask("GET", f"checkpoints/{dirty}/wait?timeout={seconds}")
-        assert waits["durable"] is False
-        assert waits["missing"].startswith("2 files") and "b/step-1" in waits["missing"]
-    for wrong in ("61", "-1", "nan", "inf"):
-        site.ask("GET", f"checkpoints/{dirty}/wait?timeout={wrong}", 422)
+def test_a_wait_is_a_job_and_says_what_is_missing(site: Filled) -> None:
+    durable = job(site, "POST", "files/wait", json={"path": "jobs/a/step-4"})
+    assert (durable["state"], durable["result"]) == ("done", {"durable": True})
+    begun = site.ask("POST", "files/wait", 202, json={"path": "jobs/b/step-1"})["id"]
+
+    def text() -> str:
+        told: str = site.ask("GET", f"jobs/{begun}")["text"]
+        return told
+
+    until(lambda: text().startswith("2 files") and "b/step-1" in text(), "what is missing")
+    site.ask("POST", f"jobs/{begun}/cancel")
+    assert ended(site, begun)["state"] == "cancelled"
 
 
 def test_what_is_saved_between_the_look_and_the_deletion_stays(
