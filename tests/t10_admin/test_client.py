@@ -35,7 +35,7 @@ def test_a_call_is_an_operation(described: dict[str, Any], call: ApiCall[Any]) -
 
 
 def test_the_code_that_the_client_knows_is_one_of_the_api() -> None:
-    assert ProblemCode(UNKNOWN_ROUTE).status == 404
+    assert UNKNOWN_ROUTE == ProblemCode.UNKNOWN_ROUTE
 
 
 def answered(described: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:

@@ -36,8 +36,8 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Afar]:
                 world.namespace.mkdir(ROOT_CRED, above, ODD, SetAttr(mode=0o700))
                 world.namespace.symlink(ROOT_CRED, above, b"link", b"drained", SetAttr())
                 above = world.directory(f"{way}/open")
-                for name in (b"first", b"second"):
-                    world.namespace.symlink(ROOT_CRED, above, name, name, SetAttr())
+                for link in (b"first", b"second"):
+                    world.namespace.symlink(ROOT_CRED, above, link, link, SetAttr())
         yield made
 
 
