@@ -209,10 +209,9 @@ def _stored(moment: datetime) -> int:
 def model(entry: AuditRow) -> RecordedCall:
     """Return an entry as people and scripts see it."""
     found = entry._asdict()
-    at = clock.iso(found.pop("at_ns"))
     for name in ("before", "after", "asked"):
         found[name] = None if found[name] is None else json.loads(found[name])
-    return RecordedCall(at=at, **found)
+    return RecordedCall(**found)
 
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})

@@ -400,5 +400,5 @@ def model(session: Session, from_ns: int, to_ns: int, step_seconds: int) -> Hist
     step_ns = step_seconds * clock.NS
     # Whole steps since 1970, so that two questions get the same rows.
     found = steps(session, from_ns - from_ns % step_ns, to_ns, step_ns)
-    rows = [[one.at_ns // clock.NS, *one[1:]] for one in found]
+    rows = [[clock.rfc3339(one.at_ns), *one[1:]] for one in found]
     return HistoryTable(step_seconds, ["time", *FIGURES], rows)

@@ -26,7 +26,7 @@ Schema = dict[str, Any]
 MISSING = "..."
 """A text of which nothing says what it may be. A test finds it."""
 _MOMENT_NS = 1_795_426_200 * clock.NS
-_MOMENT = clock.iso(_MOMENT_NS)
+_MOMENT = clock.rfc3339(_MOMENT_NS)
 _STEP = "/checkpoints/jobs/llama-7b/step-1200"
 _BY_NAME: dict[str, Any] = {
     "address": "10.0.0.7",
@@ -40,7 +40,6 @@ _BY_NAME: dict[str, Any] = {
     "bytes": 64 << 30,
     "by": "ci",
     "catalogue_is_made": True,
-    "changed": _MOMENT,
     "changed_by": "ci",
     "checksum": "crc64nvme",
     "columns": ["time", "dirty_bytes"],
@@ -52,7 +51,7 @@ _BY_NAME: dict[str, Any] = {
     "drain": None,
     "dropped_readers": [],
     "enabled": True,
-    "ended_ns": None,
+    "ended_at": None,
     "endpoint_url": "https://s3.example",
     "error": None,
     "etag": "9a0364b9e99bb480dd25e1f0284c8555",
@@ -66,8 +65,6 @@ _BY_NAME: dict[str, Any] = {
     "is_well": True,
     "key": "jobs/llama-7b/step-1200/model.pt",
     "last_exit": "",
-    "made": _MOMENT,
-    "modified": _MOMENT,
     "name": "ci",
     "names": 1,
     "note": "the best by MMLU",
@@ -75,7 +72,6 @@ _BY_NAME: dict[str, Any] = {
     "path": _STEP,
     "paths": [_STEP],
     "pid": 4242,
-    "pinned": _MOMENT,
     "pinned_by": "ci",
     "plan": "6f1c0a5e9b42",
     "prefix": "production/",
@@ -85,8 +81,8 @@ _BY_NAME: dict[str, Any] = {
     "reason": "it is not among the newest 3",
     "request_id": "0123456789abcdef0123456789abcdef",
     "result": None,
-    "revoked": None,
-    "rows": [[_MOMENT_NS // clock.NS, 1 << 30]],
+    "revoked_at": None,
+    "rows": [[_MOMENT, 1 << 30]],
     "run": "jobs/llama-7b",
     "served": True,
     "status": 200,
@@ -135,7 +131,7 @@ def _of_type(schema: Schema, schemas: dict[str, Schema], name: str) -> Any:
     if kind == "array":
         return [of(schema.get("items", {}), schemas, name)]
     if kind in ("integer", "number"):
-        number = _MOMENT_NS if name.endswith("_ns") else 3 << 30 if name.endswith("bytes") else 3
+        number = 3 << 30 if name.endswith("bytes") else 3
         return min(number, schema.get("maximum", number))
     if kind == "boolean":
         return False

@@ -107,11 +107,11 @@ def model(token: TokenRow) -> TokenInfo:
         name=token.name,
         role=token.role,
         state=state if token.revoked_ns is None else "revoked",
-        created=clock.iso(token.created_ns),
+        created_ns=token.created_ns,
         created_by=token.created_by,
-        expires=None if token.expires_ns is None else clock.iso(token.expires_ns),
-        last_used=None if token.used_ns is None else clock.iso(token.used_ns),
-        revoked=None if token.revoked_ns is None else clock.iso(token.revoked_ns),
+        expires_ns=token.expires_ns,
+        last_used_ns=token.used_ns,
+        revoked_ns=token.revoked_ns,
     )
 
 

@@ -20,6 +20,7 @@ from admin_api.jobs.kinds import JobKind, RunningJob
 from admin_api.jobs.rows import JobRow
 from admin_api.jobs.runner import JobThreads
 from admin_api.requests import decoded, encoded
+from gateway.common import clock
 from gateway.common.errors import NotPossible, NotThere
 from gateway.common.models import Model, to_json
 from gateway.db.models import RESERVED_NAME
@@ -120,13 +121,14 @@ def empty(
 ) -> JobRow:
     """Begin the job. Returns it. Parameters: ids and until_ns, of ``control.trash.removable``.
     Raises Problem when too many jobs wait."""
-    arguments = {"ids": None if ids is None else list(ids), "until_ns": until_ns}
+    arguments = {"ids": None if ids is None else list(ids), "until": clock.rfc3339(until_ns)}
     return runner.submit(EMPTY, arguments, who, call.request_id)
 
 
 def _empty(work: RunningJob) -> dict[str, Any]:
     trash = Trash(work.settings, work.database)
-    entries = control.removable(trash, work.arguments["ids"], work.arguments["until_ns"])
+    until_ns = clock.nanoseconds_of(work.arguments["until"])
+    entries = control.removable(trash, work.arguments["ids"], until_ns)
     total = len(entries)
 
     def told(count: int, names: int) -> None:

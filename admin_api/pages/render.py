@@ -230,10 +230,8 @@ def _rate(bytes_per_second: float) -> Markup:
     return _size(bytes_per_second) + Markup("/s")
 
 
-def _moment(value: int | str) -> datetime:
-    """Return a moment of facts, which have ISO 8601 or nanoseconds, in the gateway's time zone."""
-    if isinstance(value, str):
-        return datetime.fromisoformat(value).astimezone()
+def _moment(value: int) -> datetime:
+    """Return a moment of a model in the gateway's time zone."""
     return datetime.fromtimestamp(value / clock.NS).astimezone()
 
 
@@ -253,11 +251,11 @@ def _place() -> str:
         return f"{ahead[:3]}:{ahead[3:5]}"
 
 
-def _when(value: int | str) -> str:
+def _when(value: int) -> str:
     return _moment(value).strftime("%Y-%m-%d %H:%M")
 
 
-def _iso(value: int | str) -> str:
+def _iso(value: int) -> str:
     return _moment(value).isoformat(timespec="seconds")
 
 

@@ -22,7 +22,7 @@ from gateway.catalogue.display_state import ALARMING, ARCHIVED, CATALOGUED, MEAN
 from gateway.catalogue.facts import NOT_MADE, CheckpointState
 from gateway.cli import files, output
 from gateway.cli.files import each
-from gateway.common.models import to_json
+from gateway.common.models import json_name, to_json
 from gateway.common.text import display, shown
 from gateway.common.units import duration, size
 from gateway.service.checkpoints import (
@@ -146,8 +146,8 @@ def lines(catalogue: CatalogueStatus) -> Iterator[tuple[str, str]]:
     if (more := len(catalogue.at_risk) - len(first)) > 0:
         yield "at risk", f"and {more} more: spillway checkpoint list"
     unknown = catalogue.unrecognised
-    if unknown is not None and (count := unknown["directories"]):
-        where = unknown["first"] or "the export's root"
+    if unknown is not None and (count := unknown.directories):
+        where = unknown.first or "the export's root"
         what = "1 directory with files" if count == 1 else f"{count} directories with files"
         said = f"{what} of tensors that no rule knows, first {where}"
         yield "unrecognised", f"{said}: spillway checkpoint list --unrecognised"
@@ -183,7 +183,7 @@ def _key(one: Listed) -> tuple[Any, ...]:
 def _expired(one: Expired) -> dict[str, Any]:
     """Return a checkpoint in the trash with the names that the others have."""
     known = to_json(one)
-    names = (field.name for field in fields(Checkpoint))
+    names = (json_name(field.name) for field in fields(Checkpoint))
     return {**{name: known.get(name) for name in names}, "reason": _reason(one)}
 
 

@@ -111,7 +111,7 @@ def _cells(one: Child, long: bool) -> tuple[str, ...]:
     if remarks:
         text += f" ({', '.join(remarks)})"
     numbers = map(str, (one.names, one.uid, one.gid, one.size_bytes))
-    return mode, *numbers, one.modified[:19].replace("T", " "), text
+    return mode, *numbers, policies.moment(one.modified_ns)[:19], text
 
 
 def _line(cells: tuple[str, ...]) -> str:
@@ -159,14 +159,19 @@ def show_found(
         return status
     for one in found:
         for name, value in one.items():
-            label = name.removesuffix("_ns").removesuffix("_seconds").replace("_", " ")
-            if name.endswith("_ns") and value is not None:
-                value = policies.moment(value)
+            label = name.removesuffix("_at").removesuffix("_seconds").replace("_", " ")
+            if name.endswith("_at") and value is not None:
+                value = _local(value)
             if name.endswith("_seconds") and value is not None:
                 value = duration(value)
             for text in ways.get(name, _texts)(value):
                 print(f"{label:<17} {text}")
     return status
+
+
+def _local(text: str) -> str:
+    """Return a moment of JSON as people write it."""
+    return policies.moment(clock.nanoseconds_of(text))
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -199,14 +204,14 @@ def _object(one: dict[str, Any] | None) -> Iterator[str]:
         yield "none"
         return
     yield shown(one["key"])
-    yield f"{one['size_bytes']} bytes, stored {policies.moment(one['stored_ns'])}"
+    yield f"{one['size_bytes']} bytes, stored {_local(one['stored_at'])}"
     yield shown(f"{one['checksum'] or 'no checksum'}, etag {one['etag']}")
 
 
 def _history(acts: list[dict[str, Any]]) -> Iterator[str]:
     """Yield what was done lately with the checkpoint that has a path."""
     for one in acts:
-        when, result = policies.moment(one["began_ns"]), one["result"] or "under way"
+        when, result = _local(one["began_at"]), one["result"] or "under way"
         yield shown(f"{when}  {one['what']}: {result}: {one['reason']} [{one['author']}]")
 
 
@@ -447,7 +452,10 @@ def list_pins(args: argparse.Namespace, gateway: Gateway) -> int:
     if args.json:
         output.print_json(found)
         return DONE
-    rows = [(display(one.path), one.pinned_by, one.pinned[:10], shown(one.note)) for one in found]
+    rows = [
+        (display(one.path), one.pinned_by, policies.moment(one.pinned_ns)[:10], shown(one.note))
+        for one in found
+    ]
     if rows:
         output.show_table(("path", "by", "since", "why"), rows, map(_pin_line, rows))
     else:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from gateway.cli import output
 from gateway.cli.files import DONE, NOT_POSSIBLE, refuse
 from gateway.cli.output import showing
+from gateway.cli.policies import moment
 from gateway.common.errors import NotPossible
 from gateway.common.models import to_json
 from gateway.common.text import display, shown
@@ -63,7 +64,7 @@ def _cells(one: Promotion) -> tuple[str, ...]:
     files, length = f"{one.files:,}", size(one.size_bytes)
     why = shown(one.reason or one.note)
     source = display(one.source)
-    return one.name, one.state, files, length, source, one.by, one.asked[:10], why
+    return one.name, one.state, files, length, source, one.by, moment(one.asked_ns)[:10], why
 
 
 def demote_arguments(parser: argparse.ArgumentParser) -> None:
@@ -108,7 +109,7 @@ def line(facts: dict[str, int]) -> Iterator[tuple[str, str]]:
 
 def _line(one: Promotion) -> str:
     head = f"{one.name}  {one.state}  {one.files} files, {size(one.size_bytes)}"
-    text = f"{head}  {display(one.source)}  ({one.by}, {one.asked[:10]})"
+    text = f"{head}  {display(one.source)}  ({one.by}, {moment(one.asked_ns)[:10]})"
     if one.reason:
         text += f": {shown(one.reason)}"
     elif one.note:

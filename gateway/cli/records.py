@@ -80,7 +80,7 @@ def list_calls(args: argparse.Namespace, gateway: Gateway) -> int:
 
 
 def _name_cells(one: NameChange) -> tuple[str, ...]:
-    when = datetime.fromisoformat(one.at).astimezone().isoformat(" ", "seconds")
+    when = moment(one.at_ns)
     path = display(one.path)
     if one.new_path is not None:
         path += f" to {display(one.new_path)}"
@@ -95,7 +95,7 @@ def _name_line(one: NameChange) -> str:
 
 
 def _call_cells(one: RecordedCall) -> tuple[str, ...]:
-    when = datetime.fromisoformat(one.at).astimezone().isoformat(" ", "seconds")
+    when = moment(one.at_ns)
     result = "not known" if one.status is None else str(one.status)
     if one.detail:
         result += f": {shown(one.detail)}"
@@ -161,7 +161,7 @@ def _span(args: argparse.Namespace) -> tuple[datetime, datetime, int]:
 
 
 def _history_cells(one: dict[str, Any]) -> tuple[str, ...]:
-    when = moment(int(one["time"]) * clock.NS)[:16]
+    when = moment(clock.nanoseconds_of(one["time"]))[:16]
     return when, *(_text(name, one.get(name)) for name in HISTORY_SHOWN)
 
 

@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 
 from gateway.cli import caller, local, options, output
 from gateway.cli.options import DURATION
+from gateway.cli.policies import moment
 from gateway.common.text import shown
 from gateway.config.settings import Settings
 from gateway.db.engine import Database
@@ -94,13 +95,13 @@ def _list(tokens: Tokens, args: argparse.Namespace) -> int:
 
 
 def _cells(one: TokenInfo) -> tuple[str, ...]:
-    times = (one.last_used or "never", one.expires or "never")
-    return one.id, one.role, one.state, one.name, *times
+    times = (one.last_used_ns, one.expires_ns)
+    return one.id, one.role, one.state, one.name, *(moment(at) if at else "never" for at in times)
 
 
 def _line(one: TokenInfo) -> str:
-    used = f"used {one.last_used}" if one.last_used else "never used"
-    ends = f", expires {one.expires}" if one.expires else ""
+    used = f"used {moment(one.last_used_ns)}" if one.last_used_ns else "never used"
+    ends = f", expires {moment(one.expires_ns)}" if one.expires_ns else ""
     return f"{one.id}  {one.role:<8}  {one.state:<7}  {one.name}: {used}{ends}"
 
 

@@ -10,6 +10,7 @@ from itertools import chain
 from gateway.cli import output
 from gateway.cli.files import DONE, each, refuse_each
 from gateway.cli.output import showing
+from gateway.cli.policies import moment
 from gateway.common.errors import NotThere, UserError
 from gateway.common.text import display
 from gateway.common.units import duration, size
@@ -147,7 +148,7 @@ def _cells(one: Trashed) -> tuple[str, ...]:
     left = "being removed" if one.is_expiring else f"{duration(one.left_seconds)} left"
     left = "goes early" if one.early and not one.is_expiring else left
     left = f"stays: {one.stays}" if one.stays else left
-    when = one.deleted[:19].replace("T", " ")
+    when = moment(one.deleted_ns)[:19]
     return one.id, size(one.size_bytes), left, display(one.path), when, one.by, one.reason
 
 

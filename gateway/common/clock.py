@@ -23,6 +23,7 @@ look, and one before the first completion of the catalogue moves up to that, if 
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +33,8 @@ from gateway.common.types import FIRST_NS
 
 NS = 1_000_000_000
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_PART = re.compile(r"\.([0-9]+)")
+"""The part of a second in a time. A datetime has only its first six digits."""
 
 
 def now_ns() -> int:
@@ -42,6 +45,22 @@ def now_ns() -> int:
 def iso(time_ns: int) -> str:
     """Return a stored time as ISO 8601, in seconds and in UTC."""
     return datetime.fromtimestamp(time_ns // NS, UTC).isoformat()
+
+
+def rfc3339(time_ns: int) -> str:
+    """Return a time as RFC 3339, in UTC and to the nanosecond: 2026-11-23T09:30:00.123456789Z."""
+    seconds, part_ns = divmod(time_ns, NS)
+    moment = datetime.fromtimestamp(seconds, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{part_ns:09}Z"
+
+
+def nanoseconds_of(text: str) -> int:
+    """Return nanoseconds since 1970 of a time as RFC 3339 or ISO 8601 has it. ``rfc3339`` is the
+    inverse. Raises ValueError."""
+    moment = datetime.fromisoformat(text)
+    part = _PART.search(text)
+    seconds = int(moment.replace(microsecond=0).timestamp())
+    return seconds * NS + (int(part[1][:9].ljust(9, "0")) if part else 0)
 
 
 def is_ahead(time_ns: int, most_ns: int) -> bool:
@@ -78,14 +97,6 @@ def minute_of_day() -> int:
     """Return minutes since midnight, local time."""
     now = time.localtime()
     return now.tm_hour * 60 + now.tm_min
-
-
-def local_iso(time_ns: int) -> str:
-    """Return a time as ISO 8601, to the second, in the time zone of this machine.
-
-    Raises OverflowError, ValueError, OSError for a time that no calendar has.
-    """
-    return datetime.fromtimestamp(time_ns // NS).astimezone().isoformat()
 
 
 OFF_MAX_NS = 3600 * NS

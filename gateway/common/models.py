@@ -2,15 +2,56 @@
 
 A model is a frozen dataclass below ``Model``. The text below a field says what it means, and its
 name ends in its unit: the OpenAPI document of the admin API shows both.
+
+A moment is a field of the type ``Nanoseconds``, whose name ends in ``_ns``. JSON has it as RFC 3339
+and under another name (``json_name``): programs in JavaScript would round the number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
-from functools import cache
+from functools import cache, partial
 from types import UnionType
-from typing import Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from gateway.common import clock
+
+_AS_THEY_ARE = ("at", "since", "until", "time")
+"""A moment whose name ends in one of these words needs no ``_at``."""
+
+
+def json_name(name: str) -> str:
+    """Return the name that a field has in JSON: ``complete_ns`` is ``complete_at`` there."""
+    stem = name.removesuffix("_ns")
+    if stem == name or stem.rpartition("_")[2] in _AS_THEY_ARE:
+        return stem
+    return f"{stem}_at"
+
+
+class _Rfc3339:
+    """Says to pydantic how the admin API writes a moment, and how its OpenAPI document shows it."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        # Here, because only the process of the admin API has imported it.
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_before_validator_function(
+            _moment,
+            handler(source),
+            serialization=core_schema.plain_serializer_function_ser_schema(clock.rfc3339),
+        )
+
+    def __get_pydantic_json_schema__(self, _schema: Any, _handler: Any) -> dict[str, Any]:
+        return {"type": "string", "format": "date-time"}
+
+
+def _moment(found: Any) -> Any:
+    return clock.nanoseconds_of(found) if isinstance(found, str) else found
+
+
+Nanoseconds = Annotated[int, _Rfc3339()]
+"""A moment: nanoseconds since 1970."""
 
 
 class Model:
@@ -18,8 +59,12 @@ class Model:
 
     __slots__ = ()
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-    # The OpenAPI document would have no descriptions.
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"use_attribute_docstrings": True}
+    # Without the first, the OpenAPI document would have no descriptions.
+    __pydantic_config__: ClassVar[dict[str, Any]] = {
+        "use_attribute_docstrings": True,
+        "alias_generator": json_name,
+        "populate_by_name": True,
+    }
 
 
 M = TypeVar("M", bound=Model)
@@ -28,12 +73,19 @@ M = TypeVar("M", bound=Model)
 def to_json(value: Any) -> Any:
     """Return a model, or lists and mappings with models in them, as JSON has it."""
     if isinstance(value, Model):
-        return {name: to_json(one) for name, one in values_of(value).items()}
+        return {
+            json_name(name): clock.rfc3339(one) if _is_moment(name, one) else to_json(one)
+            for name, one in values_of(value).items()
+        }
     if isinstance(value, Mapping):
         return {name: to_json(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return [to_json(one) for one in value]
     return value
+
+
+def _is_moment(name: str, value: Any) -> bool:
+    return name.endswith("_ns") and value is not None
 
 
 def values_of(model: Model) -> dict[str, Any]:
@@ -47,20 +99,21 @@ def from_json(model: type[M], found: Mapping[str, Any]) -> M:
 
     Args:
         model: class of the model.
-        found: what ``to_json`` made.
+        found: what ``to_json`` made, or a report of a process, which has fields under their names
+            in Python and moments as numbers.
 
     Raises:
         KeyError: a member is missing.
     """
     kind: Any = model  # mypy takes no class for hashable
     hints = _hints(kind)
-    return model(
-        **{
-            one.name: _value(hints[one.name], found[one.name])
-            for one in fields(model)
-            if one.name in found or one.default is one.default_factory is MISSING
-        }
-    )
+    values = {}
+    for one in fields(model):
+        name = one.name if one.name in found else json_name(one.name)
+        if name in found or one.default is one.default_factory is MISSING:
+            read = _moment if one.name.endswith("_ns") else partial(_value, hints[one.name])
+            values[one.name] = read(found[name])
+    return model(**values)
 
 
 @cache

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from gateway.common.clock import NS
 from gateway.common.errors import DoorClosed
-from gateway.common.models import Model
+from gateway.common.models import Model, Nanoseconds
 from gateway.config.settings import Settings
 from gateway.db import writer
 from gateway.rpc.control import Remote
@@ -84,8 +84,8 @@ class Statistics(Model):
     """What the NFS server counted since its start. Clients' questions that Ganesha answers from its
     cache are not in it."""
 
-    started_ns: int
-    """Nanoseconds since 1970. Another value means that the counts began again."""
+    started_ns: Nanoseconds
+    """Another value means that the counts began again."""
     operations: dict[str, Operations]
     """The counts by kind."""
     commit_sizes: Histogram

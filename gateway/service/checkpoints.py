@@ -29,7 +29,7 @@ from gateway.catalogue.store import catalogue_of
 from gateway.catalogue.unrecognised import unrecognised
 from gateway.common import clock
 from gateway.common.errors import NotThere
-from gateway.common.models import Model, values_of
+from gateway.common.models import Model, Nanoseconds, from_json, values_of
 from gateway.common.text import text_of
 from gateway.common.types import Extent, InodeKind
 from gateway.common.units import duration, size
@@ -53,7 +53,7 @@ class NewestCheckpoint(Model):
 
     name: str
     step: int | None
-    complete_ns: int
+    complete_ns: Nanoseconds
     age_seconds: float
 
 
@@ -207,8 +207,8 @@ class Checkpoint(Model):
     dirty_files: int
     """Files that the bucket does not have as they are here."""
     dirty_bytes: int
-    complete_ns: int | None
-    durable_ns: int | None
+    complete_ns: Nanoseconds | None
+    durable_ns: Nanoseconds | None
     age_seconds: float | None
     """Time since it was complete."""
     manifest: str | None
@@ -247,6 +247,17 @@ class MemberFile(Model):
 
 
 @dataclass(frozen=True, slots=True)
+class UnrecognisedSummary(Model):
+    """What was found of directories with files of tensors that no rule knows."""
+
+    time_ns: Nanoseconds
+    """When they were looked for."""
+    directories: int
+    first: str | None = field(metadata={"examples": ["jobs/other"]})
+    """The first of them, below the export. Empty: the export itself."""
+
+
+@dataclass(frozen=True, slots=True)
 class CatalogueStatus(Model):
     """Runs and checkpoints, and what is at risk."""
 
@@ -259,8 +270,8 @@ class CatalogueStatus(Model):
     """The runs with work that is only here, those with an alarm first."""
     alarms: int
     """The number of runs with an alarm."""
-    unrecognised: dict[str, Any] | None
-    """What was found of directories with files of tensors that no rule knows."""
+    unrecognised: UnrecognisedSummary | None
+    """None: it was not looked for yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -598,6 +609,7 @@ def gather(settings: Settings, session: Session) -> CatalogueStatus:
     counts = dict.fromkeys(CATALOGUED, 0) | found.states | {ARCHIVED: archived}
     counts[CheckpointState.DURABLE] -= archived
     every_run = models(settings, found.risks)
+    unknown = datadir.read(settings, datadir.UNRECOGNISED)
     at_risk = sorted(
         (run for run in every_run if run.at_risk_seconds or run.at_risk_bytes),
         key=lambda run: (run.alarm is None, -run.at_risk_seconds),
@@ -609,5 +621,5 @@ def gather(settings: Settings, session: Session) -> CatalogueStatus:
         checkpoints={str(name): count for name, count in counts.items()},
         at_risk=at_risk,
         alarms=alarms,
-        unrecognised=datadir.read(settings, datadir.UNRECOGNISED),
+        unrecognised=None if unknown is None else from_json(UnrecognisedSummary, unknown),
     )

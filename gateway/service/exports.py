@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from gateway.common.errors import ExportRefused, NotThere
-from gateway.common.models import Model
+from gateway.common.models import Model, Nanoseconds
 from gateway.common.text import shown, text_of
 from gateway.config.settings import Settings
 from gateway.db.engine import Database
@@ -31,7 +31,7 @@ class Export(Model):
     squash: str = field(metadata={"examples": ["none"]})
     served: bool | None
     """None: no NFS server answers."""
-    changed_ns: int
+    changed_ns: Nanoseconds
     changed_by: str
 
 

@@ -13,7 +13,7 @@ from sqlalchemy import and_, select
 from gateway.catalogue.statements import IS_STORED
 from gateway.common import clock
 from gateway.common.errors import NotPossible
-from gateway.common.models import Model, values_of
+from gateway.common.models import Model, Nanoseconds, values_of
 from gateway.common.text import encoded
 from gateway.common.types import InodeKind, SetAttr
 from gateway.config.settings import Settings
@@ -72,14 +72,14 @@ class StoredObject(Model):
     etag: str
     size_bytes: int
     checksum: str | None = field(metadata={"examples": ["crc64nvme:0123456789abcdef"]})
-    stored_ns: int
+    stored_ns: Nanoseconds
 
 
 @dataclass(frozen=True, slots=True)
 class Act(Model):
     """Something that a policy or a person did."""
 
-    began_ns: int
+    began_ns: Nanoseconds
     what: str = field(metadata={"examples": ["evict"]})
     author: str
     reason: str

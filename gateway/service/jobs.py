@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from gateway.common.errors import NotThere
-from gateway.common.models import Model
+from gateway.common.models import Model, Nanoseconds
 from gateway.common.text import shown
 
 State = Literal["waiting", "running", "done", "failed", "cancelled", "interrupted"]
@@ -34,9 +34,9 @@ class Job(Model):
     text: str = field(metadata={"examples": ["1,024 files evicted"]})
     asked_by: str
     request_id: str
-    created_ns: int
-    updated_ns: int
-    ended_ns: int | None
+    created_ns: Nanoseconds
+    updated_ns: Nanoseconds
+    ended_ns: Nanoseconds | None
     cancel_asked: bool
     result: dict[str, Any] | None
     """None before it is done."""

@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from gateway.common import clock
 from gateway.common.errors import NotPossible, NotThere
-from gateway.common.models import Model, values_of
+from gateway.common.models import Model, Nanoseconds, values_of
 from gateway.common.text import display, encoded, printable, text_of
 from gateway.common.types import Attr, InodeKind, Residency
 from gateway.config.settings import Settings
@@ -56,10 +55,11 @@ class PathInfo(Model):
     gid: int
     names: int
     """Hard links."""
-    modified: str
-    """When: ISO 8601, or seconds since 1970 if no calendar has the time."""
-    changed: str
-    made: str
+    modified_ns: Nanoseconds
+    """When its bytes were changed last."""
+    changed_ns: Nanoseconds
+    """When its bytes, names or permissions were changed last."""
+    created_ns: Nanoseconds
     open_for_writing: bool
     pinned: bool
     """Whether it, or a directory above it, is pinned."""
@@ -84,14 +84,14 @@ class Child(Model):
     """Permissions, octal."""
     uid: int
     gid: int
-    modified: str
+    modified_ns: Nanoseconds
     open_for_writing: bool
     on_disk: bool
     """False: its bytes are in the bucket, or only some are here."""
     names: int | None = None
     """Hard links. This and the rest are there with `details`."""
-    changed: str | None = None
-    made: str | None = None
+    changed_ns: Nanoseconds | None = None
+    created_ns: Nanoseconds | None = None
     pinned: bool | None = None
     """Whether it, or a directory above it, is pinned."""
     bytes: str | None = None
@@ -289,7 +289,7 @@ def _basics(entry: NamedInode) -> dict[str, Any]:
         "mode": f"{attr.mode:04o}",
         "uid": attr.uid,
         "gid": attr.gid,
-        "modified": _time(attr.mtime_ns),
+        "modified_ns": attr.mtime_ns,
         "open_for_writing": entry.is_open,
     }
 
@@ -297,8 +297,8 @@ def _basics(entry: NamedInode) -> dict[str, Any]:
 def _details(browser: Browser, attr: Attr) -> dict[str, Any]:
     return {
         "names": attr.nlink,
-        "changed": _time(attr.ctime_ns),
-        "made": _time(attr.btime_ns),
+        "changed_ns": attr.ctime_ns,
+        "created_ns": attr.btime_ns,
         "pinned": browser.is_pinned(attr.ino),
         "bytes": browser.place_of_bytes(attr) if attr.kind == InodeKind.REGULAR else None,
         "target": _target(browser, attr.ino) if attr.kind == InodeKind.SYMLINK else None,
@@ -309,10 +309,3 @@ def _target(browser: Browser, ino: int) -> str | None:
     """Return the target of a symbolic link, or None if the link was removed."""
     target = browser.target(ino)
     return None if target is None else text_of(target)
-
-
-def _time(time_ns: int) -> str:
-    try:
-        return clock.local_iso(time_ns)
-    except (ValueError, OSError, OverflowError):  # clients can set any time
-        return f"{time_ns // clock.NS} s"

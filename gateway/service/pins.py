@@ -8,7 +8,7 @@ from typing import Protocol
 
 from gateway.common import clock
 from gateway.common.errors import NotPossible, NotThere, Stale
-from gateway.common.models import Model
+from gateway.common.models import Model, Nanoseconds
 from gateway.common.text import encoded, text_of
 from gateway.common.types import Attr, InodeKind, Residency
 from gateway.config.settings import Settings
@@ -32,8 +32,7 @@ class Pin(Model):
     note: str
     """Why, for other people."""
     pinned_by: str
-    pinned: str
-    """When: ISO 8601."""
+    pinned_ns: Nanoseconds
     on_disk: bool
     """False: it is a file whose bytes are in the bucket, or only some are here."""
 
@@ -139,7 +138,7 @@ def model(settings: Settings, session: Session, one: lookup.PinRow) -> Pin:
         ino=one.ino,
         note=one.note,
         pinned_by=one.pinned_by,
-        pinned=clock.local_iso(one.pinned_ns),
+        pinned_ns=one.pinned_ns,
         on_disk=_on_disk(session, one.ino),
     )
 

@@ -20,7 +20,7 @@ from gateway.catalogue.store import catalogue_of
 from gateway.common import clock
 from gateway.common.clock import JudgedTime, KnownTime
 from gateway.common.errors import NotThere, PolicyError, UserError
-from gateway.common.models import Model
+from gateway.common.models import Model, Nanoseconds
 from gateway.common.text import shown, text_of
 from gateway.config.settings import Settings
 from gateway.db.compiled import Session, Statement, b
@@ -85,7 +85,7 @@ class RetentionPlan(Model):
 
     catalogue_is_made: bool
     """While it is false nothing is deleted."""
-    ages_until_ns: int
+    ages_until_ns: Nanoseconds
     clock_ahead_seconds: float
     """How much of the clock's time is not believed."""
     asked: PendingApproval | None
@@ -111,8 +111,8 @@ class Action(Model):
     """Something that was done to a checkpoint because of a policy or person."""
 
     id: int
-    began_ns: int
-    finished_ns: int | None
+    began_ns: Nanoseconds
+    finished_ns: Nanoseconds | None
     """null: it is under way."""
     what: str = field(metadata={"examples": ["trash"]})
     """trash, evict, transition, remove or undelete."""
@@ -133,8 +133,8 @@ class Approval(Model):
     plan: str
     checkpoints: int
     bytes: int
-    asked_ns: int
-    approved_ns: int | None
+    asked_ns: Nanoseconds
+    approved_ns: Nanoseconds | None
     author: str | None
     policies: list[str] = field(metadata={"examples": [["newest-three v2"]]})
     """Those of which an approval lets these versions delete from then on."""
@@ -144,7 +144,7 @@ class Approval(Model):
 class Clock(Model):
     """The time to which ages are counted."""
 
-    ages_until_ns: int
+    ages_until_ns: Nanoseconds
     clock_ahead_seconds: float
     """How far the clock is ahead of the time that is known to have passed."""
 
@@ -157,7 +157,7 @@ class RetentionSummary(Model):
     asked: PendingApproval | None
     clock_ahead_seconds: float
     """How far the clock is ahead of the time that is known to have passed."""
-    last_action_ns: int | None
+    last_action_ns: Nanoseconds | None
     last_result: str | None
     """None: the last action is under way, or there is none."""
 
@@ -381,7 +381,7 @@ class PolicyVersion(Model):
     """The policy as it was written. null: it was removed."""
     enabled: bool
     """Whether it keeps and deletes anything."""
-    created_ns: int
+    created_ns: Nanoseconds
     author: str
 
 

@@ -11,7 +11,7 @@ from gateway.catalogue.facts import CheckpointState
 from gateway.catalogue.store import Catalogue, catalogue_of
 from gateway.common import clock
 from gateway.common.errors import START, Changed, NotPossible, NotThere, UserError
-from gateway.common.models import Model
+from gateway.common.models import Model, Nanoseconds
 from gateway.common.text import printable, shown, text_of
 from gateway.common.units import size
 from gateway.config import datadir
@@ -66,10 +66,8 @@ class Promotion(Model):
     step: int | None
     note: str
     by: str
-    asked: str = field(metadata={"examples": ["2026-11-23T09:30:00+00:00"]})
-    """When: ISO 8601."""
-    done: str | None
-    """When: ISO 8601."""
+    asked_ns: Nanoseconds
+    done_ns: Nanoseconds | None
     files: int
     copied_files: int
     size_bytes: int
@@ -299,8 +297,8 @@ def model(settings: Settings, one: Row, copied: int) -> Promotion:
         step=one.step,
         note=one.note,
         by=one.asked_by,
-        asked=clock.local_iso(one.asked_ns),
-        done=None if one.done_ns is None else clock.local_iso(one.done_ns),
+        asked_ns=one.asked_ns,
+        done_ns=one.done_ns,
         files=one.files,
         copied_files=copied,
         size_bytes=one.size,

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from gateway.common import clock
 from gateway.common.errors import UserError
-from gateway.common.models import Model, from_json
+from gateway.common.models import Model, Nanoseconds, from_json
 from gateway.common.text import bytes_of
 from gateway.config.settings import Settings
 from gateway.namespace.names_log import FILE, FORMER
@@ -29,8 +30,7 @@ class RecordedCall(Model):
     """A call that changes something, or a refusal."""
 
     id: int
-    at: str = field(metadata={"examples": ["2026-11-23T09:30:00+00:00"]})
-    """When: ISO 8601, UTC."""
+    at_ns: Nanoseconds
     who: str = field(metadata={"examples": ["ci"]})
     """The name of the token, or the user of a command. Empty: a token that is not known."""
     token_id: str | None = field(metadata={"examples": ["0123456789ab"]})
@@ -59,16 +59,15 @@ class HistoryTable(Model):
     step_seconds: int
     columns: list[str]
     """The names of the figures of a row, in their order."""
-    rows: list[list[int | float | None]]
-    """The figures of each step. `time` is its begin in seconds since 1970."""
+    rows: list[list[str | int | float | None]]
+    """The figures of each step. `time` is its begin."""
 
 
 @dataclass(frozen=True, slots=True)
 class NameChange(Model):
     """A line of the log."""
 
-    at: str
-    """When: ISO 8601."""
+    at_ns: Nanoseconds
     client: str | None
     """Its address. None: the gateway itself, for a command or a page."""
     uid: int
@@ -95,8 +94,10 @@ def listed(
     wanted = None if path is None else b"/".join(names_of(settings.nfs.export, path))
     found: deque[NameChange] = deque(maxlen=most)
     for entry in _entries(settings):
-        at = datetime.fromisoformat(entry.at)
-        if (since is not None and at < since) or (until is not None and at >= until):
+        at = entry.at_ns / clock.NS
+        if (since is not None and at < since.timestamp()) or (
+            until is not None and at >= until.timestamp()
+        ):
             continue
         if wanted is None or _is_about(settings, entry, wanted):
             found.append(entry)

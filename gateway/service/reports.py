@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from gateway.common.models import Model, from_json
+from gateway.common.models import Model, Nanoseconds, from_json
 from gateway.common.text import shown
 from gateway.config import datadir
 from gateway.config.settings import Settings
@@ -23,7 +23,7 @@ class ReportedBucket(Model):
     state: str = field(default="unknown", metadata={"examples": ["reachable"]})
     """unknown, reachable, unreachable or refused."""
     error: str | None = None
-    since_ns: int = 0
+    since_ns: Nanoseconds | None = None
     taken: bool = False
     """Whether another gateway has it, or it is not known whose it is."""
     awaited: bool = False
@@ -66,7 +66,7 @@ class DrainReport(Model):
     pid: int | None = None
     start_ticks: int | None = None
     """When its process started, as the kernel counts."""
-    time_ns: int | None = None
+    time_ns: Nanoseconds | None = None
     """When it was written."""
     state: str = field(default="unknown", metadata={"examples": ["running"]})
     bucket: ReportedBucket = field(default_factory=ReportedBucket)
@@ -83,7 +83,7 @@ class DrainReport(Model):
     """Requests to the bucket by the status of their answer. none: no answer came."""
     waiting_files: int | None = None
     """Files that could be uploaded now."""
-    oldest_sealed_ns: int | None = None
+    oldest_sealed_ns: Nanoseconds | None = None
     restless_files: int = 0
     """Open files that are written without a pause, so that the bucket has nothing of them."""
     requests_at_once: int | None = None
@@ -119,13 +119,13 @@ class ThawingFile(Model):
     ino: int
     path: str = field(metadata={"examples": ["jobs/llama-7b/step-1200/model.pt"]})
     """Below the export, for people."""
-    since_ns: int
+    since_ns: Nanoseconds
     """When it was asked back."""
     tier: str = field(metadata={"examples": ["Standard"]})
     """How fast it comes."""
-    expected_ns: int
+    expected_ns: Nanoseconds
     """The time until which it usually is back."""
-    expires_ns: int | None = None
+    expires_ns: Nanoseconds | None = None
     """The time until which it is readable, if it is back and was not fetched yet."""
 
 
@@ -138,7 +138,7 @@ class HydratorReport(Model):
     pid: int | None = None
     start_ticks: int | None = None
     """When its process started, as the kernel counts."""
-    time_ns: int | None = None
+    time_ns: Nanoseconds | None = None
     """When it was written."""
     state: str = field(default="unknown", metadata={"examples": ["running"]})
     bucket: ReportedBucket = field(default_factory=ReportedBucket)
@@ -172,7 +172,7 @@ class SpaceReport(Model):
 
     level: str = field(default="unknown", metadata={"examples": ["room"]})
     """room, slow (writers are slowed), full (nothing is accepted), or unknown."""
-    since_ns: int = 0
+    since_ns: Nanoseconds | None = None
     headroom_bytes: int | None = None
     """Bytes until nothing more is accepted. None: not known yet."""
     dirty_limit_bytes: int = 0
@@ -198,7 +198,7 @@ def of_hydrator(settings: Settings) -> HydratorReport | None:
 def of_space(settings: Settings) -> SpaceReport | None:
     """Return the last report of the room for writers, or None if there is none."""
     found = datadir.read(settings, server_reports.SPACE_REPORT)
-    return None if found is None else from_json(SpaceReport, found)
+    return None if found is None else from_json(SpaceReport, _without_zero(found))
 
 
 def outage_of(report: DrainReport | None) -> str | None:
@@ -209,4 +209,11 @@ def outage_of(report: DrainReport | None) -> str | None:
 def _with_life(model: type[R], report: Mapping[str, Any] | None) -> R | None:
     if report is None:
         return None
-    return from_json(model, {**report, "alive": datadir.alive(report)})
+    bucket = report.get("bucket")
+    known = {"bucket": _without_zero(bucket)} if isinstance(bucket, Mapping) else {}
+    return from_json(model, {**report, **known, "alive": datadir.alive(report)})
+
+
+def _without_zero(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a report in which it is not known since when what has not begun yet."""
+    return {**report, "since_ns": report.get("since_ns") or None}

@@ -536,7 +536,7 @@ class Disk(Model):
 
 @dataclass(frozen=True, slots=True)
 class Status(Model):
-    """The state of the gateway. What ends in _ns is nanoseconds since 1970."""
+    """The state of the gateway."""
 
     healthy: bool
     """Whether no person must act."""

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway.common.errors import NotThere
-from gateway.common.models import Model
+from gateway.common.models import Model, Nanoseconds
 from gateway.common.text import shown
 
 
 @dataclass(frozen=True, slots=True)
 class TokenInfo(Model):
-    """A token, without its secret. Times are ISO 8601."""
+    """A token, without its secret."""
 
     id: str = field(metadata={"examples": ["0123456789ab"]})
     name: str = field(metadata={"examples": ["ci"]})
@@ -21,13 +21,13 @@ class TokenInfo(Model):
     """viewer, operator or admin."""
     state: str = field(metadata={"examples": ["valid"]})
     """valid, expired or revoked."""
-    created: str = field(metadata={"examples": ["2026-11-23T09:30:00+00:00"]})
+    created_ns: Nanoseconds
     created_by: str
-    expires: str | None
+    expires_ns: Nanoseconds | None
     """None: it does not expire."""
-    last_used: str | None
+    last_used_ns: Nanoseconds | None
     """The last use, to the minute."""
-    revoked: str | None
+    revoked_ns: Nanoseconds | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 from gateway.catalogue.display_state import EXPIRED
 from gateway.common import clock
 from gateway.common.errors import DoorClosed, NotPossible, NotThere, TrashRefused, UserError
-from gateway.common.models import Model, values_of
+from gateway.common.models import Model, Nanoseconds, values_of
 from gateway.common.text import bytes_of, printable, shown, text_of
 from gateway.config.settings import Settings
 from gateway.db.compiled import Session
@@ -46,7 +46,7 @@ class Expired(Model):
     size_bytes: int
     held: bool
     """Whether clients removed it, and it waits for a newer one in the bucket."""
-    since_ns: int
+    since_ns: Nanoseconds
     """When it came, by the time that has passed for certain. It is the ETag."""
 
 
@@ -60,8 +60,7 @@ class Trashed(Expired):
     dirty_files: int
     """Files that the bucket does not have."""
     dirty_bytes: int
-    deleted: str = field(metadata={"examples": ["2026-11-23T09:30:00+00:00"]})
-    """When: ISO 8601."""
+    deleted_ns: Nanoseconds
     left_seconds: float
     """Time until it is removed for good."""
     by: str = field(metadata={"examples": ["newest-three v2"]})
@@ -434,7 +433,7 @@ def _model(
         bucket_bytes=takes.stored,
         dirty_files=takes.dirty_files,
         dirty_bytes=takes.dirty_size,
-        deleted=clock.local_iso(entry.deleted_ns),
+        deleted_ns=entry.deleted_ns,
         left_seconds=_left_seconds(entry, now_ns),
         by=shown(entry.deleted_by),
         reason=shown(entry.reason),

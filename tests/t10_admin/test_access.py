@@ -219,7 +219,7 @@ def test_a_revoked_token_ends_at_once_with_its_sessions(
         )
     listed = site.http.get("tokens", headers=admin)
     kept = {one["id"]: one for one in listed.json()["items"]}[token_id]
-    assert kept["last_used"] is not None
+    assert kept["last_used_at"] is not None
     assert text.split("_", 2)[2] not in listed.text
     assert site.http.delete("tokens/nothing", headers=admin).status_code == 404
     pages = [site.http.get("tokens", headers=admin, params={"limit": 2}).json()]

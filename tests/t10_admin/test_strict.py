@@ -53,9 +53,9 @@ def test_a_token_ends_unless_it_is_asked_for_without_end(site: AdminSite) -> Non
 
     def left_seconds(**more: object) -> float | None:
         made = site.http.post("tokens", json={**new, **more}).json()["token"]
-        if made["expires"] is None:
+        if made["expires_at"] is None:
             return None
-        ends: float = datetime.fromisoformat(made["expires"]).timestamp()
+        ends: float = datetime.fromisoformat(made["expires_at"]).timestamp()
         return ends - clock.now_ns() / clock.NS
 
     found = left_seconds()

@@ -277,7 +277,7 @@ def test_the_status_tells_what_thaws_and_until_when(filled: Site) -> None:
         ),
         "and 1 more: spillway status --json",
     ]
-    assert facts["cache"]["hydrator"]["thawing"][0]["expires_ns"] == expected_ns
+    assert facts["cache"]["hydrator"]["thawing"][0]["expires_at"] == clock.rfc3339(expected_ns)
 
 
 def test_a_failure_of_earlier_is_forgotten_by_a_new_wish(filled: Site) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.cli.main import main
+from gateway.common import clock
 from gateway.common.errors import DoorClosed
 from gateway.rpc import statistics
 from gateway.rpc.statistics import Statistics
@@ -113,7 +114,7 @@ def test_the_command_shows_them(server: Server, capsys: pytest.CaptureFixture[st
     assert "getattr" in [row.split()[0] for row in rows]
     assert "changes each" in commits
     assert main([*arguments, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["started_ns"] > 0
+    assert clock.nanoseconds_of(json.loads(capsys.readouterr().out)["started_at"]) > 0
 
 
 def test_nobody_answers_for_a_server_that_is_down(tmp_path: Path) -> None:
