@@ -51,7 +51,7 @@ class ProblemCode(StrEnum):
     versions may have more codes: a program that does not know one decides by the status."""
 
     status: int
-    """Of HTTP."""
+    """The status of HTTP that answers it."""
     meaning: str
 
     def __new__(cls, code: str, status: int, meaning: str) -> Self:

@@ -273,7 +273,7 @@ def _moment(value: object) -> object:
 
 
 Moment = Annotated[AwareDatetime, BeforeValidator(_moment)]
-"""A moment in a query: ISO 8601 with its offset from UTC."""
+"""A moment in a query: RFC 3339."""
 Octal = Annotated[str, Field(pattern="^[0-7]{3,4}$", description="Permissions, octal.")]
 Id = Annotated[int, Field(ge=0, le=(1 << 32) - 2)]
 """The number of a user or group, as clients have it."""

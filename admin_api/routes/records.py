@@ -32,8 +32,8 @@ def list_audit(
     _who: Viewer,
     who: Annotated[str | None, Query(max_length=1000, description="Name or id of a token.")] = None,
     path: Annotated[str, Query(max_length=4096, description="With which the path begins.")] = "",
-    since: Annotated[Moment | None, Query(description="ISO 8601.")] = None,
-    until: Annotated[Moment | None, Query(description="ISO 8601.")] = None,
+    since: Annotated[Moment | None, Query(description="RFC 3339.")] = None,
+    until: Annotated[Moment | None, Query(description="RFC 3339.")] = None,
     limit: Limit = LIMIT,
     cursor: Cursor = None,
 ) -> Page[RecordedCall]:

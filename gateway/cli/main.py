@@ -42,7 +42,7 @@ from gateway.cli import (
 from gateway.cli.examples import EXAMPLES, complete, completion_arguments
 from gateway.cli.local import CommandGateway, without_library
 from gateway.common import process
-from gateway.common.errors import NotPossible, StoreError, UserError
+from gateway.common.errors import NotPossible, SpillwayError, StoreError, UserError
 from gateway.config import loader
 from gateway.config.settings import DEFAULT_CONFIG
 from gateway.service.gateway import Gateway
@@ -228,7 +228,7 @@ OF_NAMES = frozenset({"drain", "export", "queue", "policy", "promotion remove", 
 """Commands that take a wrong name for wrong usage (exit status 2)."""
 
 
-class _OutputLost(Exception):
+class _OutputLost(SpillwayError):
     """The standard output cannot be written: its disk is full, say."""
 
 

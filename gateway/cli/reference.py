@@ -41,17 +41,18 @@ machine can read those. A `--config` goes before `{gateway}`. With a self-made c
 machine, or for a tunnel to it.
 
 These commands work so: {remote}.
-A rename by `mv` then replaces nothing. These need no gateway: {free}.
+These need no gateway: {free}.
 All others run on the gateway only.
 
 ## Scripts
 
 With `--json` a command prints one JSON document on the standard output, of the same form from afar
 as on the gateway; only `warm` without `--wait` names its job there. A command that changes
-something prints what is there now, or what was done, and for several paths a list. A path for
-which nothing could be done is not in the list: why not is said on standard error, and the exit
-status is not 0. Without `--json`, a standard output that is no terminal gets plain lines in place
-of tables, and progress is on standard error.
+something prints what is there now, or what was done, and for several paths a list. Moments are RFC
+3339 in UTC, to the nanosecond: `2026-11-23T09:30:00.123456789Z`. A path for which nothing could be
+done is not in the list: why not is said on standard error, and the exit status is not 0. Without
+`--json`, a standard output that is no terminal gets plain lines in place of tables, and progress is
+on standard error.
 
 ## Exit status
 
