@@ -20,7 +20,6 @@ from admin_api.jobs.kinds import JobKind, RunningJob
 from admin_api.jobs.rows import JobRow
 from admin_api.jobs.runner import JobThreads
 from admin_api.requests import decoded, encoded
-from gateway.common import clock
 from gateway.common.errors import NotPossible, NotThere
 from gateway.common.models import Model, to_json
 from gateway.db.models import RESERVED_NAME
@@ -121,13 +120,14 @@ def empty(
 ) -> JobRow:
     """Begin the job. Returns it. Parameters: ids and until_ns, of ``control.trash.removable``.
     Raises Problem when too many jobs wait."""
-    arguments = {"ids": None if ids is None else list(ids), "until": clock.rfc3339(until_ns)}
+    # A text, as in the version of an entry (gateway.service.trash).
+    arguments = {"ids": None if ids is None else list(ids), "until": str(until_ns)}
     return runner.submit(EMPTY, arguments, who, call.request_id)
 
 
 def _empty(work: RunningJob) -> dict[str, Any]:
     trash = Trash(work.settings, work.database)
-    until_ns = clock.nanoseconds_of(work.arguments["until"])
+    until_ns = int(work.arguments["until"])
     entries = control.removable(trash, work.arguments["ids"], until_ns)
     total = len(entries)
 

@@ -77,8 +77,8 @@ def list_trash(
 @router.get("/{id}", responses=describe(404, 503))
 def read_trashed(gateway: Governed, _viewer: Viewer, id: TrashId, response: Response) -> Trashed:
     """Read what is known of a checkpoint in the trash."""
-    entry, found = _one(gateway, id)
-    response.headers["ETag"] = etag_of(entry.since_ns)
+    _entry, found = _one(gateway, id)
+    response.headers["ETag"] = etag_of(found.version)
     return found
 
 
@@ -115,7 +115,7 @@ def remove_trashed(
     """Begin a job that removes a checkpoint for good, also from the bucket."""
     entry, found = _one(gateway, id)
     if if_match is not None:
-        require_match(if_match, entry.since_ns, found)
+        require_match(if_match, found.version, found)
     call.before = found
     return accepted(response, call, jobs.empty(runner, admin, call, [id], entry.since_ns))
 

@@ -406,7 +406,7 @@ class RemoteTrashBin(_RemoteNoun):
 
     def remove(self, one: Expired, progress: Tell) -> RemovedCheckpoint:
         try:
-            job = self._api.ask(REMOVE_TRASHED, one.id, if_version=one.since_ns)
+            job = self._api.ask(REMOVE_TRASHED, one.id, if_version=one.version)
         except NotPossible as exc:
             return RemovedCheckpoint(one.id, False, [str(exc)])
         failures = outcome(self._api, Emptied, job, progress).failures

@@ -46,8 +46,9 @@ class Expired(Model):
     size_bytes: int
     held: bool
     """Whether clients removed it, and it waits for a newer one in the bucket."""
-    since_ns: Nanoseconds
-    """When it came, by the time that has passed for certain. It is the ETag."""
+    version: str = field(metadata={"examples": ["93784000000000"]})
+    """Which deletion it is, because what was taken back may come again under its id. It is the
+    ETag."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +201,7 @@ class LocalTrashBin:
         entries = [
             entry
             for entry in self._trash.entries()
-            if (entry.id, entry.since_ns) == (one.id, one.since_ns)
+            if (entry.id, version(entry)) == (one.id, one.version)
         ]
 
         def told(_entries: int, names: int) -> None:
@@ -414,8 +415,14 @@ def _expired(export: str, entry: TrashRow) -> Expired:
         files=entry.files,
         size_bytes=entry.size,
         held=is_held(entry),
-        since_ns=entry.since_ns,
+        version=version(entry),
     )
+
+
+def version(entry: TrashRow) -> str:
+    """Return which deletion an entry is of: a text, because the count of elapsed time is no moment
+    (gateway.common.clock), and too large a number for programs in JavaScript."""
+    return str(entry.since_ns)
 
 
 def _model(

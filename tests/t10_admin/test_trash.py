@@ -11,7 +11,6 @@ import pytest
 from admin_api.app import KINDS
 from admin_api.jobs import work
 from admin_api.jobs.runner import JobThreads
-from gateway.common import clock
 from gateway.lifecycle.trash.trash import Trash
 from gateway.namespace import identity
 from tests.support.adminsite import ADMIN
@@ -90,7 +89,7 @@ def test_the_trash_is_listed_gives_back_and_is_emptied(site: Filled) -> None:
     assert throw_away(site, "a/back%FF") == one
     changed = site.ask("DELETE", f"trash/{one}", 412, headers=tag(before))
     assert changed["current"]["path"] == "/checkpoints/jobs/a/back%FF"
-    stays = later(site, work.EMPTY, {"ids": [one], "until": clock.rfc3339(chosen)})
+    stays = later(site, work.EMPTY, {"ids": [one], "until": str(chosen)})
     assert stays["result"] == {"removed_checkpoints": 0, "failures": []}
     assert job(site, "POST", "trash/empty", json={"ids": [two]})["result"] == {
         "removed_checkpoints": 1,
