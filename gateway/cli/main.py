@@ -228,8 +228,9 @@ OF_NAMES = frozenset({"drain", "export", "queue", "policy", "promotion remove", 
 """Commands that take a wrong name for wrong usage (exit status 2)."""
 
 
-class _OutputLost(SpillwayError):
-    """The standard output cannot be written: its disk is full, say."""
+class _OutputLost(SpillwayError, OSError):
+    """The standard output cannot be written: its disk is full, say. The supervisor, which continues
+    without output, catches OSError."""
 
 
 class _Output:
@@ -257,7 +258,7 @@ class _Output:
         except BrokenPipeError:
             raise
         except OSError as exc:
-            raise _OutputLost(exc.strerror) from None
+            raise _OutputLost(exc.errno, exc.strerror) from None
 
 
 class _Parser(argparse.ArgumentParser):
@@ -306,7 +307,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_NEEDS_A_PERSON
     except _OutputLost as exc:
         _drop_output()
-        return _fail(f"the output cannot be written: {exc}", EXIT_NEEDS_A_PERSON)
+        return _fail(f"the output cannot be written: {exc.strerror}", EXIT_NEEDS_A_PERSON)
     except OSError as exc:
         if exc.filename is None:
             raise
