@@ -7,6 +7,7 @@ import shutil
 import socket
 import sqlite3
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +70,29 @@ def test_an_output_that_cannot_be_written_is_one_line(
     assert result.returncode == 1
     [line] = result.stderr.splitlines()
     assert line == "spillway: the output cannot be written: No space left on device"
+
+
+SUPERVISION = """
+import sys
+from gateway.cli import main
+from gateway.common.logs import Output
+
+def supervise(args):
+    Output().say("drain", "started")
+    Output().say("drain", "ended")
+    return 0
+
+main._run = supervise
+sys.exit(main.main(["status"]))
+"""
+
+
+def test_supervision_continues_without_output() -> None:
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(
+            [sys.executable, "-c", SUPERVISION], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_the_value_of_an_unknown_option_is_not_quoted() -> None:
