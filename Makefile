@@ -66,13 +66,13 @@ check: build lint
 	@$(PY) -m tests.suites check
 
 # The property test at length, on both engines, a reader of the journal that was away for a million
-# changes, 10,000 renames through the door while clients look, the bad hour of the bucket, two minutes a
+# changes, 10,000 renames over the control socket while clients look, the bad hour of the bucket, two minutes a
 # server, the admin API asked at length by schemathesis, and the rename of a directory of 100,000 drained
 # files.
 slow: build
 	SPILLWAY_PROPERTY_STEPS=10000 $(PY) -m pytest -s tests/t3_namespace/test_model.py
 	SPILLWAY_JOURNAL_ROWS=1000000 $(PY) -m pytest -s --timeout=1800 tests/t2_db/test_journal.py
-	SPILLWAY_DOOR_RENAMES=10000 $(PY) -m pytest -s --timeout=1800 tests/t6_fsal/test_door.py tests/t7_nfs/test_door.py
+	SPILLWAY_CONTROL_RENAMES=10000 $(PY) -m pytest -s --timeout=1800 tests/t6_fsal/test_control_socket.py tests/t7_nfs/test_control_socket.py
 	SPILLWAY_FAULT_SECONDS=120 $(PY) -m pytest -s tests/t4_drain/test_faults.py
 	SPILLWAY_CONTRACT_EXAMPLES=200 $(PY) -m pytest -s --timeout=7200 tests/t10_admin/test_contract.py
 	SPILLWAY_CHECKPOINT_STEPS=100000 $(PY) -m pytest -s tests/t9_checkpoints/test_property.py -k sqlite

@@ -63,7 +63,7 @@ def main() -> int:
     except (UserError, NamespaceError) as exc:
         print(exc, file=sys.stderr)
         return 1
-    beats = Beats()
+    beats = LoopCounter()
     server = uvicorn.Server(_config(app, certificate, connections, beats))
     process.on_stop = lambda: setattr(server, "should_exit", True)
     sampler = Sampler(settings, gateway.store, app.state.figures.gathered)
@@ -90,7 +90,7 @@ def main() -> int:
     return process.end()
 
 
-class Beats:
+class LoopCounter:
     """Counts the rounds of the loop that serves requests."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class Beats:
 
 
 def _config(
-    app: Any, certificate: Certificate | None, connections: Connections, beats: Beats
+    app: Any, certificate: Certificate | None, connections: Connections, beats: LoopCounter
 ) -> uvicorn.Config:
     return uvicorn.Config(
         app,

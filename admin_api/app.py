@@ -12,14 +12,14 @@ from starlette.concurrency import run_in_threadpool
 from admin_api import openapi, problems
 from admin_api.access import authentication
 from admin_api.audit import Replayed
-from admin_api.cpu_budget import ApartThreads, MachineLoad, Share, Yielding
+from admin_api.cpu_budget import ApartThreads, CpuBudgetMiddleware, MachineLoad, Share
 from admin_api.dashboard import Figures
-from admin_api.events import Hub, Looker
+from admin_api.events import CatalogueWatcher, Hub
 from admin_api.jobs import work
 from admin_api.jobs.rows import JobRow, model
 from admin_api.jobs.runner import JobThreads
-from admin_api.listener import Strangers
-from admin_api.middleware import Envelope
+from admin_api.listener import StrangerLimitMiddleware
+from admin_api.middleware import CallMiddleware
 from admin_api.pages import site
 from admin_api.requests import known_query, open_gateway
 from admin_api.routes import (
@@ -81,7 +81,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     gateway = app.state.gateway = open_gateway(settings)
     app.state.figures = Figures(settings, gateway.database)
-    looker = Looker(settings, gateway.database)
+    looker = CatalogueWatcher(settings, gateway.database)
     hub = app.state.hub = Hub(looker.look, lambda: ("status", app.state.figures.summary()))
 
     def publish(row: JobRow) -> None:
@@ -96,9 +96,9 @@ def create_app(settings: Settings) -> FastAPI:
     share = settings.admin.busy_share
     if share < 1:
         yields = Share(share, MachineLoad().is_busy)
-        app.add_middleware(Yielding, share=yields, exempt=probes)
-    app.add_middleware(Strangers, gateway=gateway, exempt=probes)
-    app.add_middleware(Envelope, gateway=gateway)
+        app.add_middleware(CpuBudgetMiddleware, share=yields, exempt=probes)
+    app.add_middleware(StrangerLimitMiddleware, gateway=gateway, exempt=probes)
+    app.add_middleware(CallMiddleware, gateway=gateway)
     for router in ROUTERS:
         app.include_router(router, prefix=PREFIX, dependencies=[Depends(known_query)])
     app.include_router(status.router_of(settings))

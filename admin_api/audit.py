@@ -1,8 +1,8 @@
 """Audit of calls: what was asked for, by whom, and how it ended.
 
-Says what a call asked for, as the audit log has it: also of a call that was refused.
+Records of the calls of the admin API: the audit log, and the answers for repetitions.
 
-What is recorded of each call: the audit log, and the answer for a repetition.
+The log has also the calls that were refused.
 
 Every unsafe call of a route that needs a role (admin_api.access.authentication) is recorded. No
 route has to ask for it. The row of the audit is committed before the route runs and completed
@@ -66,13 +66,13 @@ def asked(query: bytes, body: bytes, size_bytes: int, kind: str) -> str | None:
         found.update(_pairs(body))
     elif body:
         try:
-            said = json.loads(body)
+            document = json.loads(body)
         except ValueError:
-            said = None
-        found.update(said if isinstance(said, dict) else {"body": f"{size_bytes} bytes"})
-    told = {name: HIDDEN if name in SECRET else value for name, value in found.items()}
-    told.pop("csrf", None)
-    return json.dumps(told) if told else None
+            document = None
+        found.update(document if isinstance(document, dict) else {"body": f"{size_bytes} bytes"})
+    visible = {name: HIDDEN if name in SECRET else value for name, value in found.items()}
+    visible.pop("csrf", None)
+    return json.dumps(visible) if visible else None
 
 
 def _pairs(text: bytes) -> dict[str, Any]:

@@ -144,7 +144,7 @@ class Share:
         self._at, self._used = now, used
 
 
-class Yielding:
+class CpuBudgetMiddleware:
     """An ASGI application around another one, whose requests wait for their share.
 
     Parameters: app; share; exempt, the beginnings of the paths of probes.
@@ -154,19 +154,19 @@ class Yielding:
         self._app = app
         self._share = share
         self._exempt = tuple(exempt)
-        self._turn = asyncio.Lock()
+        self._slot = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"].startswith(self._exempt):
             await self._app(scope, receive, send)
             return
-        turn = None
+        slot = None
         if scope.get("state", {}).get(listener.STRANGERS_STATE, False):
             await self._leave_to_others()
-        elif self._turn.locked() or self._share.wait_seconds():
-            turn = self._turn
-            await turn.acquire()
-        await self._answer(scope, receive, send, turn)
+        elif self._slot.locked() or self._share.wait_seconds():
+            slot = self._slot
+            await slot.acquire()
+        await self._answer(scope, receive, send, slot)
 
     async def _leave_to_others(self) -> None:
         """Wait until others have what they may need, but not for ever."""
@@ -177,16 +177,16 @@ class Yielding:
             await asyncio.sleep(seconds)
 
     async def _answer(
-        self, scope: Scope, receive: Receive, send: Send, turn: asyncio.Lock | None
+        self, scope: Scope, receive: Receive, send: Send, slot: asyncio.Lock | None
     ) -> None:
-        """Have a request answered. Parameters: turn, which the request has, or None."""
+        """Have a request answered. Parameters: slot, which the request has, or None."""
         has_begun = False
 
         def end() -> None:
-            nonlocal turn, has_begun
-            if turn is not None:
-                turn.release()
-                turn = None
+            nonlocal slot, has_begun
+            if slot is not None:
+                slot.release()
+                slot = None
             if has_begun:
                 self._share.end()
                 has_begun = False
@@ -197,7 +197,7 @@ class Yielding:
             await send(message)
 
         try:
-            if turn is not None:
+            if slot is not None:
                 while seconds := self._share.wait_seconds():
                     await asyncio.sleep(seconds)
             self._share.begin()

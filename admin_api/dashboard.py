@@ -20,7 +20,7 @@ from sqlalchemy import func, insert, select
 
 from admin_api import store as models
 from gateway.common import clock
-from gateway.common.errors import DoorClosed, SpillwayError, UserError
+from gateway.common.errors import ControlSocketClosed, SpillwayError, UserError
 from gateway.common.models import Model
 from gateway.config.settings import Settings
 from gateway.db.compiled import Session, Statement, b
@@ -62,7 +62,7 @@ class Recent(Generic[T]):
         self._get = get
         self._keep_seconds = keep_seconds
         self._late_seconds = late_seconds
-        self._rest = 1 / share - 1
+        self._pause_ratio = 1 / share - 1
         self._lock = threading.Lock()
         self._found: T | None = None
         self._until = float("-inf")
@@ -108,7 +108,7 @@ class Recent(Generic[T]):
         began = clock.monotonic_seconds()
         found = self._get()
         now = clock.monotonic_seconds()
-        kept = max(self._keep_seconds, self._rest * (now - began))
+        kept = max(self._keep_seconds, self._pause_ratio * (now - began))
         if self._late_seconds:
             kept = min(kept, self._late_seconds)
         self._found, self._until = found, now + kept
@@ -159,7 +159,7 @@ class Figures:
         self._settings = settings
         self._database = database
         self._lock = threading.Lock()
-        self._said: tuple[object, ...] = ()
+        self._plan_inputs: tuple[object, ...] = ()
         self._plan = self._planned()
 
     def status(self) -> Status:
@@ -204,10 +204,10 @@ class Figures:
         some tenths of a second, so the one before is returned while it is made. Raises UserError,
         TryAgain."""
         with self._database.reading() as session:
-            said = policies.said(session)
+            plan_inputs = policies.plan_inputs(session)
         with self._lock:
-            if said != self._said:
-                self._said, self._plan = said, self._planned()
+            if plan_inputs != self._plan_inputs:
+                self._plan_inputs, self._plan = plan_inputs, self._planned()
             plan = self._plan
         return plan.value()
 
@@ -371,9 +371,9 @@ def _counts(settings: Settings, status: Status) -> dict[str, _Count]:
             found[name] = _Count((report.pid, report.start_ticks), total)
     if status.processes["ganesha"].alive:
         try:
-            told = statistics.read(settings)
-            found["written"] = _Count(told.started_ns, told.operations["write"].bytes)
-        except DoorClosed:
+            counts = statistics.read(settings)
+            found["written"] = _Count(counts.started_ns, counts.operations["write"].bytes)
+        except ControlSocketClosed:
             pass  # it starts or stops: a rate is missing
     return found
 

@@ -47,7 +47,7 @@ ROWS = Statement(
 _Facts = dict[str, Any]
 
 
-class Looker:
+class CatalogueWatcher:
     """Remembers the catalogue. Not safe to use from several threads.
 
     Parameters: settings; database, of the namespace.
@@ -93,7 +93,7 @@ KEPT = 1000
 WAITING_MAX = KEPT + 200
 """The events that wait for one listener. One that is slower is sent away, and comes back."""
 LOOK_SECONDS = 1.0
-REST = 9
+PAUSE_RATIO = 9
 
 
 class BroadcastEvent(NamedTuple):
@@ -235,4 +235,6 @@ class Hub:
             if state != self._last_state:
                 self._last_state = state
                 self._give(BroadcastEvent(kind, data, None))
-            await asyncio.sleep(max(LOOK_SECONDS, REST * (clock.monotonic_seconds() - began)))
+            await asyncio.sleep(
+                max(LOOK_SECONDS, PAUSE_RATIO * (clock.monotonic_seconds() - began))
+            )

@@ -270,7 +270,7 @@ STRANGERS_STATE = "is_stranger"
 """The name in the state of a request that says whether a stranger sent it."""
 
 
-class Strangers:
+class StrangerLimitMiddleware:
     """An ASGI application around another one.
 
     Parameters: app; gateway; exempt, the beginnings of the paths that probes ask for without a
@@ -281,7 +281,7 @@ class Strangers:
         self._app = app
         self._gateway = gateway
         self._exempt = tuple(exempt)
-        self._turn = asyncio.Lock()
+        self._stranger = asyncio.Lock()
         self._present: Counter[str] = Counter()
         """The requests that wait or are answered, by the host."""
 
@@ -294,7 +294,7 @@ class Strangers:
             await self._app(scope, receive, send)
             return
         scope["state"][STRANGERS_STATE] = True
-        # A turn that waited for the rest of a body would keep all others waiting.
+        # A call that waited for the rest of a body would keep all others waiting.
         body = await _read(receive)
         if body is not None:
             async with self._turn_of(request):
@@ -326,13 +326,13 @@ class Strangers:
 
     @asynccontextmanager
     async def _turn_of(self, request: Request) -> AsyncIterator[None]:
-        """Wait for the turn of a stranger. Raises Problem if too many wait."""
+        """Wait for the slot of strangers. Raises Problem if too many wait."""
         origin = origin_of(request.client.host) if request.client else ""
         if self._present[origin] >= OF_ONE_HOST or self._present.total() >= OF_ALL:
             await _refuse(request)
         self._present[origin] += 1
         try:
-            async with self._turn:
+            async with self._stranger:
                 yield
         finally:
             self._present -= Counter({origin: 1})

@@ -24,7 +24,7 @@ from admin_api.dashboard import Figures
 from admin_api.requests import GovernedGateway
 from admin_api.tls import certificate_end_ns
 from gateway.common import clock
-from gateway.common.errors import DoorClosed
+from gateway.common.errors import ControlSocketClosed
 from gateway.common.models import values_of
 from gateway.config.settings import SpaceSettings
 from gateway.rpc import statistics
@@ -264,7 +264,7 @@ class _Scrape(Collector):
         if status.processes["ganesha"].alive:
             try:
                 found = statistics.read(self._settings)
-            except DoorClosed:
+            except ControlSocketClosed:
                 return  # it starts or stops: process_up tells
             yield from of_statistics(found)
 

@@ -50,7 +50,7 @@ HEADERS = {
 HSTS = "max-age=31536000"
 
 
-class Envelope:
+class CallMiddleware:
     """An ASGI application around the one with the routes. Parameters: app; gateway."""
 
     def __init__(self, app: ASGIApp, gateway: GovernedGateway) -> None:

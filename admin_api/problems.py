@@ -26,7 +26,7 @@ from starlette.exceptions import HTTPException
 
 from gateway.common import errors
 from gateway.common.errors import (
-    DoorClosed,
+    ControlSocketClosed,
     NamespaceError,
     NotPossible,
     SpillwayError,
@@ -140,7 +140,7 @@ _CODE_OF_ERROR: tuple[tuple[type[SpillwayError], ProblemCode], ...] = (
     (errors.NotThere, ProblemCode.MISSING_RESOURCE),
     (errors.Changed, ProblemCode.VERSION_CONFLICT),
     (errors.NotPossible, ProblemCode.CONFLICTING_STATE),
-    (errors.DoorClosed, ProblemCode.UNAVAILABLE_NFS_SERVER),
+    (errors.ControlSocketClosed, ProblemCode.UNAVAILABLE_NFS_SERVER),
     (errors.TrashRefused, ProblemCode.REFUSED_DELETION),
     (errors.NotFound, ProblemCode.MISSING_RESOURCE),
     (errors.Stale, ProblemCode.MISSING_RESOURCE),
@@ -343,7 +343,7 @@ def install(app: FastAPI, require_sender: Callable[[Request], Awaitable[None]]) 
         again = {"Retry-After": "5"}
         return answer(request, Problem(ProblemCode.UNAVAILABLE_DATABASE, detail, again))
 
-    raised = (UserError, StoreError, TrashRefused, NotPossible, NamespaceError, DoorClosed)
+    raised = (UserError, StoreError, TrashRefused, NotPossible, NamespaceError, ControlSocketClosed)
     for kind in (Problem, *raised):
         app.add_exception_handler(kind, ours)
     app.add_exception_handler(RequestValidationError, invalid)

@@ -17,7 +17,7 @@ from gateway.config import loader
 from gateway.db.models import ROOT_INO
 from gateway.namespace.facade import Namespace
 from gateway.namespace.names_log import NamesLog
-from gateway.namespace.server_reports import DiskTrouble, SharedNames, Space, Used
+from gateway.namespace.server_reports import DiskTrouble, SharedNames, Space, UsageReport
 from gateway.nfs import server
 from gateway.processes import daemon
 
@@ -85,7 +85,7 @@ def start(config_path: str, table_address: int) -> bool:
         DiskTrouble(settings),
         SharedNames(settings),
         NamesLog(settings),
-        Used(settings),
+        UsageReport(settings),
     )
     table.notes_opens = int(verbs.notes_opens)
     table.commits = namespace.commits.address

@@ -22,13 +22,13 @@ from fsal.bridge import (
 )
 from gateway.common.errors import TooBig
 from gateway.common.types import Attr, DataFileOnDisk, Residency, Sealed
-from gateway.db.latest_links import StillNamed
+from gateway.db.latest_links import HeldByLatestLink
 from gateway.db.writer import Operation
 from gateway.namespace import content, names, rename, residency
 from gateway.namespace.attributes import setattr_
 from gateway.namespace.facade import Namespace
-from gateway.namespace.names_log import NamesLog, Noted
-from gateway.namespace.server_reports import DiskTrouble, Level, SharedNames, Space, Used
+from gateway.namespace.names_log import LoggedChange, NamesLog
+from gateway.namespace.server_reports import DiskTrouble, Level, SharedNames, Space, UsageReport
 
 
 def put_buffer(request: Any, reply: Any, data: bytes) -> None:
@@ -59,7 +59,7 @@ class Verbs:
         trouble: DiskTrouble,
         shared: SharedNames,
         names: NamesLog,
-        used: Used,
+        used: UsageReport,
     ) -> None:
         self._ns = namespace
         self._names = names
@@ -327,14 +327,14 @@ class Verbs:
 
         return operations, finish
 
-    def _noted(self, what: str, request: Any, operation: Operation[Any]) -> Noted | None:
+    def _noted(self, what: str, request: Any, operation: Operation[Any]) -> LoggedChange | None:
         """Have the log of names note a change of the request's name, or of both its names."""
         if what not in self._names.noted:
             return None
         names = [(request.ino, name_of(request))]
         if what == "rename":
             names.append((request.ino2, name2_of(request)))
-        noted = Noted(what, client_of(request), request.uid, names)
+        noted = LoggedChange(what, client_of(request), request.uid, names)
         operation.before = noted.find
         return noted
 
@@ -342,7 +342,7 @@ class Verbs:
         """Prepare a change that makes a name, and answers as those of ``_make``."""
         return self._make(operation, self._noted(what, request, operation))
 
-    def _make(self, operation: Operation[Attr], noted: Noted | None = None) -> Change:
+    def _make(self, operation: Operation[Attr], noted: LoggedChange | None = None) -> Change:
         """Prepare a change that answers with an inode's attributes, and those of a directory."""
 
         def finish(request: Any, reply: Any) -> None:
@@ -372,7 +372,7 @@ class Verbs:
         writes = bool(request.flags & bridge.FOR_WRITING)
         what = "open to write" if writes else "open to read"
         path = self._ns.path_of(request.ino)
-        self._names.write(Noted(what, client_of(request), request.uid, (), [path]))
+        self._names.write(LoggedChange(what, client_of(request), request.uid, (), [path]))
 
     def space(self, request: Any, reply: Any) -> None:
         space, used = request.space, request.space.used
@@ -430,6 +430,6 @@ class Verbs:
                 finish(request, reply)
                 reply.status = 0
             except BaseException as exc:
-                if isinstance(exc, StillNamed):
+                if isinstance(exc, HeldByLatestLink):
                     bridge.put_named(reply, exc.link)
                 reply.status = bridge.status_of(name, exc)

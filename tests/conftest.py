@@ -41,8 +41,9 @@ def one_loader() -> Iterator[None]:
 
 
 @pytest.fixture
-def door_of_namespace() -> Iterator[None]:
-    """Let the namespace answer at the door of a gateway whose NFS server does not run."""
+def control_socket_of_namespace() -> Iterator[None]:
+    """Let the namespace answer over the control socket of a gateway whose NFS server does not
+    run."""
     with answering():
         yield
 

@@ -63,7 +63,7 @@ NOT_DAILY = suites(
     "t2_db/test_fence.py",
     "t2_db/test_standby.py",
     "t3_namespace/test_crash.py",
-    "t6_fsal/test_door_kills.py",
+    "t6_fsal/test_control_kills.py",
     "t6_fsal/test_outage.py",
 )
 SHARED = ("-m", "not alone")

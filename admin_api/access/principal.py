@@ -51,7 +51,7 @@ class Principal(NamedTuple):
 KNOWN_MAX = 4096
 
 
-class Known:
+class VerifiedSecrets:
     """Secrets that were verified, as digests. Safe to use from several threads."""
 
     def __init__(self) -> None:

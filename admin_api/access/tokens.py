@@ -25,7 +25,7 @@ from argon2.exceptions import VerificationError
 from sqlalchemy import delete, func, insert, select, update
 
 from admin_api import store
-from admin_api.access.principal import Known, Limiter, Principal, Role, origin_of
+from admin_api.access.principal import Limiter, Principal, Role, VerifiedSecrets, origin_of
 from gateway.common import clock
 from gateway.common.errors import NamespaceError, SpillwayError, UserError
 from gateway.common.models import values_of
@@ -293,7 +293,7 @@ class Verifier:
 
     def __init__(self, store: Database) -> None:
         self._store = store
-        self.known = Known()
+        self.known = VerifiedSecrets()
         """Tokens that were verified, and the sessions of their owners."""
         self._tries = Limiter(TRIES, TRIES_PER_SECOND)
         self._key = secrets.token_bytes(32)
@@ -314,9 +314,9 @@ class Verifier:
                 token = find(session, form[1])
         digest = hashlib.blake2b(text.encode(errors="replace"), key=self._key).digest()
         if token is None or self._remembered.get(digest) != token.hash:
-            # One at a time: each hash takes 19 MiB. Who is known passes without a turn.
+            # One at a time: each hash takes 19 MiB. Who is known passes without a slot.
             with self._lock:
-                self._require_turn(origin)
+                self._require_slot(origin)
                 if form is None or token is None or not _is_of(token, form[2]):
                     self._tries.failed(origin)
                     raise InvalidToken("the token is not valid")
@@ -342,7 +342,7 @@ class Verifier:
                 log.warning("the use of token %s is not noted: %s", token.id, exc)
         return Principal(token.name, Role[token.role.upper()], token.id)
 
-    def _require_turn(self, origin: str) -> None:
+    def _require_slot(self, origin: str) -> None:
         if seconds := self._tries.wait_seconds(origin):
             raise MustWait(seconds)
 

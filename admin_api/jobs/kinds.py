@@ -21,7 +21,7 @@ class Stopped(SpillwayError):
     """The process ends. The next one decides what becomes of the job."""
 
 
-class Later(SpillwayError):
+class JobYield(SpillwayError):
     """Other jobs wait for the thread. The job's function is called again, with the same work."""
 
 
@@ -94,7 +94,7 @@ class RunningJob:
         self._end.wait(seconds)
         self.check()
         if self.gives_way():
-            raise Later
+            raise JobYield
 
     def end(self, error: type[Exception]) -> None:
         """Make the job end. Parameters: error, Cancelled or Stopped."""

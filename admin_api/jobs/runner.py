@@ -21,7 +21,7 @@ from fastapi import Depends, Request
 from admin_api import cpu_budget, problems
 from admin_api.access.principal import Principal
 from admin_api.jobs import rows
-from admin_api.jobs.kinds import Cancelled, JobKind, Later, RunningJob, Stopped
+from admin_api.jobs.kinds import Cancelled, JobKind, JobYield, RunningJob, Stopped
 from admin_api.jobs.rows import JobRow
 from admin_api.problems import Problem, ProblemCode
 from gateway.common import clock, logs
@@ -35,7 +35,7 @@ log = logging.getLogger("admin.jobs")
 THREADS = 4
 WAITERS = 32
 """Threads of jobs that mostly wait: one for each trainer that waits for its save, say."""
-TURN_SECONDS = 90.0
+SLICE_SECONDS = 90.0
 """A job that waits gives its thread to another one after so long, if there is one without. That is
 enough to see that a longer wait is useless (gateway.service.residency)."""
 WAITING_MAX = 1000
@@ -174,7 +174,7 @@ class JobThreads:
             self._without_thread -= 1
         try:
             self._run(id)
-        except Later:
+        except JobYield:
             with suppress(RuntimeError):  # the process ends: the next one continues the job
                 self._queue(kind, id)
 
@@ -184,7 +184,7 @@ class JobThreads:
         if row is None:
             self._later.pop(id, None)
             return
-        until = clock.monotonic_seconds() + TURN_SECONDS
+        until = clock.monotonic_seconds() + SLICE_SECONDS
         with self._changed:
             work = self._later.pop(id, None) or RunningJob(
                 self._settings,
@@ -202,7 +202,7 @@ class JobThreads:
             # The lines of a job have the id of the request that began it.
             with logs.of_request(row.request_id):
                 self._work(row, work)
-        except Later:
+        except JobYield:
             with self._changed:
                 self._later[id] = work
             raise
@@ -212,7 +212,8 @@ class JobThreads:
                 self._changed.notify_all()
 
     def _is_over(self, until: float) -> bool:
-        """Return whether a job gives its thread to another one. Parameters: until, of its turn."""
+        """Return whether a job gives its thread to another one. Parameters: until, the end of its
+        slice."""
         return self._without_thread > 0 and clock.monotonic_seconds() >= until
 
     def _work(self, row: JobRow, work: RunningJob) -> None:
@@ -223,7 +224,7 @@ class JobThreads:
             self._end(row.id, state, text, result, problem)
         except Stopped:
             state = "left for the next start"
-        except Later:
+        except JobYield:
             logs.event(log, logging.INFO, job=row.id, kind=row.kind, state="gives its thread away")
             raise
         logs.event(log, logging.INFO, job=row.id, kind=row.kind, state=state)
@@ -256,7 +257,7 @@ class JobThreads:
             return rows.DONE, work.text, result, None
         except Cancelled:
             return rows.CANCELLED, CANCELLED_TEXT, None, None
-        except (Stopped, Later):
+        except (Stopped, JobYield):
             raise
         except SpillwayError as exc:
             problem = exc if isinstance(exc, Problem) else problems.of(exc)
@@ -279,7 +280,7 @@ class JobThreads:
         problem: Problem | None = None,
     ) -> None:
         """Record the end of a job. Parameters: text, or None to keep the last one."""
-        told = None if problem is None else told_of(problem)
+        stored_problem = None if problem is None else told_of(problem)
         for _ in range(END_TRIES):
             try:
                 with self._store.writing() as session:
@@ -291,7 +292,7 @@ class JobThreads:
                         new_state=state,
                         new_text=row.text if text is None else text,
                         new_result=None if result is None else json.dumps(result),
-                        new_problem=None if told is None else json.dumps(told),
+                        new_problem=None if stored_problem is None else json.dumps(stored_problem),
                         now_ns=clock.now_ns(),
                     )
                     row = rows.get(session, id)

@@ -38,8 +38,8 @@ EVICT, WARM, REMOVE, WAIT = "evict", "warm", "remove", "wait"
 def _evict(work: RunningJob) -> dict[str, Any]:
     with (
         browsing(work.settings) as browser,
-        opened(work.settings) as door,
-        evicting(work.settings, work.database, browser, door) as eviction,
+        opened(work.settings) as connection,
+        evicting(work.settings, work.database, browser, connection) as eviction,
     ):
         return _json(eviction.run(_paths(work), work.tell))
 
@@ -61,9 +61,9 @@ def _warm(work: RunningJob) -> dict[str, Any]:
 
 def _remove(work: RunningJob) -> dict[str, Any]:
     [path] = [decoded(one) for one in work.arguments["paths"]]
-    with browsing(work.settings) as browser, opened(work.settings) as door:
-        names = Names(work.settings, browser, RpcCaller(door))
-        trees = Guarded(work.settings, work.database, browser, names, door)
+    with browsing(work.settings) as browser, opened(work.settings) as connection:
+        names = Names(work.settings, browser, RpcCaller(connection))
+        trees = Guarded(work.settings, work.database, browser, names, connection)
         try:
             place = names.find(path)
         except NotThere:
@@ -131,11 +131,11 @@ def _empty(work: RunningJob) -> dict[str, Any]:
     entries = control.removable(trash, work.arguments["ids"], until_ns)
     total = len(entries)
 
-    def told(count: int, names: int) -> None:
+    def on_removed(count: int, names: int) -> None:
         more = f", {names:,} names of the next one" if names else ""
         work.progress(count, total, f"{count:,} of {total:,} checkpoints are done{more}")
 
-    failures = control.remove(trash, entries, told, by=work.who)
+    failures = control.remove(trash, entries, on_removed, by=work.who)
     removed = total - len(failures)
     work.progress(total, total, f"{removed:,} of {total:,} checkpoints removed for good")
     made: dict[str, Any] = to_json(control.Emptied(removed, failures))

@@ -24,7 +24,7 @@ from admin_api.jobs.runner import Working
 from admin_api.pages.render import Sent, after, page
 from admin_api.problems import Problem, ProblemCode
 from admin_api.requests import INTEGER_MAX, Governed, cursor_of, key_of
-from gateway.common.errors import DoorClosed
+from gateway.common.errors import ControlSocketClosed
 from gateway.service import clients
 
 router = APIRouter(prefix="/jobs")
@@ -143,7 +143,7 @@ def show_clients(request: Request, gateway: Governed, who: Viewer) -> HTMLRespon
     try:
         found = clients.gather(gateway.settings)
         names = found.shared_names
-    except DoorClosed:
+    except ControlSocketClosed:
         found, names = None, clients.gather_shared_names(gateway.settings)
     shared = [clients.shared_name_text(one) for one in names]
     remedy = clients.REMEDY

@@ -282,7 +282,7 @@ def unpin(
 
 @orders_router.get("/delete")
 def ask_to_delete(request: Request, gateway: Governed, who: Admin, ino: Ino) -> HTMLResponse:
-    """Show what a deletion does, and which law of retention it would break."""
+    """Show what a deletion does, and which deletion guard it would break."""
     one, kept = _one(gateway, ino), why_kept(gateway, ino)
     is_possible = kept is None or _may_insist(gateway, ino)
     with gateway.database.reading() as session:
@@ -397,7 +397,7 @@ def ask_to_promote(request: Request, gateway: Governed, who: Operator, ino: Ino)
     """Ask for the name of a copy."""
     with gateway.database.reading() as session:
         one = found_in(gateway, session, ino)
-    why = _why_not(gateway, ino)
+    why = _reason_against(gateway, ino)
     name = "-".join(part for part in one.path.split("/")[2:] if part.isprintable())
     return page(
         request, "checkpoint-promote.html", who, one=one, why_not=why, name=name, here="checkpoints"
@@ -417,11 +417,11 @@ def promote(
     return after("/promotions", "ok", text)
 
 
-def _why_not(gateway: GovernedGateway, ino: int) -> str | None:
+def _reason_against(gateway: GovernedGateway, ino: int) -> str | None:
     """Return why a checkpoint cannot be promoted now, or None."""
     try:
         source = control.source_of(catalogue_of(gateway.settings, gateway.database), ino)
-        return control.why_not_yet(source)
+        return control.reason_not_ready(source)
     except NotPossible as exc:
         return str(exc)
 

@@ -80,11 +80,11 @@ def _processes(status: Status) -> Iterator[Alarm]:
         return
     for name in dead:
         last = status.processes[name].last_exit
-        said = f" Its last end: {last}." if last else ""
+        ending = f" Its last end: {last}." if last else ""
         yield Alarm(
             "bad",
             f"{_NAMES[name]} does not run",
-            f"{_LOST[name].capitalize()}. The gateway restarts it by itself.{said} Its log says "
+            f"{_LOST[name].capitalize()}. The gateway restarts it by itself.{ending} Its log says "
             f"more: {_log(status, name)}",
         )
     if "ganesha" not in dead and not serves(status.processes):
@@ -114,14 +114,14 @@ def _bucket(status: Status) -> Iterator[Alarm]:
     remedy = "The gateway tries again by itself, and keeps what is written on its disk."
     if bucket.state == "refused":
         remedy = "Correct the credentials or the permissions of the bucket. Nothing is lost."
-    said = bucket.error or "no reason known"
+    reason = bucket.error or "no reason known"
     if bucket.taken:
-        yield Alarm("bad", f"The bucket is not known to be this gateway's{for_long}", said)
+        yield Alarm("bad", f"The bucket is not known to be this gateway's{for_long}", reason)
         return
     if bucket.awaited:
-        yield Alarm("warn", "Nothing is sent to the bucket yet after a crash or a move", said)
+        yield Alarm("warn", "Nothing is sent to the bucket yet after a crash or a move", reason)
         return
-    yield Alarm("bad", f"The bucket is {bucket.state}{for_long}: {said}", remedy)
+    yield Alarm("bad", f"The bucket is {bucket.state}{for_long}: {reason}", remedy)
 
 
 def _space(status: Status) -> Iterator[Alarm]:
@@ -201,10 +201,12 @@ def _files(status: Status) -> Iterator[Alarm]:
         )
     late = [run for run in status.catalogue.at_risk if run.alarm is not None]
     if late:
-        said = [
+        shares = [
             f"{run.run or 'the root'} ({_whole(duration(run.at_risk_seconds))})" for run in late
         ]
-        most = ", ".join(said[:RISKS_SHOWN]) + (" and others" if len(said) > RISKS_SHOWN else "")
+        most = ", ".join(shares[:RISKS_SHOWN]) + (
+            " and others" if len(shares) > RISKS_SHOWN else ""
+        )
         yield Alarm(
             "bad",
             f"More work is only on this gateway than is allowed: {most}",
@@ -388,7 +390,7 @@ MARGIN = 1.5
 """Per cent of the width that stay free at each end, so that no dot is cut."""
 
 
-class Dot(NamedTuple):
+class TimelinePoint(NamedTuple):
     """A checkpoint on the line."""
 
     left: float
@@ -399,7 +401,7 @@ class Dot(NamedTuple):
 class RunLine(NamedTuple):
     """The dots of a run, the oldest first."""
 
-    dots: Sequence[Dot]
+    dots: Sequence[TimelinePoint]
     since_seconds: float
     """Age of the oldest one."""
 
@@ -413,7 +415,7 @@ def line_of(found: Sequence[Checkpoint]) -> RunLine:
     longest = max(ages, default=0.0)
     span = 100 - 2 * MARGIN
     dots = [
-        Dot(round(MARGIN + span * (1 - age / longest if longest else 1.0), 2), one)
+        TimelinePoint(round(MARGIN + span * (1 - age / longest if longest else 1.0), 2), one)
         for age, one in zip(ages, found, strict=True)
     ]
     return RunLine(sorted(dots, key=lambda dot: dot.left), longest)

@@ -156,21 +156,21 @@ def document_of(values: Mapping[str, str]) -> dict[str, Any]:
 
     A number that is none stays a text: the policy then says what is wrong with that key.
     """
-    said = {name: values.get(name, "").strip() for name in FIELDS}
+    entered = {name: values.get(name, "").strip() for name in FIELDS}
     if not any(
-        said[name] for name in FIELDS if name.startswith("keep_best.") if name not in _CHOICES
+        entered[name] for name in FIELDS if name.startswith("keep_best.") if name not in _CHOICES
     ):
-        said |= dict.fromkeys(_CHOICES, "")
+        entered |= dict.fromkeys(_CHOICES, "")
     document: dict[str, Any] = {}
     for name in (*_TEXTS, *_NUMBERS):
-        if not said[name]:
+        if not entered[name]:
             continue
         table, key = document, name
         if "." in name:
             above, key = name.split(".")
             table = document.setdefault(above, {})
-        table[key] = said[name] if name in _TEXTS else _number(said[name])
-    rows = [{key: _number(said[f"thin.{row}.{key}"]) for key in _TIER} for row in range(TIERS)]
+        table[key] = entered[name] if name in _TEXTS else _number(entered[name])
+    rows = [{key: _number(entered[f"thin.{row}.{key}"]) for key in _TIER} for row in range(TIERS)]
     rows = [{key: value for key, value in row.items() if value != ""} for row in rows]
     if rows := [row for row in rows if row]:
         document["thin"] = rows

@@ -150,7 +150,7 @@ def delete_checkpoint(
     admin: Admin,
     ino: Ino,
     force: Annotated[
-        bool, Query(description="Although a law of retention keeps it: see the detail of the 409.")
+        bool, Query(description="Although a deletion guard keeps it: see the detail of the 409.")
     ] = False,
     reason: Annotated[
         str, Query(max_length=1000, description="Why, for other people."), Storable
@@ -159,7 +159,7 @@ def delete_checkpoint(
 ) -> Deleted:
     """Put a whole checkpoint into the trash, from where it can be taken back for a while.
 
-    The laws of retention hold: it must be complete, not promoted, and a newer one of its run must
+    The deletion guards hold: it must be complete, not promoted, and a newer one of its run must
     be durable. `force` overrides these. What is pinned or being promoted stays in any case, and so
     does a checkpoint with a file that is open for writing.
     """

@@ -204,9 +204,9 @@ def changing(gateway: GovernedGateway) -> Iterator[tuple[Names, Browser]]:
     """Open what changes names, for a request: it does not wait long. Raises UserError."""
     with (
         browsing(gateway.settings) as browser,
-        opened(gateway.settings, BACKGROUND_SECONDS) as door,
+        opened(gateway.settings, BACKGROUND_SECONDS) as connection,
     ):
-        yield Names(gateway.settings, browser, RpcCaller(door, BACKGROUND_SECONDS)), browser
+        yield Names(gateway.settings, browser, RpcCaller(connection, BACKGROUND_SECONDS)), browser
 
 
 def _changed(gateway: GovernedGateway, act: Callable[[Names, Browser], Any]) -> Any:

@@ -135,11 +135,11 @@ async def stream_events(
             f"{LISTENERS_MAX} listen already: try again later",
             {"Retry-After": "30"},
         )
-    events = _told(hub, last_event_id, lambda: authentication.lasts(gateway, request, viewer))
+    events = _events(hub, last_event_id, lambda: authentication.lasts(gateway, request, viewer))
     return StreamingResponse(events, media_type="text/event-stream")
 
 
-async def _told(
+async def _events(
     hub: Hub, last_event_id: str | None, may_listen: Callable[[], bool]
 ) -> AsyncIterator[str]:
     """Yield events as they are sent, until the listener may not listen any more. A comment is sent

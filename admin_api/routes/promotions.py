@@ -31,7 +31,7 @@ from admin_api.requests import (
 from gateway.db.compiled import Session
 from gateway.lifecycle.promotion import store
 from gateway.lifecycle.promotion.store import PromotionRow as Row
-from gateway.lifecycle.promotion.store import wishes_of
+from gateway.lifecycle.promotion.store import options_of
 from gateway.service import promotions as control
 from gateway.service.paths import browsing, follow
 from gateway.service.promotions import Promotion
@@ -90,9 +90,9 @@ def create_promotion(
     """
     with browsing(gateway.settings) as browser:
         ino = follow(browser, gateway.settings, body.path).found().attr.ino
-    wishes = wishes_of(gateway.settings.bucket.prefix, body.legal_hold, body.tags, body.to)
+    options = options_of(gateway.settings.bucket.prefix, body.legal_hold, body.tags, body.to)
     made = control.promote(
-        gateway.settings, gateway.database, ino, body.name, body.note, operator.name, wishes
+        gateway.settings, gateway.database, ino, body.name, body.note, operator.name, options
     )
     response.headers["Location"] = f"/api/v1/promotions/{quote(made.name, safe='')}"
     with gateway.database.reading() as session:

@@ -187,7 +187,7 @@ static int read_epoch(struct spw_inode *inode, const struct reading *reading, bo
 {
 	struct spw_reader reader;
 	int rc = get_to_read(inode, &reader);
-	bool has_fd = rc == 0, is_still;
+	bool has_fd = rc == 0, is_current;
 
 	*reading->amount = 0;
 	*reading->eof = true;
@@ -198,10 +198,10 @@ static int read_epoch(struct spw_inode *inode, const struct reading *reading, bo
 				      : read_resident(inode, &reader, reading);
 	else
 		rc = judge(inode, &reader, rc);
-	is_still = spw_fd_is_still(inode, &reader);
+	is_current = spw_fd_is_current(inode, &reader);
 	if (has_fd)
 		spw_fd_release(inode);
-	*again = rc == ENOENT || (!is_still && (rc == 0 || rc == EAGAIN));
+	*again = rc == ENOENT || (!is_current && (rc == 0 || rc == EAGAIN));
 	/* What was read may be of another data file, in which the bytes of this one are holes. */
 	return *again ? EAGAIN : rc;
 }
@@ -339,7 +339,7 @@ static int seek_epoch(struct spw_inode *inode, const struct spw_reader *reader, 
 	rc = size_of_fd(reader->fd, &size);
 	if (rc == 0 && size < least)
 		rc = spw_too_short(inode, reader->epoch);
-	if (rc == 0 && !spw_fd_is_still(inode, reader))
+	if (rc == 0 && !spw_fd_is_current(inode, reader))
 		rc = EAGAIN;
 	return rc != 0 ? rc : seek_rc;
 }

@@ -47,7 +47,7 @@ int spw_fd_get_to_read(struct spw_inode *inode, struct spw_reader *reader);
 
 /* Returns whether the inode still has the epoch of a reader. If not, what was read may be of another
  * data file: holes of one that has not arrived. */
-bool spw_fd_is_still(struct spw_inode *inode, const struct spw_reader *reader);
+bool spw_fd_is_current(struct spw_inode *inode, const struct spw_reader *reader);
 
 /* Lets no call have a descriptor until spw_fd_stay or spw_place_locked. Returns false, and does
  * nothing, if one is in use. `meta` is held. */
@@ -56,7 +56,7 @@ void spw_fd_stay(struct spw_inode *inode);
 
 /* Lets no call have a descriptor until spw_place_locked, also if some are in use: the epoch is not
  * known any more. `meta` is held. */
-void spw_fd_doubt(struct spw_inode *inode);
+void spw_fd_distrust(struct spw_inode *inode);
 
 /* Sets whether a data file may be made. It may if its row says that it is empty. */
 void spw_fd_expect(struct spw_inode *inode, bool is_empty);

@@ -33,15 +33,15 @@ static int change(enum spw_op op, const struct spw_request *request, struct spw_
 		spw_changed(&reply->parent2);
 		spw_removed(&reply->removed);
 		spw_fresh_changed(op, request, reply);
-	} else if (spw_is_in_doubt(rc)) {
-		/* A doubt after EAGAIN would spoil another client's change in the same directory.
-		 * Ganesha's cache asks for the directory after that change, and answers it with the
-		 * error of this question (mdcache_handle.c, mdcache_mkdir and others). A client that
-		 * gets NFS4ERR_DELAY repeats the change, which was made, and gets EEXIST or
-		 * ENOENT. */
-		spw_doubted(request->ino);
+	} else if (spw_is_indeterminate(rc)) {
+		/* Invalidating after EAGAIN would spoil another client's change in the same
+		 * directory. Ganesha's cache asks for the directory after that change, and answers
+		 * it with the error of this question (mdcache_handle.c, mdcache_mkdir and others).
+		 * A client that gets NFS4ERR_DELAY repeats the change, which was made, and gets
+		 * EEXIST or ENOENT. */
+		spw_inode_invalidate(request->ino);
 		if (request->ino2 != 0)
-			spw_doubted(request->ino2);
+			spw_inode_invalidate(request->ino2);
 	}
 	return rc;
 }

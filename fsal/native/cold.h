@@ -9,7 +9,7 @@
 #include <sys/queue.h>
 
 #include "bridge.h"
-#include "door.h"
+#include "control.h"
 #include "inode.h"
 
 /* ---- granules ---- */
@@ -94,8 +94,8 @@ void spw_cold_forget(struct spw_inode *inode, int rc);
  * hydrator failed, or ENOENT if the inode has no record. */
 int spw_cold_want(struct spw_inode *inode, uint64_t offset, uint64_t length, uint64_t *size);
 
-/* Queues the last granule of a file of which all are present, once for a session of the hydrator: it
- * then verifies what is here and says that the file has arrived. */
+/* Queues the last granule of a file of which all are present, once for a session of the hydrator:
+ * it then verifies what is here and says that the file has arrived. */
 void spw_cold_confirm(struct spw_inode *inode);
 
 /* Parks a READ. Returns 0, and the READ may be answered already then; EALREADY if it is to be tried
@@ -103,16 +103,17 @@ void spw_cold_confirm(struct spw_inode *inode);
 int spw_cold_park(struct spw_parked *parked);
 
 /* Hands a wanted range to the hydrator, each once for a session. Waits for one, at most wait_ms.
- * session: of the hydrator; another one hands out again what is not present, and the
- * last granule of each file of which everything is, so that it arrives. Returns 0, or EBUSY while another call waits. */
+ * session: of the hydrator; another one hands out again what is not present, and the last granule
+ * of each file of which everything is, so that it arrives. Returns 0, or EBUSY while another call
+ * waits. */
 int spw_cold_next(uint64_t session, uint32_t wait_ms, struct spw_wanted *wanted);
 
 /* Marks bytes as present. Returns 0, EINVAL if they are not whole granules, ESTALE if the file's
  * data file has another epoch, or ENOENT if the inode has no record. */
 int spw_cold_present(struct spw_inode *inode, uint64_t epoch, uint64_t offset, uint64_t length);
 
-/* Fails all READs of bytes that are not present, for a while. is_all: first no byte of the data file
- * is present any more. Returns as spw_cold_present. */
+/* Fails all READs of bytes that are not present, for a while. is_all: first no byte of the data
+ * file is present any more. Returns as spw_cold_present. */
 int spw_cold_failed(struct spw_inode *inode, uint64_t epoch, bool is_all);
 
 /* Lets READs be parked and spw_cold_next wait, from the start on and after spw_cold_close. */
@@ -127,19 +128,20 @@ void spw_cold_close(void);
 /* The place of a file's bytes: evicted, wanted, arrived. It uses neither Ganesha nor Python.
  *
  * The state of an inode that exists changes only here and in writer.c, under its `meta` and across
- * the call of the namespace. So C and the row agree on the epoch before anyone opens a data file. */
+ * the call of the namespace. So C and the row agree on the epoch before anyone opens a data
+ * file. */
 
 /* Makes a file absent that the bucket has, and deletes its data file once that is durable. attr: of
  * the file afterwards. Returns 0, EBUSY if the file is open or not clean, or an errno. */
 int spw_evict(struct spw_inode *inode, uint64_t content_version, struct spw_attr *attr);
 
-/* Asks the namespace for the epoch of an inode, if it is not known. Returns whether it is known now. It
- * is not while another call has `meta`: a READ does not wait for an eviction. */
+/* Asks the namespace for the epoch of an inode, if it is not known. Returns whether it is known
+ * now. It is not while another call has `meta`: a READ does not wait for an eviction. */
 bool spw_settle(struct spw_inode *inode);
 
-/* Takes what the namespace says of an epoch that is not known, as after an eviction without an answer.
- * While that is not known either, no descriptor is given: the epoch decides which data file a writer
- * gets. `meta` is held. */
+/* Takes what the namespace says of an epoch that is not known, as after an eviction without an
+ * answer. While that is not known either, no descriptor is given: the epoch decides which data file
+ * a writer gets. `meta` is held. */
 void spw_settle_locked(struct spw_inode *inode);
 
 /* Makes a file resident, all of whose bytes are on stable storage. attr: of the file afterwards.
@@ -148,7 +150,8 @@ int spw_arrived(struct spw_inode *inode, uint64_t epoch, uint64_t content_versio
 		struct spw_attr *attr);
 
 /* Notes that verified bytes are in the data file, or that the bytes that clients wait for cannot be
- * had. is_all: nothing in the data file is believed any more. Return 0, ESTALE if the file has another epoch or is resident, or an errno. */
+ * had. is_all: nothing in the data file is believed any more. Return 0, ESTALE if the file has
+ * another epoch or is resident, or an errno. */
 int spw_present(struct spw_inode *inode, uint64_t epoch, uint64_t offset, uint64_t length);
 int spw_failed(struct spw_inode *inode, uint64_t epoch, bool is_all);
 
@@ -164,11 +167,12 @@ int spw_want_all_locked(struct spw_inode *inode);
 
 /* ---- cold_requests.c ---- */
 
-/* What the hydrator and the evictor ask at the door. No Ganesha: clients see no change of it. */
+/* What the hydrator and the evictor ask over the control socket. No Ganesha: clients see no change
+ * of it. */
 
-/* Answers a request from SPW_DOOR_EVICT on. Returns 0, EPERM for users other than root, ENOTSUP for
- * another operation, or an errno. */
-int spw_cold_serve(uint32_t op, const struct spw_door_request *asked,
-		   struct spw_door_reply *reply);
+/* Answers a request from SPW_CONTROL_EVICT on. Returns 0, EPERM for users other than root, ENOTSUP
+ * for another operation, or an errno. */
+int spw_cold_serve(uint32_t op, const struct spw_control_request *asked,
+		   struct spw_control_reply *reply);
 
 #endif

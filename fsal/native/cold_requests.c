@@ -4,14 +4,14 @@
 #include <errno.h>
 #include <pthread.h>
 
-#define PAST 16u /* a call of a dead hydrator waits in the door while fewer have followed */
-#define WAIT_MAX_MS 1000u /* a worker of the door waits for so long */
+#define PAST 16u /* a call of a dead hydrator waits for a worker while fewer have followed */
+#define WAIT_MAX_MS 1000u /* a worker of the control socket waits for so long */
 
 /* ---- the hydrator's present session ---- */
 
-/* A door job continues after its peer was killed: an ARRIVED of a dead hydrator must not commit while
- * its successor writes to the same data file, because clients may write to a file that has arrived.
- * A session is a number of the hydrator's choice, and never comes back. */
+/* A job of the control socket continues after its peer was killed: an ARRIVED of a dead hydrator
+ * must not commit while its successor writes to the same data file, because clients may write to a
+ * file that has arrived. A session is a number of the hydrator's choice, and never comes back. */
 static struct {
 	pthread_mutex_t lock;
 	uint64_t numbers[PAST]; /* of the present session, at turn % PAST, and of those before it */
@@ -28,8 +28,8 @@ static int find_locked(uint64_t session)
 	return ENOENT;
 }
 
-/* Makes a session the present one. Returns 0, EBUSY while calls of an earlier session run, or ESTALE
- * if another session has followed this one. After EBUSY it is the present one too. */
+/* Makes a session the present one. Returns 0, EBUSY while calls of an earlier session run, or
+ * ESTALE if another session has followed this one. After EBUSY it is the present one too. */
 static int session_take(uint64_t session)
 {
 	int rc;
@@ -94,7 +94,7 @@ static int hold(uint64_t ino, struct spw_inode **inode)
 	return rc;
 }
 
-static int wanted(const struct spw_request *request, struct spw_door_reply *reply)
+static int wanted(const struct spw_request *request, struct spw_control_reply *reply)
 {
 	uint32_t wait_ms = request->ino2 < WAIT_MAX_MS ? (uint32_t)request->ino2 : WAIT_MAX_MS;
 	struct spw_wanted range = { 0 };
@@ -108,7 +108,7 @@ static int wanted(const struct spw_request *request, struct spw_door_reply *repl
 	return rc;
 }
 
-static int arrived(struct spw_inode *inode, const struct spw_door_request *asked,
+static int arrived(struct spw_inode *inode, const struct spw_control_request *asked,
 		   struct spw_attr *attr)
 {
 	uint64_t turn;
@@ -121,30 +121,30 @@ static int arrived(struct spw_inode *inode, const struct spw_door_request *asked
 	return rc;
 }
 
-int spw_cold_serve(uint32_t op, const struct spw_door_request *asked,
-		   struct spw_door_reply *reply)
+int spw_cold_serve(uint32_t op, const struct spw_control_request *asked,
+		   struct spw_control_reply *reply)
 {
 	const struct spw_request *request = &asked->request;
 	struct spw_inode *inode;
 	int rc;
 
-	if (op < SPW_DOOR_EVICT || op > SPW_DOOR_FAILED)
+	if (op < SPW_CONTROL_EVICT || op > SPW_CONTROL_FAILED)
 		return ENOTSUP;
 	if (request->uid != 0)
 		return EPERM;
-	if (op == SPW_DOOR_WANTED)
+	if (op == SPW_CONTROL_WANTED)
 		return wanted(request, reply);
 	rc = hold(request->ino, &inode);
 	if (rc != 0)
 		return rc;
-	if (op == SPW_DOOR_EVICT)
+	if (op == SPW_CONTROL_EVICT)
 		rc = spw_evict(inode, request->cookie, &reply->attr);
-	else if (op == SPW_DOOR_PRESENT)
+	else if (op == SPW_CONTROL_PRESENT)
 		rc = spw_present(inode, request->ino2, asked->offset, asked->length);
-	else if (op == SPW_DOOR_ARRIVED)
+	else if (op == SPW_CONTROL_ARRIVED)
 		rc = arrived(inode, asked, &reply->attr);
 	else
-		rc = spw_failed(inode, request->ino2, asked->length == SPW_DOOR_ALL_BYTES);
+		rc = spw_failed(inode, request->ino2, asked->length == SPW_CONTROL_ALL_BYTES);
 	spw_inode_put(inode);
 	return rc;
 }

@@ -1,7 +1,7 @@
 /* The exports: handles to and from the wire, space, the write verifier.
  *
- * All exports are of one namespace and share Ganesha's cache. An export is a directory, by its inode
- * number: its clients keep it when it is renamed. */
+ * All exports are of one namespace and share Ganesha's cache. An export is a directory, by its
+ * inode number: its clients keep it when it is renamed. */
 #include "export.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@
 #include "bridge.h"
 #include "bytes.h"
 #include "closing.h"
-#include "door.h"
+#include "control.h"
 #include "handle.h"
 #include "inode.h"
 #include "lockwait.h"
@@ -44,15 +44,16 @@ static struct config_block export_block = {
 	.blk_desc.u.blk.commit = noop_conf_commit,
 };
 
-/* After this, Ganesha takes its cache of the export apart, which the door's requests still use. */
+/* After this, Ganesha takes its cache of the export apart, which the control socket's requests
+ * still use. */
 static void prepare_unexport(struct fsal_export *export)
 {
-	spw_doorway_stop(export);
+	spw_control_stop(export);
 }
 
 static void release(struct fsal_export *export)
 {
-	spw_doorway_stop(export);
+	spw_control_stop(export);
 	/* The next start seals what is left over. */
 	(void)spw_queue_flush(SEAL_SECONDS);
 	fsal_detach_export(export->fsal, &export->exports);
@@ -81,9 +82,9 @@ static fsal_status_t handle_by_ino(uint64_t ino, uint64_t generation,
 	return spw_status(rc);
 }
 
-/* Looks up the directory of an export. If that fails at the start, Ganesha serves without the export
- * (support/exports.c, exports_pkginit) and answers NFS4ERR_STALE for its handles, so that clients
- * take their files for deleted. Then the process ends, and is started again. */
+/* Looks up the directory of an export. If that fails at the start, Ganesha serves without the
+ * export (support/exports.c, exports_pkginit) and answers NFS4ERR_STALE for its handles, so that
+ * clients take their files for deleted. Then the process ends, and is started again. */
 static fsal_status_t lookup_path(struct fsal_export *export, const char *path,
 				 struct fsal_obj_handle **obj, struct fsal_attrlist *out)
 {
@@ -233,7 +234,7 @@ fsal_status_t spw_create_export(struct fsal_module *module, void *parse_node,
 	self->export.fsal = module;
 	self->export.up_ops = up_ops;
 	op_ctx->fsal_export = &self->export;
-	spw_doorway_start(&self->export);
+	spw_control_start(&self->export);
 	return fsalstat(ERR_FSAL_NO_ERROR, 0);
 }
 

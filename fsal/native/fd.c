@@ -211,7 +211,7 @@ bool spw_fd_leave(struct spw_inode *inode)
 	return is_free;
 }
 
-void spw_fd_doubt(struct spw_inode *inode)
+void spw_fd_distrust(struct spw_inode *inode)
 {
 	pthread_mutex_lock(&inode->fd_lock);
 	inode->leaving = true;
@@ -269,14 +269,14 @@ int spw_fd_get_to_read(struct spw_inode *inode, struct spw_reader *reader)
 	return rc;
 }
 
-bool spw_fd_is_still(struct spw_inode *inode, const struct spw_reader *reader)
+bool spw_fd_is_current(struct spw_inode *inode, const struct spw_reader *reader)
 {
-	bool is_still;
+	bool is_current;
 
 	pthread_mutex_lock(&inode->fd_lock);
-	is_still = inode->epoch == reader->epoch;
+	is_current = inode->epoch == reader->epoch;
 	pthread_mutex_unlock(&inode->fd_lock);
-	return is_still;
+	return is_current;
 }
 
 void spw_fd_hold(struct spw_inode *inode)

@@ -290,7 +290,7 @@ void spw_changed(const struct spw_attr *attr)
 	spw_inode_put(inode);
 }
 
-void spw_doubted(uint64_t ino)
+void spw_inode_invalidate(uint64_t ino)
 {
 	struct spw_inode *inode = find_changed(ino);
 

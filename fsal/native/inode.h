@@ -122,7 +122,7 @@ int spw_getattr(struct spw_inode *inode, struct spw_attr *attr);
 void spw_changed(const struct spw_attr *attr);
 
 /* Forgets what is known of an inode, because a change of it may or may not have happened. */
-void spw_doubted(uint64_t ino);
+void spw_inode_invalidate(uint64_t ino);
 
 /* Returns whether the mode has suid or an executable file's sgid, or is not known here. */
 bool spw_may_be_privileged(struct spw_inode *inode);

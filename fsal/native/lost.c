@@ -62,7 +62,7 @@ static int give_up_locked(struct spw_inode *inode, const char *reason)
 	}
 	rc = spw_namespace()->lost(inode->ino, reason, &attr);
 	if (rc == EIO) { /* the namespace failed after the commit, or before */
-		spw_fd_doubt(inode);
+		spw_fd_distrust(inode);
 		spw_settle_locked(inode);
 		return EIO;
 	}

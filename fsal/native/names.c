@@ -27,7 +27,7 @@ static fsal_status_t make(enum spw_op op, const struct spw_request *request,
 
 	if (rc == 0) {
 		spw_answer(&reply.attr, asked, obj, out);
-		spw_named(request->ino, request->name, reply.attr.ino);
+		spw_stale_names_note(request->ino, request->name, reply.attr.ino);
 	}
 	return spw_status(rc);
 }
@@ -233,7 +233,7 @@ static fsal_status_t link_(struct fsal_obj_handle *obj, struct fsal_obj_handle *
 	request.ino2 = ino_of(obj);
 	rc = spw_change(SPW_LINK, &request, &reply);
 	if (rc == 0)
-		spw_named(request.ino, name, reply.attr.ino);
+		spw_stale_names_note(request.ino, name, reply.attr.ino);
 	return spw_status(rc);
 }
 

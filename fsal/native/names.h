@@ -1,5 +1,5 @@
-/* Names: the operations on them, the changes of the namespace, and what is kept of names here and in
- * Ganesha's own cache. What is kept here (dentry.c, fresh.c) uses neither Ganesha nor Python.
+/* Names: the operations on them, the changes of the namespace, and what is kept of names here and
+ * in Ganesha's own cache. What is kept here (dentry.c, fresh.c) uses neither Ganesha nor Python.
  */
 #ifndef SPILLWAY_NAMES_H
 #define SPILLWAY_NAMES_H
@@ -84,13 +84,14 @@ bool spw_fresh_lacks(uint64_t dir, const char *name, uint32_t length);
 /* Sets who is told of the links that changes remove. NULL: there is none. */
 void spw_change_tell(const struct fsal_up_vector *up);
 
-/* Removes the link that names a checkpoint, if a change was refused for it (gateway/db/latest_links.py).
- * rc: the result of the change. Returns whether the caller must try again. */
+/* Removes the link that names a checkpoint, if a change was refused for it
+ * (gateway/db/latest_links.py). rc: the result of the change. Returns whether the caller must try
+ * again. */
 bool spw_unname(int rc, const struct spw_reply *told);
 
 /* Whether a change that was answered with an error may have been made all the same. After EAGAIN it
  * was not (gateway/db/writer.py). rc: an errno. */
-static inline bool spw_is_in_doubt(int rc)
+static inline bool spw_is_indeterminate(int rc)
 {
 	return rc == EIO || rc == ENOSPC || rc == ESTALE;
 }
@@ -127,16 +128,16 @@ void spw_names_ops(struct fsal_obj_ops *ops);
 void spw_upcall_forget(const struct fsal_up_vector *up, uint64_t ino, uint64_t generation,
 		       bool is_moved);
 
-/* Does the same, as for an inode that moved, if Ganesha has a handle of the inode. If it has none, or
- * for 0, there is nothing to forget. */
+/* Does the same, as for an inode that moved, if Ganesha has a handle of the inode. If it has none,
+ * or for 0, there is nothing to forget. */
 void spw_upcall_forget_known(const struct fsal_up_vector *up, uint64_t ino);
 
 /* Makes Ganesha ask for attributes or names of an inode before it uses them again. An operation may
- * call it for its own inode, but not while Ganesha asks for attributes or changes the inode's names.
- * Another thread may be about to fill the entry with what it asked for before. what:
+ * call it for its own inode, but not while Ganesha asks for attributes or changes the inode's
+ * names. Another thread may be about to fill the entry with what it asked for before. what:
  * FSAL_UP_INVALIDATE_ATTRS or _CONTENT. */
-void spw_upcall_doubt(const struct fsal_up_vector *up, uint64_t ino, uint64_t generation,
-		      uint32_t what);
+void spw_upcall_invalidate(const struct fsal_up_vector *up, uint64_t ino, uint64_t generation,
+			   uint32_t what);
 
 /* Makes Ganesha drop its entry of an inode if nothing uses the entry: no open file and no running
  * operation. Must not be called inside an operation that Ganesha called. */
@@ -144,7 +145,7 @@ void spw_upcall_release(const struct fsal_up_vector *up, uint64_t ino, uint64_t 
 
 /* ---- release.c ---- */
 
-/* Makes Ganesha let go of files that lost their last name through the door.
+/* Makes Ganesha let go of files that lost their last name over the control socket.
  *
  * A file without a name is reclaimed with its last handle, and an entry of Ganesha's cache is a
  * handle. Ganesha drops the entry of a file by itself only when a client removes the name. */
@@ -159,28 +160,28 @@ void spw_release_again(const struct fsal_up_vector *up);
 /* Forgets the files that are still in use: the next start reclaims them. */
 void spw_release_end(void);
 
-/* ---- named.c ---- */
+/* ---- stale_names.c ---- */
 
 /* Names that Ganesha adds to its cache when another client may have changed them already.
  *
- * After the plugin made a name or found it for an OPEN, Ganesha adds it to its names of the directory,
- * and holds no lock until then (mdcache_file.c, mdcache_open2; mdcache_handle.c, mdcache_link and
- * others). If another client replaces, moves or removes the name meanwhile, Ganesha keeps leading
- * clients to the old file, and what they write there is lost. Next, the same thread asks for the
- * attributes of the directory (mdcache_refresh_attrs_no_invalidate).
+ * After the plugin made a name or found it for an OPEN, Ganesha adds it to its names of the
+ * directory, and holds no lock until then (mdcache_file.c, mdcache_open2; mdcache_handle.c,
+ * mdcache_link and others). If another client replaces, moves or removes the name meanwhile,
+ * Ganesha keeps leading clients to the old file, and what they write there is lost. Next, the same
+ * thread asks for the attributes of the directory (mdcache_refresh_attrs_no_invalidate).
  *
  * At that time Ganesha holds locks that the upcall may need (mdcache_helpers.c, mdc_check_mapping).
  * So a thread that holds none makes the upcall. It runs while there is an export. */
 
 /* Starts and ends the thread. Returns 0 or an errno. */
-int spw_named_start(const struct fsal_up_vector *up);
-void spw_named_stop(void);
+int spw_stale_names_start(const struct fsal_up_vector *up);
+void spw_stale_names_stop(void);
 
 /* Notes the name that this thread is about to answer, and the inode that has it. */
-void spw_named(uint64_t directory, const char *name, uint64_t ino);
+void spw_stale_names_note(uint64_t directory, const char *name, uint64_t ino);
 
 /* Has Ganesha forget the names of a directory if the last name that this thread answered there may
  * be another inode's by now. Call it when Ganesha asks for the directory's attributes. */
-void spw_named_check(uint64_t directory, uint64_t generation);
+void spw_stale_names_check(uint64_t directory, uint64_t generation);
 
 #endif

@@ -287,7 +287,7 @@ static fsal_status_t open2(struct fsal_obj_handle *obj, struct state_t *state,
 	}
 	if (!created)
 		note_open(made, openflags);
-	spw_named(parent, name, reply.attr.ino);
+	spw_stale_names_note(parent, name, reply.attr.ino);
 	spw_current_attrs_out(made, out);
 	*caller_perm_check = !created;
 	*new_obj = made;

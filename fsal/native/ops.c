@@ -54,7 +54,7 @@ static fsal_status_t getattrs(struct fsal_obj_handle *obj, struct fsal_attrlist 
 	struct spw_attr attr;
 	int rc = spw_getattr(self->inode, &attr);
 
-	spw_named_check(self->fh.ino, self->fh.generation);
+	spw_stale_names_check(self->fh.ino, self->fh.generation);
 	if (rc != 0) {
 		if (FSAL_TEST_MASK(out->request_mask, ATTR_RDATTR_ERR))
 			out->valid_mask = ATTR_RDATTR_ERR;
@@ -90,8 +90,8 @@ static fsal_status_t setattr2(struct fsal_obj_handle *obj, bool bypass, struct s
 		rc = spw_set_attributes(self->inode, &request, &reply);
 	/* Ganesha takes the attributes for unchanged then, but the file may be truncated. */
 	if (rc != 0 && FSAL_TEST_MASK(attrs->valid_mask, ATTR_SIZE))
-		spw_upcall_doubt(op_ctx->fsal_export->up_ops, self->fh.ino, self->fh.generation,
-				 FSAL_UP_INVALIDATE_ATTRS);
+		spw_upcall_invalidate(op_ctx->fsal_export->up_ops, self->fh.ino, self->fh.generation,
+				      FSAL_UP_INVALIDATE_ATTRS);
 	return spw_status(rc);
 }
 

@@ -1,4 +1,4 @@
-/* Makes Ganesha let go of files that lost their last name through the door. */
+/* Makes Ganesha let go of files that lost their last name over the control socket. */
 #include "names.h"
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /* What is counted, of the server as a whole and of each client. Other processes read it through the
- * door.
+ * control socket.
  */
 #ifndef SPILLWAY_STATISTICS_H
 #define SPILLWAY_STATISTICS_H
@@ -15,9 +15,9 @@
 /* Counts of the operations that Ganesha asks of the plugin, and of what they took. No Ganesha.
  *
  * The counters are in the memory of the server, in a few stripes, so that threads seldom share a
- * cache line. Another process reads them through the door (door.h). A file that both map would need
- * no request, but it would be on the data disk, and a page that the disk cannot give back would end
- * the server. */
+ * cache line. Another process reads them over the control socket (control.h). A file that both map
+ * would need no request, but it would be on the data disk, and a page that the disk cannot give
+ * back would end the server. */
 
 /* Kinds of operations, in the order of gateway/rpc/statistics.py. */
 enum spw_counted {
@@ -159,14 +159,15 @@ struct spw_opened_row {
 	char address[SPW_ADDRESS_BYTES]; /* empty: not known, or beyond SPW_CLIENTS_MAX */
 };
 
-/* A place among all open states. Zeroed, it is the first; `chain` is SPW_OPENED_END after the last. */
+/* A place among all open states. Zeroed, it is the first; `chain` is SPW_OPENED_END after the
+ * last. */
 struct spw_opened_place {
 	uint64_t chain;
 	uint64_t below; /* number in the chain, 0: all */
 };
 
-/* Sets how a state has a file open; 0: not any more. Calls for one state do not overlap. client: who
- * opens, if it was closed. */
+/* Sets how a state has a file open; 0: not any more. Calls for one state do not overlap. client:
+ * who opens, if it was closed. */
 void spw_opened_set(struct spw_opened *opened, uint64_t ino, struct spw_client *client,
 		    uint32_t access);
 
@@ -192,12 +193,12 @@ struct spw_lease {
 	char name[SPW_LEASE_NAME_BYTES]; /* any bytes */
 };
 
-/* Calls a function with each lease. Meanwhile Ganesha's table is locked for those who change it: the
- * function must not wait. */
+/* Calls a function with each lease. Meanwhile Ganesha's table is locked for those who change it:
+ * the function must not wait. */
 void spw_leases_each(void (*look)(const struct spw_lease *lease, void *argument), void *argument);
 
-/* Fills the leases with the least client ids above one, in their order. Returns how many; fewer than
- * `most` are the last. */
+/* Fills the leases with the least client ids above one, in their order. Returns how many; fewer
+ * than `most` are the last. */
 uint32_t spw_leases(uint64_t above, struct spw_lease *list, uint32_t most);
 
 /* ---- shared.c ---- */
@@ -205,11 +206,11 @@ uint32_t spw_leases(uint64_t above, struct spw_lease *list, uint32_t most);
 /* Finds names of clients that two machines share. No Ganesha.
  *
  * The server knows a client by the name that it gives itself, which Linux makes of the host's name.
- * If two machines give the same one, the server takes each of them for the other after a restart, and
- * ends the lease that the other has: opens and locks are lost, again and again. It shows as a name
- * that comes back to an address, with a new client id, after another address had it for a short time.
- * A client with many addresses has one client id; and one that gets another address at its restart
- * does not come back. */
+ * If two machines give the same one, the server takes each of them for the other after a restart,
+ * and ends the lease that the other has: opens and locks are lost, again and again. It shows as a
+ * name that comes back to an address, with a new client id, after another address had it for a
+ * short time. A client with many addresses has one client id; and one that gets another address at
+ * its restart does not come back. */
 
 #define SPW_SHARED_MS 600000u /* between the two times that an address has the name */
 
@@ -220,8 +221,8 @@ struct spw_shared {
 	char addresses[2 * SPW_ADDRESS_BYTES]; /* the present and the former one, with a space between */
 };
 
-/* Takes a lease that there is. One thread calls this for all leases, about once a second. now_ms: of a
- * clock that is never set. Returns whether it shows that a name is shared, and how. */
+/* Takes a lease that there is. One thread calls this for all leases, about once a second. now_ms:
+ * of a clock that is never set. Returns whether it shows that a name is shared, and how. */
 bool spw_shared_look(const struct spw_lease *lease, uint64_t now_ms, struct spw_shared *found);
 
 /* ---- used.c ---- */

@@ -61,8 +61,8 @@ void spw_upcall_forget_known(const struct fsal_up_vector *up, uint64_t ino)
 		spw_upcall_forget(up, ino, generation, true);
 }
 
-void spw_upcall_doubt(const struct fsal_up_vector *up, uint64_t ino, uint64_t generation,
-		      uint32_t what)
+void spw_upcall_invalidate(const struct fsal_up_vector *up, uint64_t ino, uint64_t generation,
+			   uint32_t what)
 {
 	struct spw_fh fh = handle_of(ino, generation);
 	struct gsh_buffdesc key = { .addr = &fh, .len = sizeof(fh) };

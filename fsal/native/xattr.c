@@ -53,8 +53,8 @@ static fsal_status_t change(struct fsal_obj_handle *obj, enum spw_op op,
 	rc = spw_change(op, request, &reply);
 	/* Without this call MDCACHE would keep the old ctime and change (mdcache_xattrs.c). */
 	if (rc == 0)
-		spw_upcall_doubt(op_ctx->fsal_export->up_ops, self->fh.ino, self->fh.generation,
-				 FSAL_UP_INVALIDATE_ATTRS);
+		spw_upcall_invalidate(op_ctx->fsal_export->up_ops, self->fh.ino, self->fh.generation,
+				      FSAL_UP_INVALIDATE_ATTRS);
 	return spw_status(rc);
 }
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from gateway.appliance import sizing
-from gateway.appliance.sizing import Inputs, Stock, Unit, product
+from gateway.appliance.sizing import CheckpointStock, Inputs, Unit, product
 
 
 class ComparedWay(StrEnum):
@@ -18,7 +18,7 @@ class ComparedWay(StrEnum):
     GATEWAY = "through_gateway"
 
 
-_STOCKS: dict[ComparedWay, Callable[[Inputs], Stock]] = {
+_STOCKS: dict[ComparedWay, Callable[[Inputs], CheckpointStock]] = {
     ComparedWay.DIRECT_ALL: sizing.direct_all,
     ComparedWay.DIRECT: sizing.direct,
     ComparedWay.GATEWAY: sizing.through_gateway,

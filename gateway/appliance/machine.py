@@ -25,8 +25,8 @@ def run(*command: str) -> str:
     """Run a program. Returns what it says. Raises UserError when it fails."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
-        said = " ".join((done.stderr or done.stdout).split())
-        raise UserError(f"{' '.join(command)} failed: {said}")
+        output = " ".join((done.stderr or done.stdout).split())
+        raise UserError(f"{' '.join(command)} failed: {output}")
     return done.stdout
 
 
@@ -182,7 +182,7 @@ def mount(device: Path) -> str:
         run("mkfs.xfs", "-q", "-L", DATA_LABEL, str(device))
         # The unit waits for the link that udev makes of the label.
         run("udevadm", "trigger", "--settle", str(device))
-    kind = _told("TYPE", device)
+    kind = _blkid("TYPE", device)
     unit = _MOUNT.format(label=DATA_LABEL, where=DATA_DIR, type=kind, options=OPTIONS[kind])
     files.replace(UNIT, unit, 0o644)
     run("systemctl", "daemon-reload")
@@ -191,10 +191,10 @@ def mount(device: Path) -> str:
 
 
 def _is_ours(device: Path) -> bool:
-    return _told("LABEL", device) == DATA_LABEL and _told("TYPE", device) in OPTIONS
+    return _blkid("LABEL", device) == DATA_LABEL and _blkid("TYPE", device) in OPTIONS
 
 
-def _told(tag: str, device: Path) -> str:
+def _blkid(tag: str, device: Path) -> str:
     """Return what a device tells of its file system, or nothing."""
     blkid = ["blkid", "--probe", "--output", "value", "--match-tag", tag, str(device)]
     return subprocess.run(blkid, capture_output=True, text=True).stdout.strip()

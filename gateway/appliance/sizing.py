@@ -317,7 +317,7 @@ SHORT_DAYS = RetentionSettings.trash_short_seconds / DAY_SECONDS
 """For so long the trash keeps also what is more than its limit."""
 
 
-class Stock(NamedTuple):
+class CheckpointStock(NamedTuple):
     """Checkpoints of all jobs, in numbers of whole ones: a limit in bytes leaves a fraction."""
 
     kept: float
@@ -334,10 +334,10 @@ class Stock(NamedTuple):
         return self.kept + self.trash + self.held + self.noncurrent
 
 
-def through_gateway(inputs: Inputs) -> Stock:
+def through_gateway(inputs: Inputs) -> CheckpointStock:
     """Return what the bucket has behind gateways."""
     days = inputs.run_days
-    there = Stock(
+    there = CheckpointStock(
         inputs.jobs * kept(inputs),
         _trash(inputs, days),
         _held(inputs, days),
@@ -346,20 +346,20 @@ def through_gateway(inputs: Inputs) -> Stock:
     return there._replace(old=_old(inputs, there))
 
 
-def direct(inputs: Inputs) -> Stock:
+def direct(inputs: Inputs) -> CheckpointStock:
     """Return what the bucket has without gateways, if something else deletes by the same rules."""
     days = inputs.run_days
     noncurrent = _since(inputs, days, inputs.noncurrent_days, _deleted)
-    there = Stock(inputs.jobs * kept(inputs), noncurrent=noncurrent)
+    there = CheckpointStock(inputs.jobs * kept(inputs), noncurrent=noncurrent)
     return there._replace(old=_old(inputs, there))
 
 
-def direct_all(inputs: Inputs) -> Stock:
+def direct_all(inputs: Inputs) -> CheckpointStock:
     """Return what the bucket has without gateways, if nothing is deleted."""
     total = made(inputs, inputs.run_days)
     after = inputs.tier_after_days
     old = 0 if after is None else max(0, total - made(inputs, after))
-    return Stock(inputs.jobs * total, old=inputs.jobs * old)
+    return CheckpointStock(inputs.jobs * total, old=inputs.jobs * old)
 
 
 def kept(inputs: Inputs, newest: int | None = None, days: float | None = None) -> int:
@@ -379,7 +379,7 @@ def made(inputs: Inputs, days: float) -> int:
     return whole_down(max(0.0, days) * inputs.checkpoints_per_day)
 
 
-def _old(inputs: Inputs, there: Stock) -> float:
+def _old(inputs: Inputs, there: CheckpointStock) -> float:
     """Return how many of what is there are in the other storage class."""
     if inputs.tier_after_days is None:
         return 0
@@ -491,7 +491,7 @@ def puts(file_bytes: int, part_bytes: int) -> int:
     return -(-file_bytes // part_bytes) + 2
 
 
-def storage_usd(inputs: Inputs, there: Stock) -> tuple[float, float | None]:
+def storage_usd(inputs: Inputs, there: CheckpointStock) -> tuple[float, float | None]:
     """Return the price of a month of what is in the bucket's own class, and in the other one, or
     None if the price of that is not known."""
     tb = inputs.size_bytes / TB

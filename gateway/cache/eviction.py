@@ -1,8 +1,8 @@
 """Eviction: watermarks, candidates, and the checks before bytes are dropped.
 
-The room on the local disk, and the marks at which files are evicted and writers are slowed.
+The space on the local disk, and the marks at which files are evicted and writers slowed.
 
-Makes files absent: looks at each object, asks at the door, and tidies up afterwards.
+Makes files absent: looks at each object, asks over the control socket, and tidies up afterwards.
 
 Missing evidence evicts nothing. The object must be there with the recorded size and ETag right
 before the request, and the server decides by the rows as they are then (``namespace.residency``).
@@ -73,7 +73,7 @@ NEVER = 1.0
 """The value of cache.evict_from with which a full disk evicts nothing."""
 
 
-class Room(NamedTuple):
+class DiskSpace(NamedTuple):
     """The disk of the data files. All values are bytes."""
 
     total: int
@@ -105,26 +105,26 @@ class Marks(NamedTuple):
     """The use above which files are evicted."""
 
 
-def marks(settings: Settings, room: Room, saved_bytes: int) -> Marks:
+def marks(settings: Settings, disk: DiskSpace, saved_bytes: int) -> Marks:
     """Return the marks that are in force. Parameters: saved_bytes, the largest save of the last
     day: the next one is as large.
 
-    Room for a save never takes more than half of what the watermark leaves to files. A save as
+    Space for a save never takes more than half of what the watermark leaves to files. A save as
     large as the disk would otherwise have everything evicted for a day, and still not fit.
     """
-    if room.high >= room.total:
-        return Marks(room.total, room.total)
-    margin = int(MARGIN * room.total)
-    low = min(int(settings.cache.evict_to * room.total), room.high - margin)
-    saved = max(room.slow - saved_bytes, room.high // 2)
-    start = min(room.high, saved)
-    is_early = start < room.high and room.used <= room.high
+    if disk.high >= disk.total:
+        return Marks(disk.total, disk.total)
+    margin = int(MARGIN * disk.total)
+    low = min(int(settings.cache.evict_to * disk.total), disk.high - margin)
+    saved = max(disk.slow - saved_bytes, disk.high // 2)
+    start = min(disk.high, saved)
+    is_early = start < disk.high and disk.used <= disk.high
     target = saved - margin if is_early else min(low, saved - margin)
     return Marks(max(0, target), max(0, start))
 
 
-def look(settings: Settings) -> Room:
-    """Return the room that there is. Raises OSError."""
+def look(settings: Settings) -> DiskSpace:
+    """Return the use of the disk. Raises OSError."""
     found = os.statvfs(settings.files_dir)
     total, used = found.f_blocks, found.f_blocks - found.f_bavail
     total, used = total * found.f_frsize, used * found.f_frsize
@@ -132,7 +132,7 @@ def look(settings: Settings) -> Room:
     high = int(min(settings.cache.evict_from * total, BEFORE_SLOW * slow))
     if settings.cache.evict_from >= NEVER:
         high = total
-    return Room(total, used, high, slow)
+    return DiskSpace(total, used, high, slow)
 
 
 PAGE = 4096
@@ -258,7 +258,7 @@ def survey(session: Session) -> list[Directory]:
     return sorted(found, key=lambda one: (one.newest_ns, one.ino))
 
 
-class Keep:
+class KeepPatterns:
     """The patterns of ``cache.keep``. Parameters: patterns, of whole paths below the export."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
@@ -280,7 +280,7 @@ class Candidates:
 
     def __init__(self, session: Session, settings: Settings) -> None:
         self._session = session
-        self._keep = Keep(settings.cache.keep)
+        self._keep = KeepPatterns(settings.cache.keep)
         self._keep_ns = int(settings.cache.keep_seconds * clock.NS)
         self._files = DataFiles(settings.files_dir)
         self._keys = KeyMapper(session, settings.bucket.prefix)
@@ -295,13 +295,13 @@ class Candidates:
                 found = self._files.path(one.ino, one.epoch).stat()
             except FileNotFoundError:
                 continue
-            if found.st_mtime_ns < before_ns and self.why_not(one) is None:
+            if found.st_mtime_ns < before_ns and self.reason_against(one) is None:
                 yield one._replace(used=found.st_blocks * 512)
 
     def trashed(self) -> Iterator[Candidate]:
         """Yield the candidates in the trash."""
         for one in self._pages(TRASHED):
-            if self.why_not(one, by_time=False) is None:
+            if self.reason_against(one, by_time=False) is None:
                 self._seen.add(one.ino)
                 yield one
 
@@ -310,7 +310,7 @@ class Candidates:
         for directory in directories:
             for one in self._pages(INSIDE, parent=directory.ino):
                 # A file with several names is found in several directories.
-                if one.ino not in self._seen and self.why_not(one) is None:
+                if one.ino not in self._seen and self.reason_against(one) is None:
                     self._seen.add(one.ino)
                     yield one
 
@@ -326,7 +326,7 @@ class Candidates:
         parts = self._keys.settled_path(directory)
         return parts[0] if parts else None
 
-    def why_not(self, one: Candidate, by_time: bool = True) -> str | None:
+    def reason_against(self, one: Candidate, by_time: bool = True) -> str | None:
         """Return why a candidate stays, or None.
 
         Parameters: by_time, whether files stay that were used within ``cache.keep_seconds``.
@@ -365,13 +365,13 @@ class Candidates:
 log = logging.getLogger("cache")
 
 TOGETHER = 64
-"""The requests at the door at a time: as many as the server takes from one peer."""
+"""The requests over the control socket at a time: as many as the server takes from one peer."""
 HEADS = 8
 """The objects that are looked at at a time."""
 LEFT_MAX = 1024
 
 Ask = Callable[[Sequence[RpcRequest]], list[RpcReply]]
-"""Has requests answered at the door, as ``Door.run`` does."""
+"""Has requests answered over the control socket, as ``ControlSocket.run`` does."""
 
 
 class EvictionVerdict(StrEnum):
@@ -427,8 +427,8 @@ class Eviction:
     def run(self, ask: Ask, candidates: Sequence[Candidate]) -> list[EvictionVerdict]:
         """Evict up to TOGETHER files. Returns what became of each, in order.
 
-        Raises DoorClosed; StoreUnavailable, StoreRefused before anything was requested; OSError,
-        NamespaceError after the evictions, whose rows are left then.
+        Raises ControlSocketClosed; StoreUnavailable, StoreRefused before anything was requested;
+        OSError, NamespaceError after the evictions, whose rows are left then.
         """
         # What another gateway may replace is no copy of what is on the disk.
         self._store.require_permit()

@@ -1,14 +1,14 @@
 """Evictor: keeps the disk below its watermark, ahead of bursts; removes orphans.
 
-Keeps room on the local disk: evicts files above a watermark, before a save needs the room.
+Evictor of the local disk: evicts files above a watermark, before a save needs the space.
 
 Below the watermark the evictor looks at the disk only, at no table. Directories with a limit of
 their own (``cache.limits``) are the exception: their bytes are counted from time to time.
 
 Remembers how much the largest save of the last day wrote within ten minutes.
 
-A save must not wait for evictions, so the evictor keeps that much room. The peaks of each hour are
-in a small file. If it is missing, nothing is known, and the watermarks alone count.
+A save must not wait for evictions, so the evictor keeps that much free space. The peaks of each
+hour are in a small file. If it is missing, nothing is known, and the watermarks alone count.
 
 Finds blocks on the disk that no durable map names, so that the evictor sees them.
 
@@ -35,15 +35,21 @@ from gateway.cache.eviction import (
     Candidate,
     Candidates,
     Directory,
+    DiskSpace,
     Eviction,
     EvictionVerdict,
-    Room,
     look,
     marks,
     survey,
 )
 from gateway.common import clock, files
-from gateway.common.errors import DoorClosed, NamespaceError, StoreError, StoreRefused, UserError
+from gateway.common.errors import (
+    ControlSocketClosed,
+    NamespaceError,
+    StoreError,
+    StoreRefused,
+    UserError,
+)
 from gateway.config import checks
 from gateway.config.settings import Settings
 from gateway.db.compiled import Session, Statement, given, rows_of
@@ -51,7 +57,7 @@ from gateway.db.engine import Database
 from gateway.db.statements import IS_ABSENT, block_digest, inode, presence
 from gateway.namespace import identity
 from gateway.namespace.data_files import DataFiles
-from gateway.rpc.control import Door
+from gateway.rpc.control import ControlSocket
 
 if TYPE_CHECKING:
     from gateway.objectstore.s3 import S3Store
@@ -65,18 +71,19 @@ HOUR_NS = 3600 * clock.NS
 KEPT_NS = 24 * HOUR_NS
 
 
-class Growth:
-    """The growth of what was written to the disk. Parameters: path of the file."""
+class WriteBurst:
+    """The largest write bursts of the last day, for the space that a save needs. Parameters: path
+    of the file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._samples: deque[tuple[float, int]] = deque()
         self._peaks = _read(path)
-        """The largest growth of each hour (since 1970), in bytes."""
+        """The largest burst of each hour (since 1970), in bytes."""
 
     @property
     def largest_bytes(self) -> int:
-        """The largest growth within ten minutes in the last day. 0: not known."""
+        """The largest burst within ten minutes in the last day. 0: not known."""
         return max(self._peaks.values(), default=0)
 
     def saw(self, written_bytes: int) -> None:
@@ -161,15 +168,15 @@ def _pages(files: DataFiles) -> Iterator[str]:
 
 
 LOOK_SECONDS = 1.0
-"""The disk is looked at so often, however much room there is: what clients read back from the
+"""The disk is looked at so often, however much free space there is: what clients read back from the
 bucket fills a small disk within seconds."""
 RETRY_SECONDS = 10.0
 """The pause after an error that may last."""
 LIMITS_SECONDS = 60.0
 LIMIT_TO = 0.9
-REST = 1
-"""The rest after a look at the tables takes this many times as long as the look. The requests to
-the bucket and to the server do not count: while they are slow, a rest would let the disk fill."""
+PAUSE_RATIO = 1
+"""The pause after a look at the tables takes this many times as long as the look. The requests to
+the bucket and to the server do not count: while they are slow, a pause would let the disk fill."""
 AGAIN_SECONDS = {
     EvictionVerdict.BUSY: 60.0,
     EvictionVerdict.DIFFERS: 600.0,
@@ -195,9 +202,9 @@ class EvictionPause(NamedTuple):
 class Evictor:
     """Evicts files of one gateway. Not safe to use from several threads.
 
-    Parameters: settings; database; store; open_door, which opens the door; fetched_bytes, which
-    returns how many bytes the hydrator has written to the disk since it started: reads are no
-    saves; stop, which ends a step early.
+    Parameters: settings; database; store; open_control, which connects to the control socket;
+    fetched_bytes, which returns how many bytes the hydrator has written to the disk since it
+    started: reads are no saves; stop, which ends a step early.
     """
 
     def __init__(
@@ -205,17 +212,17 @@ class Evictor:
         settings: Settings,
         database: Database,
         store: S3Store,
-        open_door: Callable[[], AbstractContextManager[Door]],
+        open_control: Callable[[], AbstractContextManager[ControlSocket]],
         fetched_bytes: Callable[[], int] = lambda: 0,
         stop: threading.Event | None = None,
     ) -> None:
         self._settings = settings
         self._database = database
         self._store = store
-        self._open_door = open_door
+        self._open_control = open_control
         self._fetched_bytes = fetched_bytes
         self._stop = stop or threading.Event()
-        self._growth = Growth(settings.run_dir / REPORT)
+        self._burst = WriteBurst(settings.run_dir / REPORT)
         self._limits = checks.sizes(settings.cache.limits)
         self._limits_at = 0.0
         self._look_at = 0.0
@@ -226,29 +233,29 @@ class Evictor:
         """Whether the blocks were looked for that an earlier process left."""
         self._pauses: dict[int, EvictionPause] = {}
         """The pauses of files that could not be evicted, by inode."""
-        self._said = ""
+        self._warned = ""
         self.counts: Counter[str] = Counter()
         """Files of this run by verdict, and the bytes that were freed (``evicted_bytes``)."""
 
     def step(self) -> float:
         """Look at the disk, and evict if it is too full. Returns seconds until the next step."""
         try:
-            room = self._room()
+            disk = self._disk()
         except OSError as exc:
             self._say(f"cannot look at the disk: {exc.strerror}")
             return RETRY_SECONDS
-        target, start = marks(self._settings, room, self._growth.largest_bytes)
+        target, start = marks(self._settings, disk, self._burst.largest_bytes)
         now = clock.monotonic_seconds()
-        is_full = room.used > start and now >= self._look_at
+        is_full = disk.used > start and now >= self._look_at
         is_counted = self._limits and now >= self._limits_at
         if is_full or is_counted:
             freed_before_bytes = self.counts["evicted_bytes"]
             self._survey_seconds = 0.0
             try:
                 identity.require_surroundings(self._settings)
-                self._evict(room.used - target if room.used > start else 0)
-                self._said = ""
-            except DoorClosed as exc:
+                self._evict(disk.used - target if disk.used > start else 0)
+                self._warned = ""
+            except ControlSocketClosed as exc:
                 # A server that was killed is back within seconds, and so are the writers.
                 self._say(f"nothing is evicted now: {exc}")
                 return LOOK_SECONDS
@@ -260,22 +267,22 @@ class Evictor:
                 return RETRY_SECONDS
             finally:
                 after = clock.monotonic_seconds()
-                rested_at = after + REST * self._survey_seconds
+                paused_until = after + PAUSE_RATIO * self._survey_seconds
                 has_freed = self.counts["evicted_bytes"] > freed_before_bytes
                 # If the disk is still too full then, a save fills it faster than one round frees.
-                self._look_at = after if has_freed else rested_at
-                self._limits_at = max(after + LIMITS_SECONDS, rested_at)
+                self._look_at = after if has_freed else paused_until
+                self._limits_at = max(after + LIMITS_SECONDS, paused_until)
         return LOOK_SECONDS
 
-    def _room(self) -> Room:
-        room = look(self._settings)
-        self._growth.saw(room.used + self.counts["evicted_bytes"] - self._fetched_bytes())
-        return room
+    def _disk(self) -> DiskSpace:
+        disk = look(self._settings)
+        self._burst.saw(disk.used + self.counts["evicted_bytes"] - self._fetched_bytes())
+        return disk
 
     def _evict(self, wanted_bytes: int) -> None:
         """Evict files of so many bytes, and what directories have above their limits.
 
-        Raises UserError, StoreError, NamespaceError, DoorClosed, OSError.
+        Raises UserError, StoreError, NamespaceError, ControlSocketClosed, OSError.
         """
         now = clock.monotonic_seconds()
         # A pause that ended a moment ago says how long the next one is.
@@ -292,17 +299,17 @@ class Evictor:
                 return
             with (
                 Eviction(self._settings, self._database, self._store) as eviction,
-                self._open_door() as door,
+                self._open_control() as control,
             ):
                 eviction.forget_left()
                 # What is above a limit goes anyway. It may be kept or open: only what has gone
                 # counts.
                 for much, found in limited:
-                    wanted_bytes -= self._free(eviction, door, much, found)
+                    wanted_bytes -= self._free(eviction, control, much, found)
                 found = chain(
                     candidates.trashed(), candidates.partial(), candidates.inside(directories)
                 )
-                self._free(eviction, door, wanted_bytes, found)
+                self._free(eviction, control, wanted_bytes, found)
         if not self._has_recorded:
             # A million data files take 5 s, for which nothing that has to be freed now should wait.
             left = record(self._database, DataFiles(self._settings.files_dir))
@@ -310,16 +317,20 @@ class Evictor:
             log.info("%d absent files had blocks that no durable map named", left)
 
     def _free(
-        self, eviction: Eviction, door: Door, wanted_bytes: int, found: Iterable[Candidate]
+        self,
+        eviction: Eviction,
+        control: ControlSocket,
+        wanted_bytes: int,
+        found: Iterable[Candidate],
     ) -> int:
         """Evict candidates until so many bytes are free. Returns how many were freed."""
-        remaining = (one for one in found if not self._rests(one.ino))
+        remaining = (one for one in found if not self._is_paused(one.ino))
         freed_bytes = 0
         while freed_bytes < wanted_bytes and not self._stop.is_set():
             batch = _batch(remaining, wanted_bytes - freed_bytes)
             if not batch:
                 break
-            verdicts = eviction.run(door.run, batch)
+            verdicts = eviction.run(control.run, batch)
             for one, verdict in zip(batch, verdicts, strict=True):
                 self.counts[verdict.name.lower()] += 1
                 if verdict is EvictionVerdict.EVICTED:
@@ -337,7 +348,7 @@ class Evictor:
             log.info("evicted %d bytes of %d that were to be freed", freed_bytes, wanted_bytes)
         return freed_bytes
 
-    def _rests(self, ino: int) -> bool:
+    def _is_paused(self, ino: int) -> bool:
         pause = self._pauses.get(ino)
         return pause is not None and pause.until > clock.monotonic_seconds()
 
@@ -350,9 +361,9 @@ class Evictor:
         self._pauses[ino] = EvictionPause(clock.monotonic_seconds() + seconds, seconds)
 
     def _say(self, what: str) -> None:
-        if what != self._said:
+        if what != self._warned:
             log.warning("%s", what)
-        self._said = what
+        self._warned = what
 
 
 def _batch(candidates: Iterator[Candidate], wanted_bytes: int) -> list[Candidate]:

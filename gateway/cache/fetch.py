@@ -34,12 +34,12 @@ TOGETHER = 64
 
 
 class Saver:
-    """Saves the hydrations of a board. Parameters: board, rows, files, clients."""
+    """Saves the hydrations of a scheduler. Parameters: scheduler, rows, files, clients."""
 
     def __init__(
-        self, board: FetchScheduler, rows: Rows, files: DataFiles, clients: WaitingClients
+        self, scheduler: FetchScheduler, rows: Rows, files: DataFiles, clients: WaitingClients
     ) -> None:
-        self._board = board
+        self._scheduler = scheduler
         self._rows = rows
         self._files = files
         self._clients = clients
@@ -48,8 +48,8 @@ class Saver:
     def save_due(self, is_last: bool = False) -> None:
         """Save what is due, or (is_last) everything that can be saved."""
         at = now() + SAVE_SECONDS if is_last else now()
-        with self._board.lock:
-            due = [one for one in self._board if one.is_save_due(at)][:TOGETHER]
+        with self._scheduler.lock:
+            due = [one for one in self._scheduler if one.is_save_due(at)][:TOGETHER]
             taken = [
                 (one, one.data, one.source, list(one.map.all(BlockState.PRESENT))) for one in due
             ]
@@ -58,7 +58,7 @@ class Saver:
                 one.unsaved_bytes, one.unsaved_since = 0, 0.0
         synced = list(self._pool.map(self._sync, [data for _, data, _, _ in taken]))
         saved = []
-        with self._board.lock:
+        with self._scheduler.lock:
             for (one, _, source, blocks), error in zip(taken, synced, strict=True):
                 if error is not None:
                     self._condemn(one, source, error)
@@ -69,10 +69,10 @@ class Saver:
         try:
             self._record(saved)
         finally:
-            with self._board.lock:
+            with self._scheduler.lock:
                 for one in due:
                     one.users -= 1
-                self._board.changed(*due)
+                self._scheduler.changed(*due)
 
     def _sync(self, data: DataFile | None) -> OSError | None:
         assert data is not None
@@ -88,15 +88,15 @@ class Saver:
         one.error = f"its data file could not be synced: {error.strerror}"
         log.error("%s: %s: it is fetched again", one.path, one.error)
         one.is_condemned = one.needs_look = one.is_untold = True
-        self._board.later(one, SAVE_SECONDS)
-        self._board.changed(one)
+        self._scheduler.later(one, SAVE_SECONDS)
+        self._scheduler.changed(one)
         self._clients.failed(one.ino, source.epoch, is_all=True)
 
     def _record(self, synced: list[tuple[Hydration, AbsentSource | None]]) -> None:
         rows = []
         for one, source in synced:
             assert source is not None
-            with self._board.lock:
+            with self._scheduler.lock:
                 # A file that arrives needs no map, unless the server cannot be told. Blocks that
                 # came during the sync are present and not durable: another save follows.
                 needs_map = not one.is_durable or not self._clients.is_up
@@ -109,15 +109,15 @@ class Saver:
                 outdated = self._rows.save(rows)
         except NamespaceError as exc:
             log.warning("cannot record which blocks are on the disk: %s", exc)
-            with self._board.lock:
+            with self._scheduler.lock:
                 for one, _ in synced:
                     one.unsaved_since, one.arrive_at = now(), now() + SAVE_SECONDS
             return
-        with self._board.lock:
+        with self._scheduler.lock:
             for one, source in synced:
                 if one.ino in outdated:
                     one.needs_look = True
-                    self._board.changed(one)
+                    self._scheduler.changed(one)
                 elif one.is_durable and source is not None and not one.needs_look:
                     one.is_arriving = True
                     self._clients.arrived(one.ino, source.epoch, source.content_version)

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 
 from gateway.cache.fetch_scheduler import FetchScheduler, age_seconds
-from gateway.cache.hydration import WHOLE, DataFile, Hydration, Thaw, Trouble, now
+from gateway.cache.hydration import WHOLE, ArchiveRestore, DataFile, Hydration, Trouble, now
 from gateway.cache.rows import AbsentFileRow, AbsentSource, Rows, Saved, failure_now
 from gateway.cache.waiting_clients import WaitingClients
 from gateway.common import clock
@@ -33,9 +33,9 @@ TRIES = 2
 COPIED_TRIES = 10
 COPIED_SECONDS = 1.0
 """More requests, and the time between them, while the drain copies the object onto itself."""
-THAW_LOOK_SHARE = 0.1
-"""An object that thaws is asked for after this share of the time that it has thawed already."""
-THAW_LOOK_SECONDS = (1.0, 60.0)
+RESTORE_CHECK_SHARE = 0.1
+"""A restore is asked about after this share of the time that it has taken already."""
+RESTORE_CHECK_SECONDS = (1.0, 60.0)
 """The least and the most time between two such requests."""
 HOUR_NS = 3600 * clock.NS
 NO_OBJECT = "the bucket has no object of this version with digests of its blocks"
@@ -44,13 +44,13 @@ NO_OBJECT = "the bucket has no object of this version with digests of its blocks
 class FetchRecovery:
     """Looks at one file at a time, with nothing else being done about it.
 
-    Parameters: board, rows, store, files, clients; settings; on_asked, called with a file that a
-    client has asked for, when it is first seen.
+    Parameters: scheduler, rows, store, files, clients; settings; on_asked, called with a file that
+    a client has asked for, when it is first seen.
     """
 
     def __init__(
         self,
-        board: FetchScheduler,
+        scheduler: FetchScheduler,
         rows: Rows,
         store: Ranges,
         files: DataFiles,
@@ -58,7 +58,7 @@ class FetchRecovery:
         settings: CacheSettings,
         on_asked: Callable[[AbsentFileRow], None],
     ) -> None:
-        self._board = board
+        self._scheduler = scheduler
         self._rows = rows
         self._store = store
         self._files = files
@@ -79,20 +79,20 @@ class FetchRecovery:
             self._end(hydration, asks)
         elif found.source is None:
             self.give_up(hydration, WHOLE, f"{found.path}: {NO_OBJECT}", found.epoch)
-            with self._board.lock:
+            with self._scheduler.lock:
                 hydration.path = found.path
                 hydration.due_at = hydration.retry_at
         elif found.source != hydration.source:
             self._adopt(hydration, found, found.source)
         else:
-            self._judge(hydration)
+            self._recover(hydration)
 
     def _forget(self, hydration: Hydration) -> None:
         source = hydration.source
         if source is not None:
             saved = Saved(source.ino, source.epoch, source.block_bytes, None, is_forgotten=True)
             self._rows.save([saved])
-        with self._board.lock:
+        with self._scheduler.lock:
             hydration.reset()
             hydration.is_condemned = False
 
@@ -101,17 +101,17 @@ class FetchRecovery:
         before the database was looked at."""
         if hydration.error is not None or hydration.tries:
             self._rows.save_failures([(hydration.ino, "", None)])
-        with self._board.lock:
+        with self._scheduler.lock:
             # What a client asked for since may be of a later eviction: it is looked at again.
             if len(hydration.asks) == asks:
-                self._board.drop(hydration)
+                self._scheduler.drop(hydration)
 
     def _adopt(self, hydration: Hydration, found: AbsentFileRow, source: AbsentSource) -> None:
         before = hydration.source
         is_moved = before is not None and before._replace(place=source.place) == source
         data = None
         if not is_moved:
-            with self._board.lock:
+            with self._scheduler.lock:
                 hydration.reset()
             if found.durable is not None and not self._has_file(source):
                 # The map is of a data file that is lost. A file that is made now has none of the
@@ -122,7 +122,7 @@ class FetchRecovery:
             data = DataFile.open(self._files, source, self._rows)
             if data is None:
                 return  # evicted again meanwhile: the next look sees it
-        with self._board.lock:
+        with self._scheduler.lock:
             is_new = before is None
             hydration.adopt(found, data)
             self._resume(hydration)
@@ -137,63 +137,63 @@ class FetchRecovery:
             return False
 
     def tell(self, hydration: Hydration, blocks: range) -> None:
-        """Tell the server that blocks are present. The board's lock is held."""
+        """Tell the server that blocks are present. The scheduler's lock is held."""
         source = hydration.source
         if source is not None and blocks:
             start = blocks.start * source.block_bytes
             end = min(blocks.stop * source.block_bytes, source.size)
             self._clients.present(source.ino, source.epoch, start, end - start)
 
-    def _judge(self, hydration: Hydration) -> None:
+    def _recover(self, hydration: Hydration) -> None:
         """Decide about everything that went wrong since the last look."""
         if hydration.refusal is not None:
             self._give_up_refused(hydration, hydration.refusal)
-        elif hydration.thaw is not None and self._board.hides_thaw(hydration):
-            self._look_at_thaw(hydration, hydration.thaw)
+        elif hydration.restore is not None and self._scheduler.hides_restore(hydration):
+            self._check_restore(hydration, hydration.restore)
         for trouble in list(hydration.troubles):
-            self._judge_one(hydration, trouble)
-            with self._board.lock:
+            self._recover_from(hydration, trouble)
+            with self._scheduler.lock:
                 hydration.troubles.remove(trouble)
-        with self._board.lock:
+        with self._scheduler.lock:
             self._resume(hydration)
 
     def _give_up_refused(self, hydration: Hydration, reason: str) -> None:
         source = hydration.source
         assert source is not None
         self.give_up(hydration, WHOLE, reason, source.epoch)
-        with self._board.lock:
+        with self._scheduler.lock:
             hydration.refusal = None
             hydration.troubles.clear()
 
     def _resume(self, hydration: Hydration) -> None:
-        """End a look. The board's lock is held."""
+        """End a look. The scheduler's lock is held."""
         hydration.needs_look = False
         if hydration.asks:
             hydration.absorb()
             for run in hydration.map.present():
                 self.tell(hydration, run)
 
-    def _judge_one(self, hydration: Hydration, trouble: Trouble) -> None:
+    def _recover_from(self, hydration: Hydration, trouble: Trouble) -> None:
         source, place = hydration.source, hydration.place
         assert source is not None
         assert place is not None
         if is_archived(trouble.error):
-            self._thaw(hydration)
+            self._restore(hydration)
             return
         strikes = hydration.strikes[trouble.block]
         if strikes < TRIES:
             return
         if strikes < TRIES + COPIED_TRIES and self._rows.is_copied(hydration.ino):
-            with self._board.lock:
-                self._board.later(hydration, COPIED_SECONDS)
+            with self._scheduler.lock:
+                self._scheduler.later(hydration, COPIED_SECONDS)
             return
         if not hydration.is_searched:
             version = self._store.other_version(source.place, source.size)
-            with self._board.lock:
+            with self._scheduler.lock:
                 hydration.is_searched = True
                 if version is not None:
                     hydration.place = source.place._replace(version=version)
-                    self._board.counters["older_versions"] += 1
+                    self._scheduler.counters["older_versions"] += 1
             if version is not None:
                 log.warning(
                     "%s: %s; reading version %s, which has the recorded ETag",
@@ -210,8 +210,8 @@ class FetchRecovery:
         Parameters: block, or WHOLE for all that are missing; epoch, of the data file.
         """
         key = "" if hydration.source is None else hydration.source.place.key
-        with self._board.lock:
-            pause_seconds = self._board.give_up(hydration, block, error)
+        with self._scheduler.lock:
+            pause_seconds = self._scheduler.give_up(hydration, block, error)
             if block == WHOLE:
                 is_waited_for = bool(hydration.asks or hydration.wanted)
                 hydration.asks.clear()
@@ -226,9 +226,9 @@ class FetchRecovery:
         log.error("%s cannot be fetched: %s", hydration.path, error)
         self._rows.save_failures([(hydration.ino, key, failure)])
 
-    def _thaw(self, hydration: Hydration) -> None:
+    def _restore(self, hydration: Hydration) -> None:
         """Ask an archived object back, if it is not on its way, and wait."""
-        source, place, thaw = hydration.source, hydration.place, hydration.thaw
+        source, place, restore = hydration.source, hydration.place, hydration.restore
         assert source is not None
         assert place is not None
         wanted, days, asked = self._settings.restore_tier, self._settings.restore_days, None
@@ -241,17 +241,17 @@ class FetchRecovery:
         except StoreError as exc:
             self.give_up(hydration, WHOLE, f"archived, and not given back: {exc}", source.epoch)
             return
-        if thaw is None or (asked is not None and thaw.expires_ns is not None):
-            since_ns = self._rows.save_thaw(hydration.ino, is_new=asked is not None)
+        if restore is None or (asked is not None and restore.expires_ns is not None):
+            since_ns = self._rows.save_restore(hydration.ino, is_new=asked is not None)
             # After a restart it is not known how fast it was asked back.
-            tier, hours = archived.thaw(asked or wanted)
-            thaw = Thaw(since_ns, tier, since_ns + int(hours * HOUR_NS))
+            tier, hours = archived.expected_restore(asked or wanted)
+            restore = ArchiveRestore(since_ns, tier, since_ns + int(hours * HOUR_NS))
             log.info("%s is archived: it is asked back (%s)", hydration.path, tier)
-        with self._board.lock:
+        with self._scheduler.lock:
             hydration.strikes.clear()
-            self._wait(hydration, thaw._replace(expires_ns=archived.until_ns))
+            self._wait(hydration, restore._replace(expires_ns=archived.until_ns))
 
-    def _look_at_thaw(self, hydration: Hydration, thaw: Thaw) -> None:
+    def _check_restore(self, hydration: Hydration, restore: ArchiveRestore) -> None:
         """Look whether an object is back that cannot be fetched now."""
         place = hydration.place
         assert place is not None
@@ -259,26 +259,27 @@ class FetchRecovery:
             archived = self._store.archived(place)
         except ObjectRefused:
             archived = None  # what is wrong with it shows when it is fetched
-        with self._board.lock:
+        with self._scheduler.lock:
             if archived is None or not archived.is_on_its_way:
-                hydration.thaw = None
+                hydration.restore = None
             else:
-                self._wait(hydration, thaw._replace(expires_ns=archived.until_ns))
+                self._wait(hydration, restore._replace(expires_ns=archived.until_ns))
 
-    def _wait(self, hydration: Hydration, thaw: Thaw) -> None:
-        hydration.thaw = thaw
-        least, most = THAW_LOOK_SECONDS
-        share = THAW_LOOK_SHARE * age_seconds(thaw.since_ns)
-        self._board.later(hydration, min(most, max(least, share)))
+    def _wait(self, hydration: Hydration, restore: ArchiveRestore) -> None:
+        hydration.restore = restore
+        least, most = RESTORE_CHECK_SECONDS
+        share = RESTORE_CHECK_SHARE * age_seconds(restore.since_ns)
+        self._scheduler.later(hydration, min(most, max(least, share)))
 
     def expire(self, hydration: Hydration) -> None:
-        """Tell the clients of a file that thaws EIO when they have waited for long enough."""
+        """Tell the clients of a file that is being restored EIO when they have waited for long
+        enough."""
         waited_seconds = now() - hydration.wanted_since
         source = hydration.source
-        if source is None or hydration.thaw is None or not hydration.wanted:
+        if source is None or hydration.restore is None or not hydration.wanted:
             return
         if waited_seconds >= self._settings.restore_wait_seconds:
-            with self._board.lock:
+            with self._scheduler.lock:
                 hydration.wanted.clear()
                 self._clients.failed(hydration.ino, source.epoch)
 

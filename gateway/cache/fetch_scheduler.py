@@ -1,8 +1,8 @@
 """Scheduler for block fetches, with the circuit breaker of the bucket.
 
-Keeps whether the bucket answers, and when it is asked again. The hydrator's lock guards it.
+Scheduler for block fetches: tracks every hydration in this process and picks the next block.
 
-Has all hydrations of the process, and chooses what is done next.
+The circuit breaker for the bucket is in it. Both are guarded by the hydrator's lock.
 
 First come the blocks that clients wait for, fairly among the files; then the rest of these files,
 in the order in which they were asked for; then files that no client waits for. A look at the
@@ -94,7 +94,7 @@ POLL_SECONDS = 0.25
 """Nothing tells that the pause of a file has ended."""
 SHOWN_MAX = 100
 FULL_SAID_SECONDS = 60.0
-"""A full disk is reported again when it had room for so long."""
+"""A full disk is reported again when it had free space for so long."""
 
 
 COUNTERS = (
@@ -129,9 +129,9 @@ class FetchScheduler:
         self.bucket = FetchBreaker()
         self.counters = dict.fromkeys(COUNTERS, 0)
         self.has_room = True
-        """Whether the disk has room for bytes that no client waits for."""
+        """Whether the disk has space for bytes that no client waits for."""
         self.gives_way = False
-        """Whether nothing is fetched now, because writers need the room that is left."""
+        """Whether nothing is fetched now, because writers need the space that is left."""
         self.full_until = 0.0
         """The disk was full: nothing is fetched before this time."""
         self._workers = workers
@@ -142,8 +142,8 @@ class FetchScheduler:
         self._asleep: list[tuple[float, int]] = []
         """A heap of the times at which they wake, each with the file. A file that was woken before,
         or sleeps for longer since, has an entry that is out of date."""
-        self._turn: dict[int, None] = {}
-        """Files whose blocks clients wait for. The first has the next turn."""
+        self._waited_for: dict[int, None] = {}
+        """Files whose blocks clients wait for. The first is served next."""
 
     def __iter__(self) -> Iterator[Hydration]:
         return iter(list(self._files.values()))
@@ -178,7 +178,7 @@ class FetchScheduler:
                 files[ino] = found
         found.ask(offset, length, now())
         self._awake[ino] = found
-        self._turn[ino] = None
+        self._waited_for[ino] = None
         return found
 
     def drop(self, hydration: Hydration) -> None:
@@ -186,7 +186,7 @@ class FetchScheduler:
         hydration.reset()
         self._files.pop(hydration.ino, None)
         self._awake.pop(hydration.ino, None)
-        self._turn.pop(hydration.ino, None)
+        self._waited_for.pop(hydration.ino, None)
 
     def wait_for_step(self, for_clients: bool = False) -> None:
         """Wait until there may be a step. While there is no file, no thread wakes up.
@@ -217,7 +217,7 @@ class FetchScheduler:
         self._saves.notify_all()
 
     def is_full(self) -> bool:
-        """Return whether the disk had no room lately."""
+        """Return whether the disk was full lately."""
         return now() < self.full_until + FULL_SAID_SECONDS
 
     def choose(self, for_clients: bool = False) -> Step | None:
@@ -264,27 +264,27 @@ class FetchScheduler:
     def _look(self, due: list[Hydration], is_asked: bool) -> Step | None:
         for one in due:
             is_free = one.is_asked == is_asked and not one.users and not one.is_untold
-            if is_free and (one.needs_look or self.hides_thaw(one)):
+            if is_free and (one.needs_look or self.hides_restore(one)):
                 return Step(one, None)
         return None
 
-    def hides_thaw(self, one: Hydration) -> bool:
+    def hides_restore(self, one: Hydration) -> bool:
         """Return whether an archived object may be back, and no request would show it, because
-        there is no room to fetch it."""
+        there is no space to fetch it into."""
         is_wanted = one.wanted or one.asks or one.troubles
-        return one.thaw is not None and not self.has_room and not is_wanted
+        return one.restore is not None and not self.has_room and not is_wanted
 
     def _wanted(self, at: float) -> Step | None:
-        is_crowded = len(self._turn) > self._workers
-        for ino in list(self._turn):
+        is_crowded = len(self._waited_for) > self._workers
+        for ino in list(self._waited_for):
             one = self._files[ino]
             if not one.wanted and not one.asks:
-                del self._turn[ino]
+                del self._waited_for[ino]
             elif one.due_at <= at and not one.needs_look:
                 blocks = one.take_wanted(is_crowded)
                 if blocks is not None:
-                    del self._turn[ino]
-                    self._turn[ino] = None
+                    del self._waited_for[ino]
+                    self._waited_for[ino] = None
                     return Step(one, blocks)
         return None
 
@@ -331,7 +331,7 @@ class FetchScheduler:
         with self.lock:
             files = list(self._files.values())
             damaged = [one for one in files if one.error is not None]
-            thawing = [(one, one.thaw) for one in files if one.thaw is not None]
+            restoring = [(one, one.restore) for one in files if one.restore is not None]
             return {
                 "bucket": self.bucket.shown(),
                 "counters": dict(self.counters),
@@ -344,10 +344,10 @@ class FetchScheduler:
                     {"ino": one.ino, "path": one.path, "reason": one.error, "tries": one.tries}
                     for one in damaged[:SHOWN_MAX]
                 ],
-                "thawing_files": len(thawing),
+                "thawing_files": len(restoring),
                 "thawing": [
-                    {"ino": one.ino, "path": one.path, **thaw._asdict()}
-                    for one, thaw in thawing[:SHOWN_MAX]
+                    {"ino": one.ino, "path": one.path, **restore._asdict()}
+                    for one, restore in restoring[:SHOWN_MAX]
                 ],
             }
 

@@ -1,15 +1,11 @@
 """State of one hydration: block map, data file, next blocks.
 
-Keeps what is known of each block of an absent file. Pure.
+State of the blocks of an absent file, and the writer of its data file.
 
-Writes the data file of an absent file, in which only the hydrator writes.
+Only the hydrator writes in the data file of an absent file. The file of an epoch is made with its
+full size. It stays sparse: runs of zeros are not written where it has a hole already.
 
-The file of an epoch is made with its full size. It stays sparse: runs of zeros are not written
-where it has a hole already.
-
-Keeps the state of the hydration of one file, and says which blocks come next.
-
-The lock of the hydrator guards all of it.
+The state says which blocks come next. The lock of the hydrator guards all of it.
 """
 
 from __future__ import annotations
@@ -136,7 +132,7 @@ class BlockMap:
 log = logging.getLogger("cache")
 
 ZEROS = bytes(64 * 1024)
-"""Shorter or unaligned runs of zeros are written: a hole would save hardly any room."""
+"""Shorter or unaligned runs of zeros are written: a hole would save hardly any space."""
 
 
 class DataFile:
@@ -169,7 +165,7 @@ class DataFile:
         try:
             # An eviction that commits after this look deletes the file. One that committed before
             # found no file to delete, so the file would stay if it were not deleted here.
-            if not was_there and not rows.is_still(source.ino, source.epoch):
+            if not was_there and not rows.has_epoch(source.ino, source.epoch):
                 path.unlink()
                 os.close(fd)
                 return None
@@ -282,7 +278,7 @@ class Trouble(NamedTuple):
     error: Exception
 
 
-class Thaw(NamedTuple):
+class ArchiveRestore(NamedTuple):
     """An object on its way back from an archive."""
 
     since_ns: int
@@ -295,7 +291,7 @@ class Thaw(NamedTuple):
     """The time until which it is readable, if it is back and was not fetched yet."""
 
 
-class Alone:
+class LoneFailures:
     """The requests of one file that failed, none in between having succeeded, while the bucket gave
     other files their bytes.
 
@@ -355,12 +351,13 @@ class Hydration:
         self.asks: list[tuple[int, int]] = []
         """Offset and length, in bytes, of what clients wait for, until the next look."""
         self.wanted: dict[int, None] = {}
-        """The blocks that clients wait for, in the order of their wishes."""
+        """The blocks that clients wait for, in the order of their requests."""
         self.wanted_since = 0.0
         self.has_arrived = False
         """Whether a block has arrived since then."""
         self.session = 0
-        """The session of the door in which the server was told which blocks are present."""
+        """The session of the control socket in which the server was told which blocks are
+        present."""
 
         self.users = 0
         """The threads that use ``data``."""
@@ -373,7 +370,7 @@ class Hydration:
         serve what the next fetch writes before its digest is known."""
         self.due_at = 0.0
         """Nothing is done before this time (monotonic seconds)."""
-        self.alone = Alone()
+        self.alone = LoneFailures()
 
         self.troubles: list[Trouble] = []
         """What the next look must judge."""
@@ -386,7 +383,7 @@ class Hydration:
         self.error: str | None = None
         self.retry_at = 0.0
         """The time at which bad blocks are tried again."""
-        self.thaw: Thaw | None = None
+        self.restore: ArchiveRestore | None = None
         """How the object comes back from an archive, if it is in one."""
 
         self.unsaved_bytes = 0
@@ -416,7 +413,7 @@ class Hydration:
         if self.due_at > now:
             return self.due_at
         is_waiting = self.retry_at > now and not (
-            self.needs_look or self.users or self.wanted or self.asks or self.thaw
+            self.needs_look or self.users or self.wanted or self.asks or self.restore
         )
         return self.retry_at if is_waiting and self.map.first(BlockState.MISSING) < 0 else 0.0
 
@@ -430,7 +427,7 @@ class Hydration:
             self.absorb()
 
     def absorb(self) -> None:
-        """Turn the wishes into blocks. The source is known, and was looked at since."""
+        """Turn the requested ranges into blocks. The source is known, and was looked at since."""
         assert self.source is not None
         for offset, length in self.asks:
             first = offset // self.source.block_bytes
@@ -484,11 +481,11 @@ class Hydration:
         assert self.source is not None
         self.map[block] = BlockState.PRESENT
         self.has_arrived = True
-        self.alone = Alone()
+        self.alone = LoneFailures()
         self.wanted.pop(block, None)
         self.strikes.pop(block, None)
         self.strikes.pop(WHOLE, None)
-        self.thaw = None
+        self.restore = None
         self.unsaved_bytes += self.source.bytes_of(block)
         self.unsaved_since = self.unsaved_since or now
 

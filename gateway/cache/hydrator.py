@@ -1,6 +1,6 @@
 """Runs the hydrator: it fetches what clients wait for, and what a person wants on the disk.
 
-Threads that fetch take steps from the board. One more takes only what clients wait for: with
+Threads that fetch take steps from the scheduler. One more takes only what clients wait for: with
 limited rates all others may wait for their turn with requests that no client needs. One thread
 saves: it puts blocks on stable storage and records them. One thread looks for files that no client
 waits for. Two talk to the NFS server.
@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from gateway.cache.eviction import Room, look
+from gateway.cache.eviction import DiskSpace, look
 from gateway.cache.fetch import BUFFER_BYTES, Saver, fetch
 from gateway.cache.fetch_recovery import FetchRecovery, trouble_of
 from gateway.cache.fetch_scheduler import FetchScheduler, Step
 from gateway.cache.hydration import BlockState, Hydration, now
-from gateway.cache.prefetch import Finder
+from gateway.cache.prefetch import Prefetcher
 from gateway.cache.rows import Rows
 from gateway.cache.waiting_clients import WaitingClients
 from gateway.common.errors import (
@@ -53,7 +53,7 @@ PAUSE_SECONDS = 1.0
 ALONE_MAX_SECONDS = 60.0
 """The longest pause of a file whose requests fail while the bucket gives others."""
 FULL_SECONDS = 2.0
-"""The pause of all files when the disk had no room."""
+"""The pause of all files when the disk is full."""
 GIVE_WAY_SECONDS = 5.0
 """So long what clients wait for waits for evictions, which take about a second."""
 STOP_SECONDS = 2.0
@@ -68,18 +68,20 @@ class Hydrator:
         self._settings = settings
         files = DataFiles(settings.files_dir)
         rows = Rows(Database(settings.database_url))
-        self._board = FetchScheduler(cache.workers)
+        self._scheduler = FetchScheduler(cache.workers)
         self._crowded_at: float | None = None
         """The time since which the disk has been nearly too full for writers."""
         rates = Rates(cache.bytes_per_second, cache.requests_per_second)
         self._pace = Pace(rates, cache.workers, stop)
         self._store = Ranges(settings, pace=self._pace)
         self._clients = WaitingClients(settings, self._on_wanted, self._on_answer, stop)
-        self._finder = Finder(self._board, rows, FILES_PER_WORKER * cache.workers, cache.read_ahead)
-        self._judge = FetchRecovery(
-            self._board, rows, self._store, files, self._clients, cache, self._finder.asked
+        self._prefetcher = Prefetcher(
+            self._scheduler, rows, FILES_PER_WORKER * cache.workers, cache.read_ahead
         )
-        self._saver = Saver(self._board, rows, files, self._clients)
+        self._recovery = FetchRecovery(
+            self._scheduler, rows, self._store, files, self._clients, cache, self._prefetcher.asked
+        )
+        self._saver = Saver(self._scheduler, rows, files, self._clients)
         self._workers = cache.workers
         self._shown: dict[str, Mapping[str, Any]] = {}
         self.rounds = 0
@@ -89,8 +91,8 @@ class Hydrator:
     @property
     def fetched_bytes(self) -> int:
         """The bytes that were written to the disk since the start."""
-        with self._board.lock:
-            return int(self._board.counters["fetched_bytes"])
+        with self._scheduler.lock:
+            return int(self._scheduler.counters["fetched_bytes"])
 
     def show(self, name: str, facts: Mapping[str, Any]) -> None:
         """Add facts to the report, as they are whenever it is written."""
@@ -104,8 +106,8 @@ class Hydrator:
             threads[-1].start()
         self._stop.wait()
         self._clients.close()
-        with self._board.lock:
-            self._board.wake_all()
+        with self._scheduler.lock:
+            self._scheduler.wake_all()
         until = now() + STOP_SECONDS
         for thread in threads:
             thread.join(max(0.0, until - now()))
@@ -121,18 +123,18 @@ class Hydrator:
         while not self._clients.was_up.wait(START_POLL_SECONDS) and not self._stop.is_set():
             pass
         while not self._stop.is_set():
-            with self._board.lock:
-                step = self._board.choose(for_clients)
+            with self._scheduler.lock:
+                step = self._scheduler.choose(for_clients)
                 if step is None:
                     # The end wakes all threads once, after stop was set.
                     if not self._stop.is_set():
-                        self._board.wait_for_step(for_clients)
+                        self._scheduler.wait_for_step(for_clients)
                     continue
             try:
                 self._take(step, buffer)
             finally:
-                with self._board.lock:
-                    self._board.end(step)
+                with self._scheduler.lock:
+                    self._scheduler.end(step)
 
     def _take(self, step: Step, buffer: bytearray) -> None:
         """Take one step. Whatever goes wrong, it is tried again."""
@@ -140,7 +142,7 @@ class Hydrator:
         began = now()
         try:
             if blocks is None:
-                self._judge.look(hydration)
+                self._recovery.look(hydration)
             else:
                 self._fetch(hydration, blocks, buffer)
                 # Fast readers fill a small disk between two of the looks that _find takes.
@@ -163,15 +165,15 @@ class Hydrator:
         assert data is not None
 
         def report(block: int) -> bool:
-            with self._board.lock:
+            with self._scheduler.lock:
                 if self._stop.is_set() or hydration.is_condemned:
                     return False
                 hydration.arrived(block, now())
-                self._board.counters["blocks"] += 1
-                self._board.counters["fetched_bytes"] += source.bytes_of(block)
-                self._board.bucket.worked()
+                self._scheduler.counters["blocks"] += 1
+                self._scheduler.counters["fetched_bytes"] += source.bytes_of(block)
+                self._scheduler.bucket.worked()
                 if hydration.is_asked:
-                    self._judge.tell(hydration, range(block, block + 1))
+                    self._recovery.tell(hydration, range(block, block + 1))
                 return True
 
         def is_wanted() -> bool:
@@ -180,55 +182,55 @@ class Hydrator:
         try:
             fetch(self._store, source, place, data, blocks, report, is_wanted, buffer)
         except ObjectRefused as exc:
-            with self._board.lock:
-                self._board.bucket.worked()
+            with self._scheduler.lock:
+                self._scheduler.bucket.worked()
                 left = [block for block in blocks if hydration.map[block] is BlockState.TAKEN]
                 hydration.failed(trouble_of(exc, left[0]), exc)
-                self._board.counters["retries"] += not is_archived(exc)
+                self._scheduler.counters["retries"] += not is_archived(exc)
 
     def _store_failed(self, hydration: Hydration, exc: StoreError, began: float) -> None:
         if isinstance(exc, StoreRefused):
             self._store.reload()
         throttles = self._pace.counters()["throttles"]
-        board, alone = self._board, hydration.alone
-        with board.lock:
-            board.counters["retries"] += 1
-            is_alone = alone.failed(began, now(), board.bucket.worked_at, throttles)
+        scheduler, alone = self._scheduler, hydration.alone
+        with scheduler.lock:
+            scheduler.counters["retries"] += 1
+            is_alone = alone.failed(began, now(), scheduler.bucket.worked_at, throttles)
             if alone.is_lasting(now()):
                 hydration.refused(f"the bucket gives other files, but not this one: {exc}")
-                board.wake(hydration)
+                scheduler.wake(hydration)
             elif is_alone:
                 pause_seconds = jittered_seconds(alone.failures, ALONE_MAX_SECONDS)
-                board.later(hydration, max(PAUSE_SECONDS, pause_seconds))
+                scheduler.later(hydration, max(PAUSE_SECONDS, pause_seconds))
             else:
-                board.bucket.failed(exc)
-                board.later(hydration, PAUSE_SECONDS)
+                scheduler.bucket.failed(exc)
+                scheduler.later(hydration, PAUSE_SECONDS)
 
     def _disk_failed(self, hydration: Hydration, exc: OSError) -> None:
         self._pause(hydration)
         if exc.errno in (errno.ENOSPC, errno.EDQUOT):
-            with self._board.lock:
-                if not self._board.is_full():
+            with self._scheduler.lock:
+                if not self._scheduler.is_full():
                     log.error("the disk is full: nothing is fetched (%s)", hydration.path)
-                self._board.full_until = now() + FULL_SECONDS
+                self._scheduler.full_until = now() + FULL_SECONDS
             return
         log.error("%s: its data file cannot be written: %s", hydration.path, exc.strerror)
         source = hydration.source
         if source is not None:
-            with self._board.lock:
+            with self._scheduler.lock:
                 hydration.wanted.clear()
                 self._clients.failed(hydration.ino, source.epoch)
 
     def _pause(self, hydration: Hydration) -> None:
-        with self._board.lock:
-            self._board.later(hydration, PAUSE_SECONDS)
+        with self._scheduler.lock:
+            self._scheduler.later(hydration, PAUSE_SECONDS)
 
     def _save(self) -> None:
         while not self._stop.is_set():
-            with self._board.lock:
-                if not any(one.is_save_due(now()) for one in self._board):
+            with self._scheduler.lock:
+                if not any(one.is_save_due(now()) for one in self._scheduler):
                     if not self._stop.is_set():
-                        self._board.wait_for_save()
+                        self._scheduler.wait_for_save()
                     continue
             self._guarded(self._saver.save_due)
         self._guarded(lambda: self._saver.save_due(is_last=True))
@@ -238,37 +240,37 @@ class Hydrator:
         with suppress(StoreError):
             self._store.address()
         self._look_at_disk()
-        self._guarded(self._finder.load)
+        self._guarded(self._prefetcher.load)
         while not self._stop.wait(FIND_SECONDS):
             self.rounds += 1
             if self._look_at_disk():
-                self._guarded(self._finder.find)
-            with self._board.lock:
-                files = list(self._board)
+                self._guarded(self._prefetcher.find)
+            with self._scheduler.lock:
+                files = list(self._scheduler)
                 for one in files:
                     if one.retry_at and one.retry_at <= now():
                         one.forgive_all()
             for one in files:
-                self._judge.expire(one)
+                self._recovery.expire(one)
 
     def _look_at_disk(self) -> bool:
-        """Tell the board what the disk has room for. Returns whether it has room for bytes that no
-        client waits for."""
-        room: Room | None = None
+        """Tell the scheduler how full the disk is. Returns whether it has space for bytes that
+        no client waits for."""
+        disk: DiskSpace | None = None
         with suppress(OSError):
-            room = look(self._settings)
-        with self._board.lock:
-            self._board.has_room = room is not None and not room.is_short
-            self._board.gives_way = self._gives_way(room)
-            return self._board.has_room
+            disk = look(self._settings)
+        with self._scheduler.lock:
+            self._scheduler.has_room = disk is not None and not disk.is_short
+            self._scheduler.gives_way = self._gives_way(disk)
+            return self._scheduler.has_room
 
-    def _gives_way(self, room: Room | None) -> bool:
-        """Return whether nothing is fetched because writers need the room that is left.
+    def _gives_way(self, disk: DiskSpace | None) -> bool:
+        """Return whether nothing is fetched because writers need the space that is left.
 
         It ends after GIVE_WAY_SECONDS also if the disk stays full: if nothing on it can be evicted,
         clients would otherwise wait for ever.
         """
-        if room is None or not room.is_nearly_slow:
+        if disk is None or not disk.is_nearly_slow:
             self._crowded_at = None
             return False
         if self._crowded_at is None:
@@ -287,11 +289,11 @@ class Hydrator:
             self._stop.wait(PAUSE_SECONDS)
 
     def _on_wanted(self, attr: Attr, offset: int, length: int, session: int) -> None:
-        with self._board.lock:
-            known = self._board.get(attr.ino)
+        with self._scheduler.lock:
+            known = self._scheduler.get(attr.ino)
             if known is not None and known.source is not None:
                 known.needs_look |= known.source.epoch != attr.epoch
-            hydration = self._board.ask(attr.ino, offset, length)
+            hydration = self._scheduler.ask(attr.ino, offset, length)
             source = hydration.source
             if source is None or hydration.needs_look:
                 return
@@ -300,11 +302,11 @@ class Hydrator:
                 start = run.start * source.block_bytes
                 end = run.stop * source.block_bytes
                 if is_new or (start < offset + length and offset < end):
-                    self._judge.tell(hydration, run)
+                    self._recovery.tell(hydration, run)
 
     def _on_answer(self, request: RpcRequest, status: int | None) -> None:
-        with self._board.lock:
-            hydration = self._board.get(request.ino)
+        with self._scheduler.lock:
+            hydration = self._scheduler.get(request.ino)
             source = None if hydration is None else hydration.source
             if hydration is None or source is None or source.epoch != request.ino2:
                 return
@@ -316,19 +318,22 @@ class Hydrator:
                 hydration.needs_look, hydration.is_arriving = True, False
             elif request.op is Op.ARRIVED:
                 self._on_arrived(hydration, status == 0)
-            self._board.changed(hydration)
+            self._scheduler.changed(hydration)
 
     def _on_arrived(self, hydration: Hydration, is_known: bool) -> None:
         hydration.is_arriving = False
         if is_known:
-            self._board.counters["files_arrived"] += 1
+            self._scheduler.counters["files_arrived"] += 1
             # The look finds that the file is resident, and ends the hydration.
             hydration.needs_look = True
         else:
             hydration.arrive_at = now() + PAUSE_SECONDS
 
     def _report(self) -> dict[str, Any]:
-        report = {"state": "stopped" if self._stop.is_set() else "running", **self._board.shown()}
+        report = {
+            "state": "stopped" if self._stop.is_set() else "running",
+            **self._scheduler.shown(),
+        }
         counters = self._pace.counters()
         report["counters"] |= {"requests": counters["requests"], "asked_bytes": counters["bytes"]}
         report["answers"] = self._pace.answers()

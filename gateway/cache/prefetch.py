@@ -14,15 +14,17 @@ DIRECTORIES = 1024
 """Directories whose readers are remembered."""
 
 
-class Finder:
-    """Adds files to a board.
+class Prefetcher:
+    """Adds files to a scheduler.
 
-    Parameters: board, rows; at_once, how many files that no client waits for are fetched at once;
-    reads_ahead, whether siblings are fetched.
+    Parameters: scheduler, rows; at_once, how many files that no client waits for are fetched at
+    once; reads_ahead, whether siblings are fetched.
     """
 
-    def __init__(self, board: FetchScheduler, rows: Rows, at_once: int, reads_ahead: bool) -> None:
-        self._board = board
+    def __init__(
+        self, scheduler: FetchScheduler, rows: Rows, at_once: int, reads_ahead: bool
+    ) -> None:
+        self._scheduler = scheduler
         self._rows = rows
         self._at_once = at_once
         self._reads_ahead = reads_ahead
@@ -38,7 +40,7 @@ class Finder:
 
     def asked(self, found: AbsentFileRow) -> None:
         """Note that a client has asked for an absent file."""
-        with self._board.lock:
+        with self._scheduler.lock:
             before = self._last.pop(found.parent, None)
             self._last[found.parent] = found.name
             if len(self._last) > DIRECTORIES:
@@ -50,7 +52,7 @@ class Finder:
         # Only the next absent file after the last one shows that they are read in order.
         if before is None or not self._is_next(found, before):
             return
-        with self._board.lock:
+        with self._scheduler.lock:
             self._ahead[found.parent] = max(self._ahead.get(found.parent, b""), found.name)
 
     def _is_next(self, found: AbsentFileRow, before: bytes) -> bool:
@@ -60,22 +62,24 @@ class Finder:
     def find(self) -> None:
         """Add the next files, if few are being fetched. Raises NamespaceError."""
         self._add_failed()
-        with self._board.lock:
-            idle = [one for one in self._board if not one.is_asked]
-            room = self._at_once - sum(one.due_at <= now() and not one.retry_at for one in idle)
-            known = len(self._board)
-        if room <= 0:
+        with self._scheduler.lock:
+            idle = [one for one in self._scheduler if not one.is_asked]
+            free_slots = self._at_once - sum(
+                one.due_at <= now() and not one.retry_at for one in idle
+            )
+            known = len(self._scheduler)
+        if free_slots <= 0:
             return
-        for ino, has_failed in self._rows.warming(room + known):
-            with self._board.lock:
-                room -= self._board.get(ino) is None
-                one = self._board.add(ino)
+        for ino, has_failed in self._rows.warming(free_slots + known):
+            with self._scheduler.lock:
+                free_slots -= self._scheduler.get(ino) is None
+                one = self._scheduler.add(ino)
                 if one.retry_at and not has_failed:
                     # A person asked again, which deleted the failure.
                     one.forgive_all()
-                    self._board.wake(one)
+                    self._scheduler.wake(one)
         if self._reads_ahead:
-            self._find_siblings(room)
+            self._find_siblings(free_slots)
 
     def _add_failed(self) -> None:
         most_ns = int(RETRY_MAX_SECONDS * clock.NS)
@@ -86,18 +90,18 @@ class Finder:
         ]
         for ino in due:
             failure = self._failed.pop(ino)
-            with self._board.lock:
-                self._board.add(ino, failure.tries)
+            with self._scheduler.lock:
+                self._scheduler.add(ino, failure.tries)
 
-    def _find_siblings(self, room: int) -> None:
+    def _find_siblings(self, free_slots: int) -> None:
         for parent, after in list(self._ahead.items()):
-            if room <= 0:
+            if free_slots <= 0:
                 return
-            found = self._rows.siblings(parent, after, room)
-            with self._board.lock:
+            found = self._rows.siblings(parent, after, free_slots)
+            with self._scheduler.lock:
                 for _, ino in found:
-                    room -= self._board.get(ino) is None
-                    self._board.add(ino)
+                    free_slots -= self._scheduler.get(ino) is None
+                    self._scheduler.add(ino)
                 if found:
                     self._ahead[parent] = max(self._ahead[parent], found[-1][0])
                 else:

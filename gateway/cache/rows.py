@@ -64,7 +64,7 @@ _SOURCE = Statement(
     )
     .where(inode.c.ino == b("ino"), IS_ABSENT)
 )
-_STILL = Statement(
+_HAS_EPOCH = Statement(
     select(inode.c.ino).where(inode.c.ino == b("ino"), inode.c.epoch == b("epoch"), IS_ABSENT)
 )
 _IS_COPIED = Statement(
@@ -192,11 +192,11 @@ class Rows:
         durable = None if blocks is None else bytes(blocks)
         return AbsentFileRow(epoch, source, durable, text, parent, name, nlink == 0)
 
-    def is_still(self, ino: int, epoch: int) -> bool:
+    def has_epoch(self, ino: int, epoch: int) -> bool:
         """Return whether a file is absent with this epoch."""
         with self._database.reader() as connection:
             session = Session(connection, self._database.dialect)
-            return session.one(_STILL, ino=ino, epoch=epoch) is not None
+            return session.one(_HAS_EPOCH, ino=ino, epoch=epoch) is not None
 
     def is_copied(self, ino: int) -> bool:
         """Return whether the drain copies the object of a file onto itself, so that it may have an
@@ -211,7 +211,7 @@ class Rows:
         outdated = set()
         with self._database.writing() as session:
             for one in files:
-                if session.one(_STILL, ino=one.ino, epoch=one.epoch) is None:
+                if session.one(_HAS_EPOCH, ino=one.ino, epoch=one.epoch) is None:
                     outdated.add(one.ino)
                     continue
                 if one.blocks is None and not one.is_forgotten:
@@ -238,11 +238,11 @@ class Rows:
             # The catalogue says of no checkpoint that the bucket has it, if it lacks this file.
             journal.note(session, {ino: journal.STORED for ino, _key, _failure in failures})
 
-    def save_thaw(self, ino: int, is_new: bool) -> int:
+    def save_restore(self, ino: int, is_new: bool) -> int:
         """Record that the object of a file is asked back. Returns since when it is: see
-        ``warming.thawing``."""
+        ``warming.restoring``."""
         with self._database.writing() as session:
-            return warming.thawing(session, ino, is_new)
+            return warming.restoring(session, ino, is_new)
 
     def failures(self) -> dict[int, HydrationFailure]:
         """Return the failures that earlier runs recorded, by inode."""
@@ -251,7 +251,7 @@ class Rows:
             return {ino: HydrationFailure(*rest) for ino, *rest in session.all(_RETRIES)}
 
     def warming(self, most: int) -> list[tuple[int, bool]]:
-        """Return the absent files that a person wants whole, those of the oldest wish first, and
+        """Return the absent files that a person wants whole, those of the oldest request first, and
         whether the last try failed."""
         with self._database.reader() as connection:
             session = Session(connection, self._database.dialect)

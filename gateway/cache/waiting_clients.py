@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 
-from gateway.common.errors import DoorClosed
+from gateway.common.errors import ControlSocketClosed
 from gateway.common.types import Attr
 from gateway.config.settings import Settings
 from gateway.rpc.control import Remote
@@ -91,16 +91,16 @@ class WaitingClients:
     def _listen(self) -> None:
         while not self._stop.is_set():
             try:
-                with closing(Remote(self._settings)) as door:
+                with closing(Remote(self._settings)) as control:
                     self._session = _number()
                     while not self._stop.is_set():
-                        self._ask(door)
-            except (OSError, DoorClosed) as exc:
+                        self._ask(control)
+            except (OSError, ControlSocketClosed) as exc:
                 self._is_away(exc)
 
-    def _ask(self, door: Remote) -> None:
+    def _ask(self, control: Remote) -> None:
         session = self._session
-        (answer,) = door.run([RpcRequest(Op.WANTED, session, ino2=WAIT_MS)])
+        (answer,) = control.run([RpcRequest(Op.WANTED, session, ino2=WAIT_MS)])
         self.is_up = True
         if answer.errno:
             # EBUSY: another connection waits already, perhaps one of ours that is closing.
@@ -114,24 +114,24 @@ class WaitingClients:
             self._on_wanted(answer.attr, answer.offset, answer.length, session)
 
     def _tell(self) -> None:
-        door: Remote | None = None
+        control: Remote | None = None
         while not self._stop.is_set():
             batch = self._batch()
             answers: list[RpcReply] = []
             try:
                 if batch:
-                    door = door or Remote(self._settings)
-                    answers = door.run(batch)
-            except (OSError, DoorClosed) as exc:
-                if door is not None:
-                    door.close()
-                    door = None
+                    control = control or Remote(self._settings)
+                    answers = control.run(batch)
+            except (OSError, ControlSocketClosed) as exc:
+                if control is not None:
+                    control.close()
+                    control = None
                 self._session = _number()
                 self._is_away(exc)
             for at, request in enumerate(batch):
                 self._on_answer(request, answers[at].errno if answers else None)
-        if door is not None:
-            door.close()
+        if control is not None:
+            control.close()
 
     def _batch(self) -> list[RpcRequest]:
         """Return the next requests. The server may carry them out in any order, so what takes back

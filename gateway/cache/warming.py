@@ -1,4 +1,4 @@
-"""The wishes of people for whole files on the local disk, and how far the hydrator is with them."""
+"""Requests of people for whole files on the local disk, and their progress in the hydrator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gateway.db.statements import IS_ABSENT, inode, presence, retry, warming
 from gateway.namespace.residency import WARMING_DELETE
 
 _INOS = given_numbers("inos")
-WISH = Statement(
+REQUEST_WHOLE = Statement(
     insert(warming).from_select(
         ["ino", "asked_ns"],
         select(inode.c.ino, bindparam("now_ns", type_=BigInteger))
@@ -58,18 +58,18 @@ class AbsentLeft(NamedTuple):
     """Why the last try to fetch it failed, or None."""
 
 
-def wish(session: Session, inos: Iterable[int]) -> None:
+def request_whole(session: Session, inos: Iterable[int]) -> None:
     """Record that those of some files that are absent are wanted whole, inside a write
     transaction.
 
     Failures of earlier tries are forgotten: the person may have restored the objects.
     """
     numbers = numbers_of(inos)
-    session.run(WISH, inos=numbers, now_ns=clock.now_ns())
+    session.run(REQUEST_WHOLE, inos=numbers, now_ns=clock.now_ns())
     session.run(FORGIVE, inos=numbers)
 
 
-def thawing(session: Session, ino: int, is_new: bool) -> int:
+def restoring(session: Session, ino: int, is_new: bool) -> int:
     """Record that a file is wanted whole whose object is asked back from an archive, inside a write
     transaction: a start of the hydrator finds it by that. Returns since when it is asked back.
 
@@ -78,7 +78,7 @@ def thawing(session: Session, ino: int, is_new: bool) -> int:
     now_ns = clock.now_ns()
     if is_new:
         session.run(WARMING_DELETE, the_ino=ino)
-    session.run(WISH, inos=numbers_of((ino,)), now_ns=now_ns)
+    session.run(REQUEST_WHOLE, inos=numbers_of((ino,)), now_ns=now_ns)
     row = session.one(ASKED, ino=ino)
     return now_ns if row is None else int(row[0])
 

@@ -1,11 +1,11 @@
 """Background tasks beside the tracker, and the search for orphans of killed saves.
 
-Runs what follows from the catalogue, beside the follower: each duty in a thread of its own, so
-that a bucket which does not answer holds up one duty and not the catalogue.
+Runs what follows from the catalogue, beside the follower: each task in a thread of its own, so
+that a bucket which does not answer holds up one task and not the catalogue.
 
-A duty has a turn when it asked for one, and earlier if rows of the catalogue changed, but not
-within a second of a turn that left nothing to do. It reads its work from the database at each turn,
-so a turn that is lost in a crash is done by the next one.
+A task runs when it asked for that, and earlier if rows of the catalogue changed, but not
+within a second of a pass that left nothing to do. It reads its work from the database at each pass,
+so a pass that is lost in a crash is done by the next one.
 
 Says which files of a tree are what killed saves have left, by the checkpoints in the catalogue.
 
@@ -30,9 +30,9 @@ from gateway.namespace.lookup import way_up
 log = logging.getLogger("checkpoints")
 
 RETRY_SECONDS = 2.0
-REST_SECONDS = 30.0
+IDLE_SECONDS = 30.0
 PAUSE_SECONDS = 1.0
-"""The least time between a turn that left nothing to do and the next one. A turn for each of many
+"""The least time between a pass that left nothing to do and the next one. A pass for each of many
 saves in a row would take processor time from the saves."""
 JOIN_SECONDS = 3.0
 
@@ -42,21 +42,21 @@ class BackgroundTask(Protocol):
 
     name: str
 
-    def turn(self) -> float:
+    def run_once(self) -> float:
         """Do what is due. It looks at its stop event between two steps. Returns the seconds after
-        which it has its next turn at the latest. Raises NamespaceError if the database cannot be
+        which it has its next pass at the latest. Raises NamespaceError if the database cannot be
         used."""
 
 
 class BackgroundTasks:
-    """The threads of the duties.
+    """The threads of the tasks.
 
-    Parameters: duties; stop, after which they end between two steps.
+    Parameters: tasks; stop, after which they end between two steps.
     """
 
-    def __init__(self, duties: Sequence[BackgroundTask], stop: threading.Event) -> None:
+    def __init__(self, tasks: Sequence[BackgroundTask], stop: threading.Event) -> None:
         self._stop = stop
-        self._news = [(duty, threading.Event()) for duty in duties]
+        self._news = [(task, threading.Event()) for task in tasks]
         self._threads = [
             threading.Thread(target=self._run, args=pair, name=pair[0].name, daemon=True)
             for pair in self._news
@@ -67,32 +67,32 @@ class BackgroundTasks:
             thread.start()
 
     def news(self, idle: Collection[BackgroundTask] = ()) -> None:
-        """Rows of the catalogue changed: each duty has a turn. Returns at once.
+        """Rows of the catalogue changed: each task runs once. Returns at once.
 
-        Parameters: idle, the duties that have no work from this change.
+        Parameters: idle, the tasks that have no work from this change.
         """
-        for duty, news in self._news:
-            if duty not in idle:
+        for task, news in self._news:
+            if task not in idle:
                 news.set()
 
     def end(self) -> None:
-        """Wait for the turns that are under way, after stop was set."""
+        """Wait for the passes that are under way, after stop was set."""
         self.news()
         for thread in self._threads:
             thread.join(JOIN_SECONDS)
 
-    def _run(self, duty: BackgroundTask, news: threading.Event) -> None:
+    def _run(self, task: BackgroundTask, news: threading.Event) -> None:
         while not self._stop.is_set():
             news.clear()
             try:
-                seconds = duty.turn()
+                seconds = task.run_once()
             except NamespaceError as exc:
-                log.warning("%s waits for the database: %s", duty.name, exc)
+                log.warning("%s waits for the database: %s", task.name, exc)
                 seconds = RETRY_SECONDS
             except Exception:
-                # What is not foreseen must not end the duty: its next turn may succeed.
-                log.exception("%s: unexpected", duty.name)
-                seconds = REST_SECONDS
+                # What is not foreseen must not end the task: its next pass may succeed.
+                log.exception("%s: unexpected", task.name)
+                seconds = IDLE_SECONDS
             self._stop.wait(min(seconds, PAUSE_SECONDS))
             news.wait(seconds)
 
@@ -107,8 +107,8 @@ class Inside(NamedTuple):
     """Whether no save is under way in it."""
 
 
-class Leftovers:
-    """What killed saves have left.
+class AbandonedFiles:
+    """Files that killed saves have left under temporary names.
 
     Parameters: session, in a transaction that reads; rules.
     """

@@ -24,11 +24,11 @@ _UNNAMED = re.compile(rb"\.tmp[0-9A-Za-z]{6}")
 
 
 class Framework:
-    """A rule without patterns, leftovers, trackers and times."""
+    """A rule without patterns, abandoned files, trackers and times."""
 
     name = ""
     patterns: Sequence[str] = ()
-    leftovers: re.Pattern[bytes] | None = None
+    abandoned: re.Pattern[bytes] | None = None
     tracker: bytes | None = None
     quiet_seconds = 0.0
     is_by_name = True
@@ -83,7 +83,7 @@ class Trainer(Framework):
     of its first rank. Other ranks may write after it."""
 
     name = "trainer"
-    leftovers = _UNNAMED
+    abandoned = _UNNAMED
     _pattern = re.compile(rb"checkpoint-([0-9]{1,18})")
 
     def lacks(self, place: Place, found: Recognised, members: Members) -> str | None:
@@ -96,7 +96,7 @@ class Accelerate(Framework):
     """Accelerate: ``checkpoint_<number>``, in which each rank writes its random states last."""
 
     name = "accelerate"
-    leftovers = _UNNAMED
+    abandoned = _UNNAMED
     _pattern = re.compile(rb"checkpoint_([0-9]{1,18})")
 
     def recognise(self, place: Place) -> Recognised | None:
@@ -296,7 +296,7 @@ class Indexed(Framework):
 
     name = "index"
     is_by_name = False
-    leftovers = _UNNAMED
+    abandoned = _UNNAMED
 
     def recognise(self, place: Place) -> Recognised | None:
         if place.entry.kind != InodeKind.DIRECTORY or not place.ending(_INDEX, 1):
@@ -316,7 +316,7 @@ class Adapter(Framework):
 
     name = "peft"
     is_by_name = False
-    leftovers = _UNNAMED
+    abandoned = _UNNAMED
     _CONFIG = b"adapter_config.json"
 
     def recognise(self, place: Place) -> Recognised | None:
@@ -328,7 +328,7 @@ class Adapter(Framework):
         return None if place.inside(self._CONFIG) is not None else "adapter_config.json is missing"
 
 
-class Single(Framework):
+class SingleFile(Framework):
     """A file with a step in its name, as ``torch.save``, ``save_file`` or flax wrote it."""
 
     name = "file"
@@ -374,6 +374,6 @@ def _lacks_pieces(place: Place, members: Members) -> str | None:
 
 BUILT_IN: Sequence[Framework] = (
     *(DeepSpeed(), Megatron(), Verl(), Orbax(), Lightning(), NeMo(), Accelerate()),
-    *(Distributed(), Trainer(), Indexed(), Adapter(), Single()),
+    *(Distributed(), Trainer(), Indexed(), Adapter(), SingleFile()),
 )
 """The order counts: others also save to directories that are named like the Trainer's."""

@@ -106,10 +106,10 @@ def deepspeed(place: Place) -> Listing | None:
     entry = place.inside(name) if name else None
     if entry is None or not entry.is_file or place.starting(b"layer_", 1):
         return None
-    told = _archive(place, name, entry)
-    if told is None:
+    saved = _archive(place, name, entry)
+    if saved is None:
         return None
-    ranks, models = told.get("dp_world_size"), told.get("mp_world_size")
+    ranks, models = saved.get("dp_world_size"), saved.get("mp_world_size")
     if not _is_count(ranks) or not _is_count(models) or ranks * models > 100_000:
         return None
     all_ranks = [(rank, model) for model in range(models) for rank in range(ranks)]
@@ -117,7 +117,7 @@ def deepspeed(place: Place) -> Listing | None:
     for rank, model in all_ranks:
         prefix = b"zero_pp_rank_%d_" % rank if name.startswith(b"zero") else b""
         found[(b"%smp_rank_%02d_model_states.pt" % (prefix, model),)] = 1
-    if told.get("param_shapes") is not None:
+    if saved.get("param_shapes") is not None:
         some = place.ending(_OPTIMIZER_STATES, 1)
         prefix = b"bf16_" if some and some[0].startswith(b"bf16_") else b""
         for rank, model in all_ranks:

@@ -18,7 +18,7 @@ from gateway.catalogue.member_scan import ITSELF, MemberScan
 from gateway.catalogue.record import (
     CheckpointRecord,
     Difference,
-    Quiet,
+    QuietTimes,
     broken,
     difference,
     names_of,
@@ -38,7 +38,7 @@ class CheckpointJudge:
     def __init__(self, rules: Rules, prefix: str) -> None:
         self._rules = rules
         self._prefix = prefix
-        self._quiet = Quiet()
+        self._quiet = QuietTimes()
 
     def forget(self, ino: int) -> None:
         """Forget a checkpoint that is none any more."""
@@ -52,17 +52,17 @@ class CheckpointJudge:
         before: CheckpointRow | None,
         known: CheckpointRecord | None,
     ) -> Look:
-        tally = MemberScan(view, node, found, self._prefix)
-        evidence, wanted, is_broken = tally.evidence(), None, False
-        members, record = tally.members(), known
-        if known is not None and _is_emptied(known, tally, members):
+        scan = MemberScan(view, node, found, self._prefix)
+        evidence, wanted, is_broken = scan.evidence(), None, False
+        members, record = scan.members(), known
+        if known is not None and _is_emptied(known, scan, members):
             if self._rules.recognise(node) is None:
                 return Look(node.entry.ino, before, None, None, known, None)
             record = None  # another save begins in its place
         try:
-            verdict, is_broken = self._verdict(view, node, found, tally, members, record)
+            verdict, is_broken = self._verdict(view, node, found, scan, members, record)
             if verdict.grade is not None:
-                record = _recorded(node, found, tally, members, verdict, record)
+                record = _recorded(node, found, scan, members, verdict, record)
             complete_ns = None if record is None else record.complete_ns
         except Unread as exc:
             # Nothing is recorded of what was not judged.
@@ -72,9 +72,9 @@ class CheckpointJudge:
             # The hash stays that of the members that the verdict is about.
             evidence = "" if before is None else before.evidence
             complete_ns = None if before is None else before.complete_ns
-        state = CheckpointState.BROKEN if is_broken else _state(verdict, tally)
+        state = CheckpointState.BROKEN if is_broken else _state(verdict, scan)
         if record is not None and state is CheckpointState.DURABLE and record.durable_ns is None:
-            record = record._replace(durable_ns=tally.stored_ns)
+            record = record._replace(durable_ns=scan.stored_ns)
         row = CheckpointRow(
             node.entry.ino,
             node.parent,
@@ -85,16 +85,16 @@ class CheckpointJudge:
             int(found.extent),
             str(state),
             verdict.reason,
-            tally.files,
-            tally.size,
-            tally.dirty_files,
-            tally.dirty_size,
+            scan.files,
+            scan.size,
+            scan.dirty_files,
+            scan.dirty_size,
             None if verdict.grade is None else complete_ns,
-            tally.stored_ns if state is CheckpointState.DURABLE else None,
+            scan.stored_ns if state is CheckpointState.DURABLE else None,
             verdict.due_ns,
             evidence,
-            tally.dirty_since_ns,
-            tally.storage_class,
+            scan.dirty_since_ns,
+            scan.storage_class,
             None if verdict.grade is None else str(verdict.grade),
         )
         return Look(row.ino, before, row, wanted, known, record)
@@ -104,14 +104,14 @@ class CheckpointJudge:
         view: CatalogueView,
         node: Node,
         found: Recognised,
-        tally: MemberScan,
+        scan: MemberScan,
         members: Members,
         known: CheckpointRecord | None,
     ) -> tuple[Completeness, bool]:
         """Return whether a checkpoint is complete, by its record if it has one that still holds,
         and whether it is broken. Raises Unread."""
         if known is not None and known.rule == found.rule:
-            seen = _difference(known, tally, members)
+            seen = _difference(known, scan, members)
             # That nothing changed for a while was the weakest evidence, and more came since.
             is_going = seen.is_more and not seen.gone and known.grade == Grade.MARKED
             if not (seen.written or seen.gone or seen.shorter or is_going):
@@ -120,7 +120,7 @@ class CheckpointJudge:
             if not seen.written and not is_going and self._is_broken(node, members, seen):
                 return Completeness(broken(seen, known.files)), True
         neighbours = view.neighbours(found.run, node.entry.ino)
-        since_ns = self._quiet.since_ns(node.entry.ino, tally.evidence())
+        since_ns = self._quiet.since_ns(node.entry.ino, scan.evidence())
         return self._rules.verdict(node, found, members, since_ns, neighbours), False
 
     def _is_broken(self, node: Node, members: Members, seen: Difference) -> bool:
@@ -163,25 +163,25 @@ def _kept(
     return Completeness(None, None, grade), False
 
 
-def _difference(known: CheckpointRecord, tally: MemberScan, members: Members) -> Difference:
+def _difference(known: CheckpointRecord, scan: MemberScan, members: Members) -> Difference:
     """Compare the members of a checkpoint with its record."""
-    if known.contents == tally.contents():
+    if known.contents == scan.contents():
         return Difference((), (), (), is_more=False)
     if known.members is not None and members.each is not None:
-        return difference(known.members, tally.for_record())
+        return difference(known.members, scan.for_record())
     # Too many are there to tell which.
-    is_less = tally.files < known.files or tally.size < known.size
+    is_less = scan.files < known.files or scan.size < known.size
     if is_less and members.newest_file_ns <= known.complete_ns:
-        return Difference([b"?"] * max(1, known.files - tally.files), (), (), is_more=False)
+        return Difference([b"?"] * max(1, known.files - scan.files), (), (), is_more=False)
     return Difference((), (), [b"?"], is_more=False)
 
 
-def _is_emptied(known: CheckpointRecord, tally: MemberScan, members: Members) -> bool:
+def _is_emptied(known: CheckpointRecord, scan: MemberScan, members: Members) -> bool:
     """Return whether none of the members that a checkpoint had is left."""
     if known.members is None or members.each is None:
-        return not tally.files
+        return not scan.files
     kept = {one.ino for one in unpacked(known.members).values()}
-    return known.contents != tally.contents() and not any(
+    return known.contents != scan.contents() and not any(
         one.entry.ino in kept for one in members.each
     )
 
@@ -189,20 +189,20 @@ def _is_emptied(known: CheckpointRecord, tally: MemberScan, members: Members) ->
 def _recorded(
     node: Node,
     found: Recognised,
-    tally: MemberScan,
+    scan: MemberScan,
     members: Members,
     verdict: Completeness,
     known: CheckpointRecord | None,
 ) -> CheckpointRecord:
     """Return the record of a complete checkpoint. While what it had is unchanged, it keeps its time
     of completion and its place in the order: a file that was added makes it no newer."""
-    contents = tally.contents()
+    contents = scan.contents()
     facts = (node.entry.ino, found.run, found.rule, found.step, int(found.extent))
     if known is not None and known.contents == contents:
         return known._replace(
             run=found.run, rule=found.rule, step=found.step, extent=int(found.extent)
         )
-    is_added_to = known is not None and _difference(known, tally, members)[:3] == ([], [], [])
+    is_added_to = known is not None and _difference(known, scan, members)[:3] == ([], [], [])
     each = members.each or ()
     names = names_of(member.path for member in each)
     return CheckpointRecord(
@@ -211,19 +211,17 @@ def _recorded(
         known.completion if known is not None and is_added_to else None,
         known.complete_ns if known is not None and is_added_to else members.newest_ns,
         known.durable_ns if known is not None and is_added_to else None,
-        tally.files,
-        tally.size,
+        scan.files,
+        scan.size,
         contents,
         shape_of(names) if verdict.is_pattern else "",
-        tally.kept(),
+        scan.kept(),
     )
 
 
-def _state(verdict: Completeness, tally: MemberScan) -> CheckpointState:
+def _state(verdict: Completeness, scan: MemberScan) -> CheckpointState:
     if verdict.reason is not None:
         return CheckpointState.WRITING
-    if tally.dirty_files == 0:
+    if scan.dirty_files == 0:
         return CheckpointState.DURABLE
-    return (
-        CheckpointState.COMPLETE if tally.dirty_files == tally.files else CheckpointState.DRAINING
-    )
+    return CheckpointState.COMPLETE if scan.dirty_files == scan.files else CheckpointState.DRAINING

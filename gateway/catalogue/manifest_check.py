@@ -117,7 +117,7 @@ def _why(client: S3Client, bucket: str, member: Mapping[str, Any], is_deep: bool
         head: Mapping[str, Any] = client.head_object(Bucket=bucket, Key=key, ChecksumMode="ENABLED")
         if head["ContentLength"] != member["size"]:
             return f"{key} has {head['ContentLength']} bytes instead of {member['size']}"
-        is_proven = _told(head, member)
+        is_proven = _proves(head, member)
         if is_deep and is_proven is not False:
             is_proven = _read(client, bucket, member)
     except ClientError as exc:
@@ -131,15 +131,15 @@ def _why(client: S3Client, bucket: str, member: Mapping[str, Any], is_deep: bool
     return None
 
 
-def _told(head: Mapping[str, Any], member: Mapping[str, Any]) -> bool | None:
+def _proves(head: Mapping[str, Any], member: Mapping[str, Any]) -> bool | None:
     """Return whether the store tells the checksum of a member, or None if it does not say."""
     algorithm, checksum = member.get("algorithm"), member.get("checksum", "")
     if algorithm in _FIELDS:
-        told = str(head.get(_FIELDS[algorithm]) or "")
+        stored = str(head.get(_FIELDS[algorithm]) or "")
         # One of parts' checksums, with their number behind it, says nothing of the whole.
-        if not told or "-" in told:
+        if not stored or "-" in stored:
             return None
-        return told == base64.b64encode(bytes.fromhex(checksum)).decode()
+        return stored == base64.b64encode(bytes.fromhex(checksum)).decode()
     if algorithm == "md5" and not is_opaque(head) and form(etag_of(head)) == "md5":
         # Some servers make an ETag of 32 digits that is no MD5: a difference proves nothing.
         return etag_of(head) == checksum or None

@@ -99,9 +99,9 @@ class ManifestStore:
             StoreError: the bucket cannot be used.
         """
         from gateway.objectstore import foreign
-        from gateway.objectstore.bodies import Section
+        from gateway.objectstore.bodies import FileRange
 
-        body = Section(text.fileno(), 0, text.tell())
+        body = FileRange(text.fileno(), 0, text.tell())
         return foreign.put(self._bucket, key, body, metadata, is_ours, remedy)
 
     def delete(
@@ -156,7 +156,7 @@ class ManifestRow(NamedTuple):
         return made_of == (row.ino, row.evidence, row.durable_ns)
 
 
-class Shelf:
+class ManifestRows:
     """The table, of one gateway. Not safe to use from several threads.
 
     Parameters: database; bucket.
@@ -189,10 +189,10 @@ class Shelf:
         stored = (key for top in tops for (key,) in session.all(own.KEYS_BELOW, top=top))
         return bool(tops) and not any(key.startswith(self._trash) for key in stored)
 
-    def doubtful(self) -> list[ManifestRow]:
+    def indeterminate(self) -> list[ManifestRow]:
         """Return the manifests that must be looked at. Raises TryAgain."""
         now_ns = clock.now_ns()
-        return self._kept(own.DOUBTFUL, now_ns=now_ns, late_ns=now_ns + self._late_ns)
+        return self._kept(own.INDETERMINATE, now_ns=now_ns, late_ns=now_ns + self._late_ns)
 
     def place(self, row: CheckpointRow) -> tuple[str, ManifestRow | None]:
         """Return the key of a checkpoint's manifest, and its row. Raises TryAgain.
@@ -227,12 +227,12 @@ class Shelf:
             session.run(own.INSERT, **made._asdict())
         return made._replace(look_ns=None if before is None else before.look_ns)
 
-    def know(self, kept: ManifestRow, is_doubtful: bool = False) -> None:
+    def know(self, kept: ManifestRow, is_indeterminate: bool = False) -> None:
         """Record what is at a key. Raises TryAgain.
 
-        Parameters: is_doubtful, whether a request was given up that may still be carried out.
+        Parameters: is_indeterminate, whether a request was given up that may still be carried out.
         """
-        look_ns = clock.now_ns() + self._late_ns if is_doubtful else kept.look_ns
+        look_ns = clock.now_ns() + self._late_ns if is_indeterminate else kept.look_ns
         with self._database.writing() as session:
             session.run(own.KNOWN, the_key=kept.key, new_etag=kept.etag, new_look_ns=look_ns)
 

@@ -1,4 +1,4 @@
-"""Keeps a manifest in the bucket for each checkpoint that is durable, and for no other.
+"""Writer of manifests: the bucket has one for each durable checkpoint, and for no other.
 
 A row of ``manifest`` is committed before a request for its key, and says what is at the key after
 the answer. So a process that was killed leaves nothing in the bucket that no row names, and a
@@ -23,7 +23,7 @@ from typing import IO, TYPE_CHECKING, TypeVar
 from gateway.catalogue import manifests as own
 from gateway.catalogue.display_state import CheckpointRow
 from gateway.catalogue.facts import CheckpointState
-from gateway.catalogue.manifest_store import ManifestRow, ManifestStore, Shelf
+from gateway.catalogue.manifest_store import ManifestRow, ManifestRows, ManifestStore
 from gateway.catalogue.manifests import document
 from gateway.catalogue.store import catalogue_of
 from gateway.common import clock, failpoints
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("checkpoints")
 
-REST_SECONDS = 30.0
+IDLE_SECONDS = 30.0
 SOON_SECONDS = 1.0
-"""The rest after a checkpoint that changed while its manifest was made."""
+"""The pause after a checkpoint that changed while its manifest was made."""
 PAUSE_MAX_SECONDS = 30.0
 
 REMEDY = "move it away, so that its checkpoint gets a manifest"
@@ -54,8 +54,8 @@ T = TypeVar("T")
 
 
 class Manifests:
-    """A duty (``gateway.catalogue.background``). Parameters: settings; database; stop, after which
-    it ends between two manifests."""
+    """A background task (``gateway.catalogue.background``). Parameters: settings; database; stop,
+    after which it ends between two manifests."""
 
     name = "manifests"
 
@@ -64,29 +64,29 @@ class Manifests:
         self._stop = stop
         self._database = database
         self._catalogue = catalogue_of(settings, self._database)
-        self._shelf = Shelf(self._database, settings.bucket)
+        self._rows = ManifestRows(self._database, settings.bucket)
         self._store = ManifestStore(settings, database, stop)
         self._volume = ""
         self._breaker = CircuitBreaker(PAUSE_MAX_SECONDS)
         self._refused: dict[int, float] = {}
-        """Monotonic seconds until which checkpoints rest whose manifest was refused, by inode."""
+        """Monotonic seconds until which checkpoints wait whose manifest was refused, by inode."""
 
-    def turn(self) -> float:
-        """Put and delete what is due. Returns the seconds until the next turn. Raises
+    def run_once(self) -> float:
+        """Put and delete what is due. Returns the seconds until the next pass. Raises
         NamespaceError."""
         if (seconds := self._breaker.pause_seconds()) > 0:
             return seconds
         try:
-            self._each(self._shelf.doubtful(), self._look, lambda kept: kept.ino)
-            self._each(self._shelf.untrue(), self._remove, lambda kept: kept.ino)
-            changed = self._each(self._shelf.missing(), self._write, lambda ino: ino)
+            self._each(self._rows.indeterminate(), self._look, lambda kept: kept.ino)
+            self._each(self._rows.untrue(), self._remove, lambda kept: kept.ino)
+            changed = self._each(self._rows.missing(), self._write, lambda ino: ino)
         except StoreError as exc:
             self._breaker.failed()
             if self._breaker.failures == 1:
                 log.warning("manifests wait for the bucket: %s", exc)
             self._store.reload()  # a person may have corrected the credentials
             return self._breaker.pause_seconds()
-        return SOON_SECONDS if changed else REST_SECONDS
+        return SOON_SECONDS if changed else IDLE_SECONDS
 
     def _each(self, work: Iterable[T], do: Callable[[T], bool], ino_of: Callable[[T], int]) -> bool:
         """Do work until stop is set. Returns whether some of it is to be done again soon. Raises
@@ -121,12 +121,12 @@ class Manifests:
             if made is None:
                 return True
             row, change = made
-            key, before = self._shelf.place(row)
+            key, before = self._rows.place(row)
             if before is not None:
                 if before.is_of(row) and before.etag is not None:
                     return False
                 self._remove(before)
-            kept = self._shelf.intend(key, row, change, before)
+            kept = self._rows.intend(key, row, change, before)
             _hit("intent")
             metadata = {VOLUME: self._volume_id(), INO: str(ino)}
             with self._requesting(kept):
@@ -138,7 +138,7 @@ class Manifests:
             # It lists what the bucket may not have any more.
             self._remove(kept)
             return True
-        self._shelf.know(kept, stored.is_doubtful)
+        self._rows.know(kept, stored.is_indeterminate)
         log.info("%s: its manifest is in the bucket", printable(kept.path))
         return False
 
@@ -159,12 +159,12 @@ class Manifests:
         """Delete a manifest. Raises StoreError."""
         if self._store.delete(kept.key, partial(self._is_ours, kept), self._deleting(kept)):
             log.info("%s: its manifest is deleted", printable(kept.path))
-        self._shelf.forget(kept)
+        self._rows.forget(kept)
         return False
 
     @contextmanager
     def _deleting(self, kept: ManifestRow) -> Iterator[None]:
-        self._shelf.know(kept._replace(etag=None), is_doubtful=True)
+        self._rows.know(kept._replace(etag=None), is_indeterminate=True)
         _hit("doomed")
         with self._requesting(kept):
             yield
@@ -176,7 +176,7 @@ class Manifests:
         try:
             yield
         except SpillwayError:
-            self._shelf.know(kept, is_doubtful=True)
+            self._rows.know(kept, is_indeterminate=True)
             raise
 
     def _is_of_us(self, head: Head) -> bool:
@@ -193,7 +193,7 @@ class Manifests:
         """Look at a key after a request that was given up. Raises StoreError."""
         head = self._store.head(kept.key)
         is_there = head is not None and head.etag == kept.etag
-        self._shelf.know(kept._replace(etag=kept.etag if is_there else None, look_ns=None))
+        self._rows.know(kept._replace(etag=kept.etag if is_there else None, look_ns=None))
         return False
 
     def _volume_id(self) -> str:

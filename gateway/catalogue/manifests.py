@@ -133,8 +133,8 @@ def lines(subject: ManifestSubject, members: Iterable[ManifestMember]) -> Iterat
         "durable_ns": subject.durable_ns,
     }
     if subject.promotion is not None:
-        said = subject.promotion
-        head["promotion"] = {**said._asdict(), "source": text_of(said.source)}
+        described = subject.promotion
+        head["promotion"] = {**described._asdict(), "source": text_of(described.source)}
     yield _json(head)[:-1].encode() + b', "members": ['
     separator = b"\n"
     for member in members:
@@ -286,7 +286,7 @@ they have in the trash."""
 KEYS_BELOW = Statement(
     select(object_.c.key).select_from(TREE.join(object_, object_.c.ino == TREE.c.ino))
 )
-DOUBTFUL = Statement(
+INDETERMINATE = Statement(
     select(manifest).where(
         manifest.c.etag.is_not(None),
         or_(manifest.c.look_ns <= b("now_ns"), manifest.c.look_ns > b("late_ns")),

@@ -1,7 +1,7 @@
-"""Keeps the receipts of checkpoints: brings what is there to what the catalogue says.
+"""Reconciler of receipts: changes those below ``/.spillway`` to what the catalogue says.
 
-The first turn, and each one after a failure, compares all of both. Other turns read the runs of
-which the follower has told. It does not tell of which runs rows are gone: so these turns also read
+The first pass, and each one after a failure, compares all of both. Other passes read the runs of
+which the follower has told. It does not tell of which runs rows are gone: so these passes also read
 the runs that have another number of checkpoints than before.
 
 A link is put in its place only while the checkpoint is what its row says, and the server removes it
@@ -27,9 +27,9 @@ from gateway.catalogue.facts import CheckpointState
 from gateway.catalogue.receipts import (
     LATEST_DURABLE,
     Document,
-    Fact,
     Path,
     Receipt,
+    ReceiptFacts,
     ReceiptLink,
     ReceiptRefused,
     Tree,
@@ -37,20 +37,20 @@ from gateway.catalogue.receipts import (
     receipts,
 )
 from gateway.catalogue.store import catalogue_of
-from gateway.common.errors import DoorClosed
+from gateway.common.errors import ControlSocketClosed
 from gateway.config.settings import Settings
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
 from gateway.db.statements import checkpoint, checkpoint_record
 from gateway.namespace import latest_links
 from gateway.namespace.data_files import DataFiles
-from gateway.rpc.control import Door, Remote
+from gateway.rpc.control import ControlSocket, Remote
 
 log = logging.getLogger("checkpoints")
 
 RETRY_SECONDS = 2.0
-REST_SECONDS = 600.0
-"""The time between turns in which nothing changed: the catalogue tells of changes."""
+IDLE_SECONDS = 600.0
+"""The time between passes in which nothing changed: the catalogue tells of changes."""
 PUT_AT_ONCE = 8
 """The receipts that the server makes at once. It has twelve threads for all that ask it."""
 FOR_GOOD = (errno.ENAMETOOLONG, errno.EINVAL, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)
@@ -66,7 +66,7 @@ _FACTS = (
     select(
         *(
             checkpoint.c[name] if name in checkpoint.c else checkpoint_record.c[name]
-            for name in Fact._fields
+            for name in ReceiptFacts._fields
         )
     )
     .select_from(
@@ -83,9 +83,9 @@ COUNTS = Statement(
 
 
 class ReceiptReconciler:
-    """A duty (gateway.catalogue.background).
+    """A background task (gateway.catalogue.background).
 
-    Parameters: settings; stop, after which a turn ends between two changes.
+    Parameters: settings; stop, after which a pass ends between two changes.
     """
 
     name = "receipts"
@@ -96,34 +96,34 @@ class ReceiptReconciler:
         self._database = Database(settings.database_url)
         self._catalogue = catalogue_of(settings, self._database)
         self._tree = Tree(self._database, DataFiles(settings.files_dir))
-        self._facts: dict[bytes, dict[int, Fact]] = {}
-        """The checkpoints as the last turn read them, by run and inode: a turn costs what the runs
+        self._facts: dict[bytes, dict[int, ReceiptFacts]] = {}
+        """The checkpoints as the last pass read them, by run and inode: a pass costs what the runs
         that changed have, and not what all have."""
         self._there: dict[bytes, dict[Path, Receipt]] | None = None
         """The receipts that are there, by run. None: not known, or not all of them."""
         self._lock = threading.Lock()
         self._changed: frozenset[bytes] = frozenset()
-        """The runs of which the follower has told since the last turn."""
+        """The runs of which the follower has told since the last pass."""
 
     def changed(self, runs: Collection[bytes]) -> None:
         """Hear of runs whose rows or links may have changed."""
         with self._lock:
             self._changed |= frozenset(runs)
 
-    def turn(self) -> float:
+    def run_once(self) -> float:
         """Bring the receipts up to date. Raises TryAgain."""
         try:
-            with closing(Remote(self._settings)) as door:
-                self._turn(door)
+            with closing(Remote(self._settings)) as control:
+                self._pass(control)
         except (FileNotFoundError, ConnectionRefusedError):
             return RETRY_SECONDS  # no server runs, so no client reads
-        except (ReceiptRefused, DoorClosed, OSError) as exc:
+        except (ReceiptRefused, ControlSocketClosed, OSError) as exc:
             log.warning("receipts: %s: all of them are compared again", exc)
             self._there = None
             return RETRY_SECONDS
-        return RETRY_SECONDS if self._changed else REST_SECONDS
+        return RETRY_SECONDS if self._changed else IDLE_SECONDS
 
-    def _turn(self, door: Door) -> None:
+    def _pass(self, control: ControlSocket) -> None:
         with self._lock:
             changed, self._changed = self._changed, frozenset()
         there, self._there = self._there, None
@@ -147,12 +147,12 @@ class ReceiptReconciler:
             if run in facts
         }
         after = {path: one for found in wanted.values() for path, one in found.items()}
-        if self._change(door, runs, before, after):
+        if self._change(control, runs, before, after):
             self._facts = facts
             self._there = there | wanted
 
     def _wanted(
-        self, run: bytes, facts: Sequence[Fact], before: Mapping[Path, Receipt]
+        self, run: bytes, facts: Sequence[ReceiptFacts], before: Mapping[Path, Receipt]
     ) -> dict[Path, Receipt]:
         """Return the receipts that a run is to have. A checkpoint that a new link would name, and
         that is not what its row said, has none: its run is read again. Raises TryAgain.
@@ -174,7 +174,7 @@ class ReceiptReconciler:
             facts = [one for one in facts if one.ino not in late]
 
     def _seen(self, ino: int, *, is_durable: bool) -> int:
-        """Return the number of the imprint of a checkpoint that is what its row says, or 0.
+        """Return the number of the fingerprint of a checkpoint that is what its row says, or 0.
 
         Parameters: is_durable, whether it must be durable, and not only complete.
         """
@@ -192,12 +192,12 @@ class ReceiptReconciler:
                 return 0
             return latest_links.seen(view.session, ino)
 
-    def _differs(self, facts: Mapping[bytes, Mapping[int, Fact]], run: bytes) -> bool:
-        """Return whether the checkpoints of a run are others than at the last turn."""
+    def _differs(self, facts: Mapping[bytes, Mapping[int, ReceiptFacts]], run: bytes) -> bool:
+        """Return whether the checkpoints of a run are others than at the last pass."""
         before, now = self._facts.get(run), facts.get(run)
         return before is not now and before != now
 
-    def _read(self, changed: frozenset[bytes]) -> dict[bytes, dict[int, Fact]]:
+    def _read(self, changed: frozenset[bytes]) -> dict[bytes, dict[int, ReceiptFacts]]:
         """Return the facts of all checkpoints, by run and inode. Parameters: changed, the runs
         that are read. Empty: all of them."""
         with self._database.reading() as session:
@@ -217,7 +217,7 @@ class ReceiptReconciler:
 
     def _change(
         self,
-        door: Door,
+        control: ControlSocket,
         runs: Collection[bytes],
         before: Mapping[Path, Receipt],
         after: Mapping[Path, Receipt],
@@ -233,13 +233,13 @@ class ReceiptReconciler:
                 if self._stop.is_set():
                     return False
                 if path not in after:
-                    refused += self._removed(door, path)
+                    refused += self._removed(control, path)
             new = ((path, one) for path, one in after.items() if before.get(path) != one)
             come = sorted((path, one) for path, one in new if isinstance(one, kind))
             for at in range(0, len(come), PUT_AT_ONCE):
                 if self._stop.is_set():
                     return False
-                refused += self._tree.put(door, come[at : at + PUT_AT_ONCE])
+                refused += self._tree.put(control, come[at : at + PUT_AT_ONCE])
         failed: ReceiptRefused | None = None
         for exc in refused:
             if exc.errno == errno.EBUSY:
@@ -254,18 +254,18 @@ class ReceiptReconciler:
             raise failed
         return True
 
-    def _removed(self, door: Door, path: Path) -> list[ReceiptRefused]:
+    def _removed(self, control: ControlSocket, path: Path) -> list[ReceiptRefused]:
         try:
-            self._tree.remove(door, path)
+            self._tree.remove(control, path)
         except ReceiptRefused as exc:
             return [exc]
         return []
 
 
-def _by_run(rows: Iterable[Sequence[Any]]) -> dict[bytes, dict[int, Fact]]:
-    found: dict[bytes, dict[int, Fact]] = {}
+def _by_run(rows: Iterable[Sequence[Any]]) -> dict[bytes, dict[int, ReceiptFacts]]:
+    found: dict[bytes, dict[int, ReceiptFacts]] = {}
     for row in rows:
-        one = Fact(*row)
+        one = ReceiptFacts(*row)
         one = one._replace(path=bytes(one.path), run=bytes(one.run))
         found.setdefault(one.run, {})[one.ino] = one
     return found

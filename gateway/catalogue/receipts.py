@@ -1,19 +1,17 @@
 """Receipts below ``/.spillway``: wanted ones, their tree, ``status.json``.
 
-Says which receipts the whole checkpoints of a run have. Pure.
+Receipts of the whole checkpoints of a run, and the tree that they make.
 
 The names of a run become directories below ``runs`` and ``checkpoints``, so that ``a/b`` has
 ``runs/a/b/latest-complete``. A name that a receipt could have is escaped as in object keys.
 
-Reads the receipts that are there, and changes them through the door of the NFS server.
+The receipts that are there are changed over the control socket of the NFS server. Each change is
+one that clients see as a whole: a link is made under another name and renamed over the old one, and
+a document is installed in its place.
 
-Each change is one that clients see as a whole: a link is made under another name and renamed over
-the old one, and a document is installed in its place.
-
-Keeps ``/.spillway/status.json``: what would be lost with the gateway now.
-
-It is written when a fact changed, every 5 s at most. Time passes without being a fact: a reader
-adds the time since ``time`` to ``seconds_at_risk``.
+``/.spillway/status.json`` tells what would be lost with the gateway now. It is written when a fact
+changed, every 5 s at most. Time passes without being a fact: a reader adds the time since ``time``
+to ``seconds_at_risk``.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ from gateway.catalogue.display_state import shown_state
 from gateway.catalogue.facts import CheckpointState
 from gateway.catalogue.manifests import name_of
 from gateway.common import clock
-from gateway.common.errors import DoorClosed, SpillwayError
+from gateway.common.errors import ControlSocketClosed, SpillwayError
 from gateway.common.text import printable
 from gateway.common.types import GATEWAY_CRED, Attr, InodeKind, SetAttr
 from gateway.config import datadir
@@ -47,7 +45,7 @@ from gateway.db.engine import Database
 from gateway.db.models import CHECKPOINTS_INO, RESERVED_INO, RESERVED_NAME, ROOT_INO, RUNS_INO
 from gateway.db.statements import IS_DIRTY, TRASH_TREE, dirent, inode
 from gateway.namespace.data_files import DataFiles
-from gateway.rpc.control import Door, Remote
+from gateway.rpc.control import ControlSocket, Remote
 from gateway.rpc.frames import Op, RpcRequest
 
 Path = tuple[bytes, ...]
@@ -64,7 +62,7 @@ _ESCAPED = {
 _END = b".json"
 
 
-class Fact(NamedTuple):
+class ReceiptFacts(NamedTuple):
     """What is told of a checkpoint: the columns of its row."""
 
     ino: int
@@ -88,7 +86,7 @@ class ReceiptLink:
     ino: int = field(default=0, compare=False)
     """The checkpoint to which it leads, or 0 if it was read."""
     seen: int = field(default=0, compare=False)
-    """The number of the imprint of that checkpoint while it was complete, or 0."""
+    """The number of the fingerprint of that checkpoint while it was complete, or 0."""
 
 
 class Document(NamedTuple):
@@ -100,7 +98,7 @@ class Document(NamedTuple):
 Receipt = ReceiptLink | Document
 
 
-def receipts(run: bytes, facts: Collection[Fact]) -> dict[Path, Receipt]:
+def receipts(run: bytes, facts: Collection[ReceiptFacts]) -> dict[Path, Receipt]:
     """Return the receipts of a run, by path.
 
     Parameters: facts, of its checkpoints that are complete or more. Broken ones are not.
@@ -129,7 +127,7 @@ def links(run: bytes) -> list[Path]:
     return [(b"runs", *_names(run), name) for name in (LATEST_COMPLETE, LATEST_DURABLE)]
 
 
-def document(fact: Fact) -> bytes:
+def document(fact: ReceiptFacts) -> bytes:
     """Return the text of a checkpoint's document: only what nothing else on a mount tells. Its name
     is that of the manifest in the bucket, which has everything else."""
     facts = {
@@ -141,13 +139,13 @@ def document(fact: Fact) -> bytes:
     return json.dumps(facts, indent=1).encode() + b"\n"
 
 
-def _latest(facts: Iterable[Fact]) -> Fact:
+def _latest(facts: Iterable[ReceiptFacts]) -> ReceiptFacts:
     """Return the newest checkpoint: the one that was complete last, whatever its step is. One that
     has no place in the order yet counts only among its like."""
     return max(facts, key=_place)
 
 
-def _place(one: Fact) -> tuple[int, int, int]:
+def _place(one: ReceiptFacts) -> tuple[int, int, int]:
     completion = -1 if one.completion is None else one.completion
     return completion, one.complete_ns or 0, one.ino
 
@@ -182,7 +180,7 @@ _LINK = Statement(
 
 
 class ReceiptRefused(SpillwayError):
-    """The door did not do what was asked. Parameters: what; number, an errno."""
+    """The control socket did not do what was asked. Parameters: what; number, an errno."""
 
     def __init__(self, what: str, number: int) -> None:
         super().__init__(f"{what}: {os.strerror(number)}")
@@ -261,16 +259,18 @@ class Tree:
         with self._database.reader() as connection:
             yield Session(connection, self._database.dialect)
 
-    def put(self, door: Door, receipts: Iterable[tuple[Path, Receipt]]) -> list[ReceiptRefused]:
+    def put(
+        self, control: ControlSocket, receipts: Iterable[tuple[Path, Receipt]]
+    ) -> list[ReceiptRefused]:
         """Make or replace receipts. The server does it at once for all of them, so they share its
-        commits. Returns why some were refused. Raises DoorClosed, OSError."""
+        commits. Returns why some were refused. Raises ControlSocketClosed, OSError."""
         refused: list[ReceiptRefused] = []
         requests: list[RpcRequest] = []
         seen: dict[tuple[int, bytes], int] = {}
         with ExitStack() as prepared:
             for path, receipt in receipts:
                 try:
-                    parent = self._directory(door, path[:-1])
+                    parent = self._directory(control, path[:-1])
                 except ReceiptRefused as exc:
                     refused.append(exc)
                     continue
@@ -279,12 +279,12 @@ class Tree:
                 else:
                     requests.append(_symlink(parent, path[-1], receipt.target))
                     seen[parent, requests[-1].name] = receipt.seen
-            made = [one for one in _done(door, requests, refused) if one.op is Op.SYMLINK]
+            made = [one for one in _done(control, requests, refused) if one.op is Op.SYMLINK]
         renames = [_renamed(one, seen[one.ino, one.name]) for one in made]
-        done = _done(door, renames, refused)
+        done = _done(control, renames, refused)
         for one in renames:
             if one not in done:
-                _ask(door, one._replace(op=Op.REMOVE, ino2=0, change=0), errno.ENOENT)
+                _ask(control, one._replace(op=Op.REMOVE, ino2=0, change=0), errno.ENOENT)
         return refused
 
     def _install(self, prepared: ExitStack, parent: int, name: bytes, text: bytes) -> RpcRequest:
@@ -300,31 +300,31 @@ class Tree:
             Op.INSTALL, parent, name, 0, os.fsencode(path.name), 0, wanted, GATEWAY_CRED
         )
 
-    def remove(self, door: Door, path: Path) -> None:
+    def remove(self, control: ControlSocket, path: Path) -> None:
         """Remove a receipt, and then the directories above that are empty. Raises Refused,
-        DoorClosed."""
+        ControlSocketClosed."""
         parent = self._directories.get(path[:-1])
         if parent is None:
             return
-        _ask(door, RpcRequest(Op.REMOVE, parent, path[-1], cred=GATEWAY_CRED), errno.ENOENT)
+        _ask(control, RpcRequest(Op.REMOVE, parent, path[-1], cred=GATEWAY_CRED), errno.ENOENT)
         for depth in range(len(path) - 1, 1, -1):
             above = self._directories.get(path[: depth - 1])
             if above is None:
                 return
             request = RpcRequest(Op.REMOVE, above, path[depth - 1], cred=GATEWAY_CRED)
-            if _ask(door, request, errno.ENOENT, errno.ENOTEMPTY) == errno.ENOTEMPTY:
+            if _ask(control, request, errno.ENOENT, errno.ENOTEMPTY) == errno.ENOTEMPTY:
                 return
             self._directories.pop(path[:depth], None)
 
-    def _directory(self, door: Door, path: Path) -> int:
+    def _directory(self, control: ControlSocket, path: Path) -> int:
         if (known := self._directories.get(path)) is not None:
             return known
-        above = self._directory(door, path[:-1])
+        above = self._directory(control, path[:-1])
         wanted = SetAttr(mode=0o555)
         make = RpcRequest(Op.MKDIR, above, path[-1], wanted=wanted, cred=GATEWAY_CRED)
         look = RpcRequest(Op.LOOKUP, above, path[-1], cred=GATEWAY_CRED)
         for request in (make, look):
-            [answer] = door.run([request])
+            [answer] = control.run([request])
             if answer.errno == 0 and answer.attr is not None:
                 self._directories[path] = answer.attr.ino
                 return answer.attr.ino
@@ -345,12 +345,12 @@ def _renamed(made: RpcRequest, seen: int) -> RpcRequest:
 
 
 def _done(
-    door: Door, requests: Sequence[RpcRequest], refused: list[ReceiptRefused]
+    control: ControlSocket, requests: Sequence[RpcRequest], refused: list[ReceiptRefused]
 ) -> list[RpcRequest]:
     """Have requests done at once. Returns those that were, and adds the others to ``refused``.
-    Raises DoorClosed."""
+    Raises ControlSocketClosed."""
     done: list[RpcRequest] = []
-    for request, answer in zip(requests, door.run(requests), strict=True):
+    for request, answer in zip(requests, control.run(requests), strict=True):
         if answer.errno:
             refused.append(_refusal(request, answer.errno))
         else:
@@ -358,9 +358,10 @@ def _done(
     return done
 
 
-def _ask(door: Door, request: RpcRequest, *accepted: int) -> int:
-    """Have a request done. Returns 0, or an errno that is accepted. Raises Refused, DoorClosed."""
-    [answer] = door.run([request])
+def _ask(control: ControlSocket, request: RpcRequest, *accepted: int) -> int:
+    """Have a request done. Returns 0, or an errno that is accepted. Raises Refused,
+    ControlSocketClosed."""
+    [answer] = control.run([request])
     if answer.errno and answer.errno not in accepted:
         raise _refusal(request, answer.errno)
     return answer.errno
@@ -401,7 +402,7 @@ WRITTEN = Statement(
 
 
 class StatusFile:
-    """A duty (gateway.catalogue.background).
+    """A background task (gateway.catalogue.background).
 
     Parameters: settings; stop, after which it changes nothing.
     """
@@ -414,31 +415,31 @@ class StatusFile:
         self._database = Database(settings.database_url)
         self._files = DataFiles(settings.files_dir)
         self._tree = Tree(self._database, self._files)
-        self._told: dict[str, Any] | None = None
+        self._written: dict[str, Any] | None = None
         """The facts that clients see. None: they are not known."""
         self._at = -SECONDS
 
-    def turn(self) -> float:
+    def run_once(self) -> float:
         """Write the facts if they changed. Raises TryAgain."""
         left = self._at + SECONDS - clock.monotonic_seconds()
         if left > 0 or self._stop.is_set():
             return max(left, 0.0)  # the catalogue changed: this is not asked at each of its rounds
         self._at = clock.monotonic_seconds()
         facts = self._facts()
-        if self._told is None:
-            self._told = _of(self._tree.text(NAME))
-        if _lasting(facts) == _lasting(self._told):
+        if self._written is None:
+            self._written = _of(self._tree.text(NAME))
+        if _lasting(facts) == _lasting(self._written):
             return SECONDS
-        self._told = None
+        self._written = None
         try:
-            with closing(Remote(self._settings)) as door:
+            with closing(Remote(self._settings)) as control:
                 if self._tree.is_ours():
                     text = json.dumps(facts, indent=1).encode() + b"\n"
-                    for refused in self._tree.put(door, [((NAME,), Document(text))]):
+                    for refused in self._tree.put(control, [((NAME,), Document(text))]):
                         raise refused
         except (FileNotFoundError, ConnectionRefusedError):
             pass  # no server runs, so no client reads
-        except (ReceiptRefused, DoorClosed, OSError) as exc:
+        except (ReceiptRefused, ControlSocketClosed, OSError) as exc:
             log.warning("%s was not written: %s", NAME.decode(), exc)
         return SECONDS
 

@@ -201,7 +201,7 @@ class _Seen(NamedTuple):
     monotonic_seconds: float
 
 
-class Quiet:
+class QuietTimes:
     """The checkpoints that were seen, by inode. Not safe to use from several threads."""
 
     def __init__(self) -> None:

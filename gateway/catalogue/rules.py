@@ -40,7 +40,7 @@ _ENDS = (b".nemo", b".ckpt", b"-EMA")
 
 
 class Rule(Protocol):
-    """Knows the layout of one framework, or of one user."""
+    """Layout of the checkpoints of one framework, or of one user."""
 
     @property
     def name(self) -> str: ...
@@ -50,7 +50,7 @@ class Rule(Protocol):
         """Shell patterns of members' paths. ``Members.unmatched`` has those without a member."""
 
     @property
-    def leftovers(self) -> re.Pattern[bytes] | None:
+    def abandoned(self) -> re.Pattern[bytes] | None:
         """Whole names of files that a killed save leaves, and that no later save renames or
         removes. Closed, they are no members."""
 
@@ -148,8 +148,8 @@ class Rules:
             return True
         # The catalogue may have been made with a rule that is not in the configuration any more.
         found = self._named.get(rule)
-        leftovers = None if found is None else found.leftovers
-        return leftovers is not None and leftovers.fullmatch(name) is not None
+        abandoned = None if found is None else found.abandoned
+        return abandoned is not None and abandoned.fullmatch(name) is not None
 
     def standing(self, place: Place, found: Recognised, members: Members) -> str | None:
         """Return why a checkpoint is being written, whatever it consists of, or None."""
@@ -284,7 +284,7 @@ class Configured:
     Parameters: table, which ``checks.rules`` has accepted.
     """
 
-    leftovers: re.Pattern[bytes] | None = None
+    abandoned: re.Pattern[bytes] | None = None
     tracker: bytes | None = None
     is_by_name = True
 

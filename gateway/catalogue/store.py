@@ -1,4 +1,4 @@
-"""Keeps the rows of ``checkpoint``: what the namespace says of each, and what its record says.
+"""Rows of ``checkpoint``: what the namespace says of each, and what its record says.
 
 ``look`` makes the row of an inode in one read transaction, and ``write`` writes many rows in one
 short write transaction. Until a checkpoint is complete, rules judge it. Then its members are
@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from gateway.cache.warming import WISH
+from gateway.cache.warming import REQUEST_WHOLE
 from gateway.catalogue import statements as own
 from gateway.catalogue.display_state import CheckpointRow, Look
 from gateway.catalogue.facts import CheckpointState, Parts, PlaceEntry, Recognised, Unread
@@ -23,7 +23,7 @@ from gateway.catalogue.judge import CheckpointJudge
 from gateway.catalogue.member_scan import MemberScan
 from gateway.catalogue.record import CheckpointRecord, Neighbour, names_of, unpacked
 from gateway.catalogue.rules import Configured, Rules
-from gateway.catalogue.tree import NEIGHBOURS_MAX, CatalogueView, Node, Texts, entry_of
+from gateway.catalogue.tree import NEIGHBOURS_MAX, CatalogueView, FileReader, Node, entry_of
 from gateway.common import clock, failpoints
 from gateway.common.failpoints import CATALOGUE_COMMIT
 from gateway.common.patterns import IncompleteNames
@@ -66,14 +66,14 @@ class Catalogue:
         self._prefix = settings.bucket.prefix
         self._database = database
         self._rules = rules
-        self._texts = Texts(database, DataFiles(settings.files_dir))
+        self._file_reader = FileReader(database, DataFiles(settings.files_dir))
         self._judge = CheckpointJudge(rules, settings.bucket.prefix)
 
     @contextmanager
     def viewing(self) -> Iterator[CatalogueView]:
         """Open a read transaction. Raises TryAgain."""
         with self._database.reading() as session:
-            yield CatalogueView(session, self._rules, self._texts)
+            yield CatalogueView(session, self._rules, self._file_reader)
 
     @contextmanager
     def writing(self) -> Iterator[Session]:
@@ -128,7 +128,7 @@ class Catalogue:
                     _supersede(session, look.record)
         wanted = [look.wanted for look in looks if look.wanted is not None]
         if wanted:
-            session.run(WISH, inos=numbers_of(wanted), now_ns=clock.now_ns())
+            session.run(REQUEST_WHOLE, inos=numbers_of(wanted), now_ns=clock.now_ns())
 
     def number(self, session: Session) -> int:
         """Give the records that have none a place in the order of completions, inside a write

@@ -39,9 +39,9 @@ log = logging.getLogger("checkpoints")
 RULES_VERSION = 3
 """Grows when a rule of a framework changes: all checkpoints are then looked at again."""
 ROUND_SECONDS = 1.0
-REST = 4
-"""The rest after a round takes this many times as long as the round."""
-REST_MAX_SECONDS = 30.0
+PAUSE_RATIO = 4
+"""The pause after a round takes this many times as long as the round."""
+PAUSE_LIMIT_SECONDS = 30.0
 READ_INOS = 4096
 """The inodes of the journal that one round takes up."""
 WRITTEN_AT_ONCE = 64
@@ -57,7 +57,7 @@ DUE_MAX_SECONDS = 86_400.0 * 30
 
 
 class Follower:
-    """Keeps the catalogue of one namespace.
+    """Follower of the journal that maintains the catalogue of one namespace.
 
     Parameters: settings; database; stop, after which it ends between two transactions; news, which
     is called with the looks that were written and are more than progress, without one when rows are
@@ -96,7 +96,7 @@ class Follower:
         """The time at which looks that may wait are written."""
         self._save_at = clock.monotonic_seconds() + SAVE_SECONDS
         self._count = -1
-        """The number of checkpoints of which the duties know."""
+        """The number of checkpoints of which the tasks know."""
         self.rounds = 0
         """The rounds, for a watchdog."""
 
@@ -115,10 +115,14 @@ class Follower:
             except Exception:
                 # What is not foreseen must not end the process: all other checkpoints would wait.
                 log.exception("unexpected")
-                seconds = REST_MAX_SECONDS
+                seconds = PAUSE_LIMIT_SECONDS
                 continue
             spent = clock.monotonic_seconds() - started
-            seconds = min(max(ROUND_SECONDS, REST * spent), REST_MAX_SECONDS) if is_last else 0.0
+            seconds = (
+                min(max(ROUND_SECONDS, PAUSE_RATIO * spent), PAUSE_LIMIT_SECONDS)
+                if is_last
+                else 0.0
+            )
 
     def step(self) -> bool:
         """Do one round. Returns whether the journal was read to its end. Raises NamespaceError."""
@@ -192,7 +196,7 @@ class Follower:
         return reader.is_at_end
 
     def _tell_of_removals(self) -> None:
-        """Tell the duties if there are fewer checkpoints: rows go with their inodes, unwritten."""
+        """Tell the tasks if there are fewer checkpoints: rows go with their inodes, unwritten."""
         with self._database.reader() as connection:
             row = Session(connection, self._database.dialect).one(own.COUNT)
         assert row is not None, "a query without groups has one row"
@@ -266,9 +270,9 @@ class Follower:
         self._is_unnumbered &= reader is None or not reader.is_at_end
         self._looks = {}
         self._runs |= {run for look in looks if (run := look.completes) is not None}
-        # No duty has work from a checkpoint that is only further written than before.
-        if told := [look for look in looks if not look.is_progress]:
-            self._news(told)
+        # No task has work from a checkpoint that is only further written than before.
+        if changes := [look for look in looks if not look.is_progress]:
+            self._news(changes)
         elif numbered:
             self._news(())
         for look in looks:
@@ -289,6 +293,6 @@ def _monotonic(due_ns: int) -> float:
 def made_with(settings: Settings) -> str:
     """Return a hash of what says which places are checkpoints, and what is durable."""
     tables = [sorted(table.items()) for table in settings.checkpoints.rule]
-    told = (settings.drain.incomplete_patterns, settings.checkpoints.quiet_seconds)
-    facts = (RULES_VERSION, tables, *told, settings.bucket.prefix)
+    configured = (settings.drain.incomplete_patterns, settings.checkpoints.quiet_seconds)
+    facts = (RULES_VERSION, tables, *configured, settings.bucket.prefix)
     return hashlib.blake2b(repr(facts).encode(), digest_size=16).hexdigest()

@@ -30,7 +30,7 @@ KEPT_MAX_BYTES = 16_384
 """Larger pieces are not remembered."""
 
 
-class Texts:
+class FileReader:
     """Pieces of files. It remembers small ones: the tracker of a run is asked for by each of its
     checkpoints, and a file that is evicted still has the same bytes.
 
@@ -69,7 +69,7 @@ class Texts:
             # The disk lost the end of the data file. A checkpoint is not judged by what is left.
             raise Unread(name, entry)
         # What was read may be of a writer who came since, or of the epoch after an eviction.
-        if not self._is_still(entry):
+        if not self._is_unchanged(entry):
             raise Unread(name, entry)
         if len(found) <= KEPT_MAX_BYTES:
             self._kept[where] = found
@@ -77,7 +77,7 @@ class Texts:
                 self._kept.popitem(last=False)
         return found
 
-    def _is_still(self, entry: PlaceEntry) -> bool:
+    def _is_unchanged(self, entry: PlaceEntry) -> bool:
         with self._database.reader() as connection:
             row = Session(connection, self._database.dialect).one(own.INODE, ino=entry.ino)
         return row is not None and entry_of(row)[3:] == entry[3:]
@@ -137,7 +137,7 @@ class Node:
         return self._view.is_series(self.parent, before, after, self.parts[-1])
 
     def read(self, name: bytes, entry: PlaceEntry, start: int, length: int) -> bytes:
-        return self._view.texts.read(name, entry, start, length)
+        return self._view.file_reader.read(name, entry, start, length)
 
 
 class Concerned(NamedTuple):
@@ -154,13 +154,13 @@ class Concerned(NamedTuple):
 class CatalogueView:
     """The namespace in one transaction.
 
-    Parameters: session; rules; texts.
+    Parameters: session; rules; file_reader.
     """
 
-    def __init__(self, session: Session, rules: Rules, texts: Texts) -> None:
+    def __init__(self, session: Session, rules: Rules, file_reader: FileReader) -> None:
         self.session = session
         self.rules = rules
-        self.texts = texts
+        self.file_reader = file_reader
         self._markers: dict[int, frozenset[bytes]] = {}
         self._trackers: dict[tuple[int, bytes], PlaceEntry | None] = {}
         self._found: dict[int, Recognised | None] = {}

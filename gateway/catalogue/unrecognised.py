@@ -75,7 +75,8 @@ def _is_of_tensors(name: bytes) -> bool:
 
 
 class UnrecognisedSurvey:
-    """A duty (gateway.catalogue.background): it counts such directories, for ``spillway status``.
+    """A background task (gateway.catalogue.background): it counts such directories, for ``spillway
+    status``.
 
     After a restart the last report counts until it is LOOK_SECONDS old, if it was made by the same
     rules.
@@ -92,7 +93,7 @@ class UnrecognisedSurvey:
         self._rules = made_with(settings)
         self._due_at = clock.monotonic_seconds() + self._left_seconds(settings)
 
-    def turn(self) -> float:
+    def run_once(self) -> float:
         began = clock.monotonic_seconds()
         if began >= self._due_at:
             found = unrecognised(self._catalogue, self._stop.is_set)

@@ -314,7 +314,7 @@ JOB = ApiCall("GET", "/jobs/{id}", Job)
 CANCEL_JOB = ApiCall("POST", "/jobs/{id}/cancel", Job)
 
 
-class Late(NotPossible):
+class JobTimeout(NotPossible):
     """The time is over, and the job was cancelled. The message says how far it was."""
 
 
@@ -375,7 +375,7 @@ def _cancel(api: Api, job: Job) -> None:
         api.tell(CANCEL_JOB, job.id)
     except NotPossible:
         return
-    raise Late(shown(job.text) or "it was not looked at yet")
+    raise JobTimeout(shown(job.text) or "it was not looked at yet")
 
 
 def _result(job: Job) -> dict[str, Any]:

@@ -75,8 +75,8 @@ def set_up(args: argparse.Namespace, gateway: Gateway) -> int:
 def _show(made: SetUp) -> None:
     facts = {**to_json(made), "expiring_rules": map(_expiring, made.expiring_rules)}
     del facts["is_well"]  # the exit status says it
-    for name, said in facts.items():
-        for line in [said] if isinstance(said, str) else said:
+    for name, value in facts.items():
+        for line in [value] if isinstance(value, str) else value:
             print(f"{name.replace('_', ' ') + ':':20}{line}")
 
 

@@ -1,6 +1,6 @@
 """Who gives a command: its user, its person, its record in the audit.
 
-Has a command that root gives run as the user of the gateway.
+Switch of a command that root gives to the user of the gateway.
 
 What root makes in the data directory, like a lock or a log of SQLite, would keep the gateway's own
 processes from working.
@@ -46,8 +46,8 @@ def name() -> str:
     """Return the name of the user who runs the command, or who called sudo."""
     if _kept:
         return _kept[0]
-    if said := os.environ.get("SUDO_USER"):
-        return shown(said)
+    if user := os.environ.get("SUDO_USER"):
+        return shown(user)
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -198,8 +198,8 @@ def _log(args: argparse.Namespace, words: Sequence[str]) -> Iterator[Any]:
 
 
 def _text(words: Sequence[str]) -> str:
-    told = ("…" if word.startswith(HASH) else word for word in words)
-    return shown(f"spillway {shlex.join(told)}")[:TEXT_MAX]
+    visible = ("…" if word.startswith(HASH) else word for word in words)
+    return shown(f"spillway {shlex.join(visible)}")[:TEXT_MAX]
 
 
 def _warn(exc: Exception) -> None:

@@ -149,8 +149,8 @@ def lines(catalogue: CatalogueStatus) -> Iterator[tuple[str, str]]:
     if unknown is not None and (count := unknown.directories):
         where = unknown.first or "the export's root"
         what = "1 directory with files" if count == 1 else f"{count} directories with files"
-        said = f"{what} of tensors that no rule knows, first {where}"
-        yield "unrecognised", f"{said}: spillway checkpoint list --unrecognised"
+        message = f"{what} of tensors that no rule knows, first {where}"
+        yield "unrecognised", f"{message}: spillway checkpoint list --unrecognised"
 
 
 def line(catalogue: CatalogueStatus) -> tuple[str, str]:

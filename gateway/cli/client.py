@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from gateway.cli.api import Api, ApiCall, Late, follow_events, follow_job, outcome
+from gateway.cli.api import Api, ApiCall, JobTimeout, follow_events, follow_job, outcome
 from gateway.common import clock
 from gateway.common.errors import ExportRefused, NotPossible, NotThere, UserError
 from gateway.common.models import values_of
@@ -318,7 +318,7 @@ class RemoteFiles(_RemoteNoun):
         job = self._api.ask(WAIT, body={"path": encoded(path)})
         try:
             follow_job(self._api, job, progress, timeout_seconds=timeout_seconds)
-        except Late as exc:
+        except JobTimeout as exc:
             raise late(path, timeout_seconds or 0.0, str(exc)) from None
 
 
@@ -433,18 +433,18 @@ class RemotePromotions(_RemoteNoun):
         if progress is not None:
             follow_job(self._api, self._api.ask(WAIT, body={"path": path}), progress)
         made = self._api.ask(PROMOTE, body={**request._asdict(), "path": path})
-        return made if progress is None else promotions.ended(self.named, made, progress, _rest)
+        return made if progress is None else promotions.ended(self.named, made, progress, _pause)
 
     def demote(
         self, one: Promotion, progress: Tell | None = None, *, releases_hold: bool = False
     ) -> Promotion:
         after = self._api.ask(DEMOTE, one.name, if_version=one.version, release_hold=releases_hold)
         if progress is not None:
-            promotions.await_removal(self.named, after, progress, _rest)
+            promotions.await_removal(self.named, after, progress, _pause)
         return after
 
 
-def _rest(_then: str) -> None:
+def _pause(_then: str) -> None:
     time.sleep(promotions.POLL_SECONDS)
 
 

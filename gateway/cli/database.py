@@ -79,7 +79,7 @@ def run_fsck(args: argparse.Namespace) -> int:
     return 1 if left else 0
 
 
-def _cells(problem: fsck.BrokenLaw, is_repaired: bool) -> tuple[str, ...]:
+def _cells(problem: fsck.BrokenInvariant, is_repaired: bool) -> tuple[str, ...]:
     note = problem.repair and (problem.repair if is_repaired else "can be repaired")
     return problem.check, problem.detail, note
 
@@ -91,7 +91,7 @@ def _line(cells: tuple[str, ...]) -> str:
 
 def _problems(
     settings: Settings, database: Database, args: argparse.Namespace
-) -> list[fsck.BrokenLaw]:
+) -> list[fsck.BrokenInvariant]:
     with explained(database):
         files = DataFiles(settings.files_dir)
         problems = fsck.check(database, files, repair=args.repair)
@@ -99,7 +99,7 @@ def _problems(
         return problems + (_changed(database, files, export) if args.checksums else [])
 
 
-def _changed(database: Database, files: DataFiles, export: str) -> list[fsck.BrokenLaw]:
+def _changed(database: Database, files: DataFiles, export: str) -> list[fsck.BrokenInvariant]:
     # The import is here because boto3 takes half a second to import.
     from gateway.drain import verify
 
@@ -107,7 +107,7 @@ def _changed(database: Database, files: DataFiles, export: str) -> list[fsck.Bro
     with database.reader() as connection:
         session = Session(connection, database.dialect)
         paths = ((display(path_in_export(session, file.ino, export)), why) for file, why in found)
-        return [fsck.BrokenLaw("checksum", f"{path}: {why}", "") for path, why in paths]
+        return [fsck.BrokenInvariant("checksum", f"{path}: {why}", "") for path, why in paths]
 
 
 def _require_not_elsewhere(database: Database) -> None:
@@ -252,7 +252,11 @@ def _bucket(database: Database, settings: Settings, args: argparse.Namespace) ->
             raise UserError(found.problem)
         has_ours = found.has_ours
     keeps = is_same and has_ours
-    files = adopt.doubt_bucket(database) if keeps else adopt.adopt_bucket(database, settings.bucket)
+    files = (
+        adopt.mark_bucket_indeterminate(database)
+        if keeps
+        else adopt.adopt_bucket(database, settings.bucket)
+    )
     if silent is None:
         ownership.take()
     lines = [

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from gateway.cli import output, policies
 from gateway.cli.output import print_json, showing
 from gateway.common import clock
-from gateway.common.errors import START, DoorClosed, NotPossible, NotThere, UserError
+from gateway.common.errors import START, ControlSocketClosed, NotPossible, NotThere, UserError
 from gateway.common.models import Model, to_json
 from gateway.common.text import bytes_of, display, encoded, shown
 from gateway.common.types import SetAttr
@@ -139,14 +139,14 @@ def stat(args: argparse.Namespace, gateway: Gateway) -> int:
 def show_found(
     find: Callable[[str], Model],
     args: argparse.Namespace,
-    said: Mapping[str, Callable[[Any], Iterator[str]]] | None = None,
+    writers: Mapping[str, Callable[[Any], Iterator[str]]] | None = None,
 ) -> int:
     """Print the facts about the paths. Returns the exit status.
 
-    Parameters: find, which returns those of one, and raises NotPossible; said, which yields the
+    Parameters: find, which returns those of one, and raises NotPossible; writers, which yields the
     lines of facts that are no plain values, by name.
     """
-    ways = _SAID if said is None else said
+    ways = _WRITERS if writers is None else writers
     status = DONE
     found = []
     for path in args.paths:
@@ -215,7 +215,7 @@ def _history(acts: list[dict[str, Any]]) -> Iterator[str]:
         yield shown(f"{when}  {one['what']}: {result}: {one['reason']} [{one['author']}]")
 
 
-_SAID: dict[str, Callable[[Any], Iterator[str]]] = {
+_WRITERS: dict[str, Callable[[Any], Iterator[str]]] = {
     "path": _path,
     "bytes": _known,
     "target": _path,
@@ -379,7 +379,7 @@ def each(paths: Sequence[str], act: Callable[[str], object]) -> int:
             act(path)
         except NotPossible as exc:
             status = refuse(exc)
-        except DoorClosed as exc:
+        except ControlSocketClosed as exc:
             stays = f"{exc}: what was done stays done: look with spillway ls, and repeat"
             return refuse(NotPossible(stays))
     return status

@@ -168,8 +168,8 @@ def _spillway(*words: str, stdin: str = "") -> str:
         cwd="/", env={"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LANG": "C.UTF-8"},
     )  # fmt: skip
     if done.returncode != 0:
-        said = (done.stderr or done.stdout).strip().removeprefix("spillway: ")
-        raise UserError(f"spillway {words[0]}: {' '.join(said.split())}")
+        output = (done.stderr or done.stdout).strip().removeprefix("spillway: ")
+        raise UserError(f"spillway {words[0]}: {' '.join(output.split())}")
     return done.stdout
 
 

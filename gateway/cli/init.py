@@ -142,7 +142,7 @@ def make_directories(settings: Settings) -> bool:
     It does not make that of the data files: if their disk is not mounted, it would be in the wrong
     place. Returns False if all were there.
     """
-    with _told(settings):
+    with _explained(settings):
         missing = [
             path
             for path in (settings.log_dir, settings.run_dir, settings.recovery_dir)
@@ -155,7 +155,7 @@ def make_directories(settings: Settings) -> bool:
 
 def make_files_directory(settings: Settings) -> bool:
     """Make the directory of the data files. Returns False if it was there. Raises UserError."""
-    with _told(settings):
+    with _explained(settings):
         files = DataFiles(settings.files_dir)
         if files.is_made:
             return False
@@ -164,7 +164,7 @@ def make_files_directory(settings: Settings) -> bool:
 
 
 @contextmanager
-def _told(settings: Settings) -> Iterator[None]:
+def _explained(settings: Settings) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
@@ -233,10 +233,10 @@ def _ignored(args: argparse.Namespace) -> str:
         for option, *_ in OPTIONS
         if getattr(args, option.replace("-", "_")) is not None
     ]
-    said = f"; {', '.join(given)} ignored: edit the file instead" if given else ""
+    note = f"; {', '.join(given)} ignored: edit the file instead" if given else ""
     if variables := _variables():
-        said += f"; {', '.join(variables.values())} not written to it: needed by each command"
-    return said
+        note += f"; {', '.join(variables.values())} not written to it: needed by each command"
+    return note
 
 
 def _write_config(path: Path, text: str) -> None:

@@ -242,7 +242,7 @@ class Transfer:
         done, pace = self._figures(total_bytes, 1 - left_files / max(1, files))
         return f"{done}, {left_files} files left, {pace}"
 
-    def told(self, total_bytes: int, what: str) -> str:
+    def line_of(self, total_bytes: int, what: str) -> str:
         """Return the same with another text about what is left, which may be long."""
         done, pace = self._figures(total_bytes, 0.0)
         return f"{done}, {pace}; {what}"
@@ -284,4 +284,4 @@ def _text(transfer: Transfer, progress: Progress) -> str:
     if not progress.in_bytes:
         return f"{bar(min(1.0, done / total))}  {text}"
     transfer.note(done)
-    return transfer.told(total, text)
+    return transfer.line_of(total, text)

@@ -209,7 +209,7 @@ def _show(policies: Policies, args: argparse.Namespace) -> int:
     found = [one for one in policies.versions(args.name) if args.version in (None, one.version)]
     if not found:
         raise NotThere(f"policy {args.name} has no version {args.version}: spillway policy history")
-    name, state, when, author, _told = _cells(found[-1])
+    name, state, when, author, _detail = _cells(found[-1])
     says = [f"  {line}" for line in _says(found[-1])]
     text = "\n".join([f"{name}  {state}  {when} by {author}", *says])
     output.show(found[-1], text, args.json)
@@ -332,8 +332,8 @@ def _says(one: PolicyVersion) -> list[str]:
 
 
 def _line(one: PolicyVersion) -> str:
-    name, state, when, author, told = _cells(one)
-    return f"{name}  {state:<8}  {when} by {author}  {told}".rstrip()
+    name, state, when, author, detail = _cells(one)
+    return f"{name}  {state:<8}  {when} by {author}  {detail}".rstrip()
 
 
 def _approvals(policies: Policies, args: argparse.Namespace) -> int:

@@ -32,12 +32,12 @@ from gateway.db.models import ROOT_INO
 from gateway.drain import queue
 from gateway.drain.admission.retries import FOR_GOOD
 from gateway.drain.context import Context
-from gateway.drain.queue import Following, Renamed, is_durable
+from gateway.drain.queue import Renamed, RenameWait, is_durable
 from gateway.service.gateway import Gateway
 from gateway.service.queue import Queue, QueueOrder, Retried, WaitingFile, find, opened, path_of
 
 M = TypeVar("M", QueueOrder, Retried)
-Told = tuple[M, str]
+Reply = tuple[M, str]
 """What a script is told, and what a person is."""
 SHOWN = 50
 COLUMNS = ("state", ">size", ">age", "file")
@@ -72,24 +72,24 @@ def run(args: argparse.Namespace, gateway: Gateway) -> int:
     return 0
 
 
-def _bump(queue: Queue, path: str) -> Told[QueueOrder]:
+def _bump(queue: Queue, path: str) -> Reply[QueueOrder]:
     return queue.order(path, "bump"), f"{shown(path)}: bump"
 
 
-def _hold(queue: Queue, path: str) -> Told[QueueOrder]:
+def _hold(queue: Queue, path: str) -> Reply[QueueOrder]:
     return queue.order(path, "hold"), f"{shown(path)}: hold"
 
 
-def _cancel(queue: Queue, path: str) -> Told[QueueOrder]:
+def _cancel(queue: Queue, path: str) -> Reply[QueueOrder]:
     text = f"its upload ends, and it is held: spillway queue release {shown(path)}"
     return queue.cancel(path), f"{shown(path)}: {text}"
 
 
-def _release(queue: Queue, path: str) -> Told[QueueOrder]:
+def _release(queue: Queue, path: str) -> Reply[QueueOrder]:
     return queue.release(path), f"{shown(path)}: released"
 
 
-def _retry(queue: Queue, path: str) -> Told[Retried]:
+def _retry(queue: Queue, path: str) -> Reply[Retried]:
     done = queue.retry(path)
     text = "is tried again" if done.had_failed else "nothing of it has failed"
     return done, f"{shown(path)}: {text}"
@@ -209,7 +209,7 @@ class DrainProgress:
     """Path and reason of every file that needs a person, by inode."""
     renames: set[int] = field(default_factory=set)
     """Files and directories whose new names the bucket has not followed."""
-    following: Following = field(default_factory=Following)
+    following: RenameWait = field(default_factory=RenameWait)
     started: float = field(default_factory=clock.monotonic_seconds)
     transfer: Transfer = field(default_factory=Transfer)
 

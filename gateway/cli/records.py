@@ -178,8 +178,8 @@ def _text(name: str, value: float | None) -> str:
 def _history_line(one: dict[str, Any]) -> str:
     when, *figures = _history_cells(one)
     names = [column.lstrip(">") for column in HISTORY_COLUMNS[1:]]
-    said = [f"{name} {text}" for name, text in zip(names, figures, strict=True) if text != "-"]
-    return f"{when}  {', '.join(said)}"
+    texts = [f"{name} {text}" for name, text in zip(names, figures, strict=True) if text != "-"]
+    return f"{when}  {', '.join(texts)}"
 
 
 def events_arguments(parser: argparse.ArgumentParser) -> None:

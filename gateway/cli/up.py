@@ -135,7 +135,7 @@ def check(settings: Settings) -> None:
     # Edits of the TOML file take effect here. A bad edit stops the start before the port check.
     exports, _left_out = at_start(settings)
     ganesha_conf.write(settings, exports)
-    datadir.await_leftovers(settings)
+    datadir.await_orphaned_children(settings)
     with local.alone(Database(settings.database_url)):
         pass  # the error names a server on another machine; else each start would fail
     local.require_free_port(settings)

@@ -4,7 +4,7 @@ Reads the clocks of the machine.
 
 Trusted clock: counts graces and ages so that a jump of the machine's clock ends or adds none.
 
-Each of its two times has a law, and a row of its own (docs/decisions/trusted-clock.md):
+Each of its two times has an invariant, and a row of its own (docs/decisions/trusted-clock.md):
 
 - The elapsed time of graces never runs too fast. While the machine runs, its count of the time
   since its start says what has passed, whichever process asks. Nothing says for how long a machine
@@ -135,7 +135,7 @@ class KnownTime(NamedTuple):
     uptime_ns: int
 
 
-class JudgedTime(NamedTuple):
+class TrustedTime(NamedTuple):
     """What the clocks and the stored known time say of how late it is."""
 
     now_ns: int
@@ -185,7 +185,9 @@ def elapsed_time(read: ClockReading, stored: ElapsedTime | None) -> ElapsedTime:
     return ElapsedTime(before_ns + passed_ns, read.boot, read.uptime_ns, read.clock_ns)
 
 
-def judge(read: ClockReading, stored: KnownTime | None, times: Completions = NONE) -> JudgedTime:
+def trusted_time(
+    read: ClockReading, stored: KnownTime | None, times: Completions = NONE
+) -> TrustedTime:
     """Return how late it is.
 
     Args:
@@ -194,7 +196,7 @@ def judge(read: ClockReading, stored: KnownTime | None, times: Completions = NON
         times: Those of the catalogue.
     """
     known = _repaired(read, stored, times)
-    found = _judge(read, known, times.last_ns)
+    found = _trusted_time(read, known, times.last_ns)
     return found._replace(is_repaired=known != stored)
 
 
@@ -206,7 +208,9 @@ def _repaired(read: ClockReading, stored: KnownTime | None, times: Completions) 
     return stored._replace(known_ns=max(stored.known_ns, least_ns))
 
 
-def _judge(read: ClockReading, known: KnownTime | None, newest_ns: int | None) -> JudgedTime:
+def _trusted_time(
+    read: ClockReading, known: KnownTime | None, newest_ns: int | None
+) -> TrustedTime:
     fresh = KnownTime(read.clock_ns, read.boot, read.uptime_ns)
     if known is None:
         passed_ns, fast_ns = (read.clock_ns if newest_ns is None else newest_ns), BELIEVED_NS
@@ -217,14 +221,14 @@ def _judge(read: ClockReading, known: KnownTime | None, newest_ns: int | None) -
         passed_ns, fast_ns = known.known_ns + read.uptime_ns, BELIEVED_NS
     ahead_ns = read.clock_ns - passed_ns
     if ahead_ns > BELIEVED_NS:
-        return JudgedTime(passed_ns, ahead_ns, fresh._replace(known_ns=passed_ns))
+        return TrustedTime(passed_ns, ahead_ns, fresh._replace(known_ns=passed_ns))
     now_ns = min(read.clock_ns, passed_ns + fast_ns)
     if known is not None and now_ns < known.known_ns:
-        return JudgedTime(now_ns, 0, known)
-    return JudgedTime(now_ns, 0, fresh._replace(known_ns=now_ns))
+        return TrustedTime(now_ns, 0, known)
+    return TrustedTime(now_ns, 0, fresh._replace(known_ns=now_ns))
 
 
-def is_due(known: KnownTime | None, found: JudgedTime) -> bool:
+def is_due(known: KnownTime | None, found: TrustedTime) -> bool:
     """Return whether the row of the known time must be stored."""
     if known is None or found.is_repaired or known.boot != found.row.boot:
         return known != found.row

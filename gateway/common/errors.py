@@ -30,7 +30,7 @@
     ├── NotPossible               what a person asked for cannot be done with this path or thing
     │   ├── NotThere              there is no such path or thing
     │   └── Changed               it is not any more what the caller saw
-    ├── DoorClosed                the NFS server, or the connection to it, went away
+    ├── ControlSocketClosed       the NFS server, or the connection to it, went away
     ├── TrashRefused              a checkpoint is not as expected: it is not put into the trash
     ├── LeaseLost                 another drain took over this drain's work: stop, publish nothing
     ├── DataFileError             a local data file is missing or not as long as its inode says
@@ -43,7 +43,7 @@
         ├── Busy                  the file is open, or not clean: it cannot be evicted now
         ├── Stale                 the inode is gone: it kills Ganesha's cache entry, no other use
         └── TryAgain              becomes NFS4ERR_DELAY: the client retries by itself
-            └── StillNamed        a link names the checkpoint: it goes first
+            └── HeldByLatestLink  a link names the checkpoint: it goes first
             (gateway.db.latest_links)
 
 Errors that one package raises and catches itself stand there, directly below the root, and below
@@ -203,7 +203,7 @@ class Changed(NotPossible):
     """Something is not any more what the caller saw. Nothing was done to it."""
 
 
-class DoorClosed(SpillwayError):
+class ControlSocketClosed(SpillwayError):
     """The NFS server went away during requests: it is not known which of them were done."""
 
 

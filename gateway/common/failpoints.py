@@ -37,7 +37,7 @@ after its end is recorded (``ended``). Hits are counted. The process that comes 
 left of the plan, and nothing twice."""
 TRASH_STEP = "trash.{what}"
 """A place after each step of put, undelete and remove. Hits are counted. Afterwards the checkpoint
-is at its path or in the trash as a whole, or is being removed, and the next turn completes it."""
+is at its path or in the trash as a whole, or is being removed, and the next pass completes it."""
 
 _armed = os.environ.get("SPILLWAY_FAILPOINT", "")
 

@@ -24,13 +24,13 @@ JSON = "json"
 FORMS = (HUMAN, JSON)
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ")
-"""The time with which the lines of ``Human`` begin."""
+"""The time with which the lines of ``HumanFormatter`` begin."""
 
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 """The id of the request that this thread or task works for."""
 
 
-class Human(logging.Formatter):
+class HumanFormatter(logging.Formatter):
     """Lines for people."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ def install(form: str, process: str) -> None:
     """Have all loggers of this process write lines of a form. Parameters: form, as configured;
     process, its name."""
     for handler in logging.getLogger().handlers:
-        handler.setFormatter(Json(process) if form == JSON else Human())
+        handler.setFormatter(Json(process) if form == JSON else HumanFormatter())
 
 
 @contextmanager

@@ -1,9 +1,6 @@
 """Patterns of names and paths in the configuration. Pure.
 
-Says which names are not final: the hold patterns of the configuration. Pure.
-
-Makes regular expressions of the patterns of paths in the configuration. Pure.
-"""
+Patterns of the configuration: of names that are not final (holds), and of paths. Pure."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def _tell(is_well: Callable[[], bool], on_ready: Callable[[], None]) -> None:
             tell(ALIVE)
 
 
-class Rounds:
+class LoopProgress:
     """Whether a loop makes rounds. Parameters: count, which returns how many it has made."""
 
     def __init__(self, count: Callable[[], int]) -> None:

@@ -96,7 +96,7 @@ class Cred(NamedTuple):
     gid: int
     groups: tuple[int, ...] = ()
     is_gateway: bool = False
-    """Whether the gateway asks for itself, through the door. No client's request has it."""
+    """Whether the gateway asks for itself, over the control socket. No client's request has it."""
 
     def is_member(self, gid: int) -> bool:
         return gid == self.gid or gid in self.groups
@@ -154,7 +154,7 @@ ARCHIVES = ("GLACIER", "DEEP_ARCHIVE")
 
 EXPEDITED, STANDARD, BULK = "Expedited", "Standard", "Bulk"
 """How fast an object is given back."""
-THAW_HOURS = {EXPEDITED: 5 / 60, STANDARD: 5.0, BULK: 12.0}
+RESTORE_HOURS = {EXPEDITED: 5 / 60, STANDARD: 5.0, BULK: 12.0}
 """The longest that this usually takes."""
-DEEP_THAW_HOURS = {STANDARD: 12.0, BULK: 48.0}
+DEEP_RESTORE_HOURS = {STANDARD: 12.0, BULK: 48.0}
 """The same for deep archives, which give back nothing at once."""

@@ -77,7 +77,7 @@ SERVICES = "unit of spillway.target"
 """A service, which holds the data directory together with others."""
 COMMAND = "spillway command"
 """A command that keeps the gateway from starting meanwhile."""
-LEFTOVERS_SECONDS = 5.0
+ORPHANED_SECONDS = 5.0
 POLL_SECONDS = 0.05
 
 
@@ -156,13 +156,13 @@ def _hold(
     files.sign(fd, who)
 
 
-def await_leftovers(settings: Settings) -> None:
+def await_orphaned_children(settings: Settings) -> None:
     """Wait a moment until the children of a killed ``up`` have died, so that a supervisor of the
     gateway (systemd, say) can start it again at once."""
     up = read(settings, UP)
     if is_of_services(up):
         return  # each of them holds the lock as long as it runs
-    until = clock.monotonic_seconds() + LEFTOVERS_SECONDS
+    until = clock.monotonic_seconds() + ORPHANED_SECONDS
     children = reported_children(up).values()
     while any(map(alive, children)) and clock.monotonic_seconds() < until:
         time.sleep(POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""Keeps the journal: the inodes that each transaction touched, for readers that follow changes.
+"""Journal: the inodes that each transaction touched, for the readers that follow changes.
 
 A transaction adds one row with all inodes that it touched, each once, whatever it did to them. It
 adds a second row if their flags differ. A row says where to look, never what to find there: a
@@ -106,7 +106,7 @@ class Lost(SpillwayError):
     """The journal lacks rows that the reader has not read."""
 
 
-class Touched(NamedTuple):
+class TouchedInode(NamedTuple):
     """An inode that a transaction touched."""
 
     ino: int
@@ -170,19 +170,19 @@ class Reader:
             raise Lost(f"the journal was not kept for reader {self.name!r}")
         self._at, self._position = found, found.saved
 
-    def read(self, session: Session, most: int) -> list[Touched]:
+    def read(self, session: Session, most: int) -> list[TouchedInode]:
         """Return the inodes of the next rows, and stop after the row that brings them to ``most``.
         Raises Lost."""
         found = self._standing(session, self._position)
         # A database that was restored, or that failed over, continues without rows that were seen.
         if (found.saved, found.inos) != (self._at.saved, self._at.inos):
             raise Lost(f"the journal was not kept for reader {self.name!r}")
-        touched: list[Touched] = []
+        touched: list[TouchedInode] = []
         self.is_at_end = found.last == self._position
         if self.is_at_end:
             return touched
         for seq, what, inos in session.all(ROWS, after=self._position, most=READ_AT_ONCE):
-            touched.extend(Touched(ino, what) for ino in numbers_in(inos))
+            touched.extend(TouchedInode(ino, what) for ino in numbers_in(inos))
             self._position, self._at = seq, self._at._replace(inos=inos)
             if len(touched) >= most:
                 break

@@ -1,7 +1,7 @@
 """Remembers what must not change while a link of ``/.spillway/runs`` names a checkpoint.
 
 Such a link tells a job that the checkpoint is complete, or durable. So the first change of a
-checkpoint that is named is refused with ``StillNamed``, before anything of it is written. The
+checkpoint that is named is refused with ``HeldByLatestLink``, before anything of it is written. The
 caller removes the link and tries again (fsal/native/change.c, gateway/namespace/facade.py). Without
 this, the link would name a partial checkpoint until the catalogue has seen the change.
 """
@@ -26,7 +26,7 @@ class LatestLink(NamedTuple):
     name: bytes
 
 
-class StillNamed(TryAgain):
+class HeldByLatestLink(TryAgain):
     """A link names the checkpoint that would change. The link must be removed first."""
 
     def __init__(self, link: LatestLink) -> None:
@@ -87,14 +87,15 @@ class LinkGuards:
                         _take(known, ino, link)
 
     def entered(self, ino: int) -> None:
-        """Entries of a directory, or bytes of a file, are about to change. Raises StillNamed."""
+        """Entries of a directory, or bytes of a file, are about to change. Raises
+        HeldByLatestLink."""
         if ino in self._inside:
-            raise StillNamed(self._inside[ino][0])
+            raise HeldByLatestLink(self._inside[ino][0])
 
     def moved(self, ino: int) -> None:
-        """An inode is about to lose a name. Raises StillNamed."""
+        """An inode is about to lose a name. Raises HeldByLatestLink."""
         if ino in self._way:
-            raise StillNamed(self._way[ino][0])
+            raise HeldByLatestLink(self._way[ino][0])
 
     def _known(
         self, guard: Guard

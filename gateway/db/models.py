@@ -1,4 +1,4 @@
-"""Declares the tables. It is the authority on every column. Laws that must hold are constraints.
+"""Declares the tables. It is the authority on every column. Invariants are constraints.
 
 Times are nanoseconds since 1970. Names are bytes. Schema changes are Alembic migrations
 (``migrations/versions``). A test compares migrations and tables.

@@ -41,7 +41,8 @@ PAUSE_MAX_SECONDS = 5.0
 OUTCOME_PAUSES_SECONDS = (0.2, 2.0)
 """The first and the longest pause between two questions for the fate of a COMMIT."""
 SAID_SECONDS = (5.0, 60.0)
-"""The log says after the first of these times that a COMMIT is in doubt, then after the second."""
+"""The log says after the first of these times that a COMMIT is indeterminate, then after the
+second."""
 
 _KEEPALIVE = {
     "keepalives_idle": SILENCE_SECONDS // 2,
@@ -237,7 +238,7 @@ class Postgres:
                 self._limit(asking)
                 fate = self._fence.fate(asking, begun)
         except self.broken as exc:
-            return f"a change is in doubt, and all changes wait: {self.answer(exc)}"
+            return f"a change is indeterminate, and all changes wait: {self.answer(exc)}"
         return _UNFINISHED if fate is None else fate
 
     def answer(self, exc: Exception) -> NamespaceError | None:

@@ -44,7 +44,7 @@ POLL_FACTOR = 0.1
 """A poll sleeps for this share of the time waited so far, so that a long wait costs little."""
 
 
-class Turn(NamedTuple):
+class WriteTurn(NamedTuple):
     """The descriptors of one turn. No two turns share them at the same time, so that threads of one
     process exclude each other too."""
 
@@ -56,7 +56,7 @@ class Turn(NamedTuple):
             os.close(fd)
 
 
-class Turns:
+class WriteTurns:
     """The turns of one process to write to one database.
 
     Parameters: database, the path of its file, beside which the files of the locks are made.
@@ -66,10 +66,10 @@ class Turns:
         self._gate, self._mine = f"{database}-next", f"{database}-turn"
         # Opening the files for each turn would take a tenth of the processor time of a transaction
         # with one change.
-        self._kept: deque[Turn] = deque()
+        self._kept: deque[WriteTurn] = deque()
         weakref.finalize(self, _close, self._kept)
 
-    def take(self, first_seconds: float | None) -> Turn:
+    def take(self, first_seconds: float | None) -> WriteTurn:
         """Wait for the turn to write. The caller gives it back with ``end``.
 
         Parameters: first_seconds, the time-out of the NFS server, which goes first. None means to
@@ -91,7 +91,7 @@ class Turns:
             raise
         return turn
 
-    def end(self, turn: Turn) -> None:
+    def end(self, turn: WriteTurn) -> None:
         """End a turn of ``take``."""
         # A close alone would leave the lock to a child that was forked meanwhile.
         fcntl.flock(turn.mine, fcntl.LOCK_UN)
@@ -101,7 +101,7 @@ class Turns:
         """Close the files. A later turn opens them again."""
         _close(self._kept)
 
-    def _opened(self) -> Turn:
+    def _opened(self) -> WriteTurn:
         """Return descriptors that no turn has. Raises OSError."""
         try:
             turn = self._kept.pop()
@@ -113,16 +113,16 @@ class Turns:
         turn.close()
         return self._open()
 
-    def _open(self) -> Turn:
+    def _open(self) -> WriteTurn:
         gate = _open(self._gate)
         try:
-            return Turn(gate, _open(self._mine))
+            return WriteTurn(gate, _open(self._mine))
         except BaseException:
             os.close(gate)
             raise
 
 
-def _close(kept: deque[Turn]) -> None:
+def _close(kept: deque[WriteTurn]) -> None:
     while kept:
         kept.pop().close()
 
@@ -162,7 +162,7 @@ class Sqlite:
         assert parsed.database is not None
         self.path = Path(parsed.database)
         self.url = f"sqlite:///{self.path}"
-        self._turns = Turns(self.path)
+        self._turns = WriteTurns(self.path)
         # The driver takes longer to bind parameters by name.
         self.dialect: Dialect = sqlite_dialect(paramstyle="qmark")
 

@@ -230,7 +230,7 @@ class Writer:
         self._database = database
         self._connection: Connection | None = database.serve()
         self._ids = Ids()
-        self.tally = TransactionCounts()
+        self.counts = TransactionCounts()
         """The counts of the committed transactions."""
         self.named = LinkGuards()
         """The checkpoints that links name. The caller fills it before clients are served."""
@@ -343,7 +343,7 @@ class Writer:
                 raise
         for call in effects.after:
             call()
-        self.tally.add(len(batch), clock.monotonic_ns() - began_ns)
+        self.counts.add(len(batch), clock.monotonic_ns() - began_ns)
         backend.wrote(token)
         failpoints.hit(failpoints.AFTER_COMMIT)
 
@@ -360,7 +360,7 @@ class Writer:
             operation.result = operation.run(tx)
             operation.directories = tx.directories
         except self._database.backend.broken:
-            # The disk, the lock or the connection failed: the whole batch is in doubt.
+            # The disk, the lock or the connection failed: the whole batch is indeterminate.
             raise
         except BaseException as exc:
             operation.error = exc

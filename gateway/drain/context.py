@@ -1,20 +1,16 @@
 """Context of the drain's jobs, with requests in doubt and objects that are too large.
 
-Knows the objects that the store has refused because they are too large.
+Context of a job: transactions under the lease, and what the drain remembers of the store.
 
-A store may say so only when all parts were sent, and would say so each time. So such a file is not
-sent again for a day, unless it has become smaller. This is kept in memory: a drain that starts
-sends it once.
+Files that the store refused as too large: a store may say so only when all parts were sent, and
+would say so each time. So such a file is not sent again for a day, unless it has become smaller.
+This is kept in memory: a drain that starts sends it once.
 
-Knows the keys at which the store may still be at work on a request that it did not answer in
-time.
-
-The completion of a large upload, and a copy, take minutes on some stores. Sent again meanwhile,
-such a request makes the store begin again, perhaps without an end. So the drain looks whether the
-object is there, and sends nothing else to the key until no such request can be under way any more.
-This is kept in memory: a drain that starts looks once, and sends.
-
-Gives the jobs of the drain what they work with, and their two ways into the database.
+Keys at which the store may still be at work on a request that it did not answer in time: the
+completion of a large upload, and a copy, take minutes on some stores. Sent again meanwhile, such a
+request makes the store begin again, perhaps without an end. So the drain looks whether the object
+is there, and sends nothing else to the key until no such request can be under way any more. This is
+kept in memory: a drain that starts looks once, and sends.
 
 The drain writes in short transactions: SQLite has one writer, so the commits of the NFS server wait
 for the drain's. No request to the store is ever made inside a transaction.
@@ -47,7 +43,7 @@ from gateway.namespace.data_files import DataFiles
 
 if TYPE_CHECKING:
     # The import is for types only: boto3 takes half a second to import.
-    from gateway.drain.messages import Result, Small
+    from gateway.drain.messages import Result, SmallObject
     from gateway.objectstore.s3 import S3Store
 
 AGAIN_SECONDS = 86_400.0
@@ -60,7 +56,7 @@ class _Refusal(NamedTuple):
     error: TooLarge
 
 
-class Oversize:
+class OversizeObjects:
     """The objects of one drain that are too large. Safe to use from several threads."""
 
     def __init__(self) -> None:
@@ -88,7 +84,7 @@ class Oversize:
             self._refused.pop(what, None)
 
 
-class Awaited:
+class AwaitedKeys:
     """The keys that one drain waits for. Safe to use from several threads."""
 
     def __init__(self) -> None:
@@ -127,7 +123,7 @@ COPIES = 8
 class Sends(Protocol):
     """A sender of small objects."""
 
-    def send(self, objects: Sequence[Small]) -> list[Result | None]:
+    def send(self, objects: Sequence[SmallObject]) -> list[Result | None]:
         """Send a batch. Returns the result of each object, or None if it was not sent."""
 
 
@@ -181,20 +177,24 @@ class DrainView(NamedTuple):
         assert row is not None, "the volume row is missing"
         return bytes(row[0]).hex()
 
-    def doubt_later(self, key: str, ino: int) -> None:
+    def mark_indeterminate(self, key: str, ino: int) -> None:
         """Record that a request for a key was given up. The store may still carry it out, after
         later requests, so the key is looked at when that can no longer happen.
 
         Parameters: ino, the inode whose bytes the request sent.
         """
-        row = self.session.one(own.DOUBT, key=key)
+        row = self.session.one(own.INDETERMINATE_WRITE, key=key)
         if row is not None and row[1] == 0:
             # The key is due now, and will be looked at once more after that.
             return
         now_ns = clock.now_ns()
-        self.session.run(own.DOUBT_DELETE, the_key=key)
+        self.session.run(own.INDETERMINATE_DELETE, the_key=key)
         self.session.run(
-            own.DOUBT_INSERT, key=key, ino=ino, noted_ns=now_ns, look_ns=now_ns + self.late_ns
+            own.INDETERMINATE_INSERT,
+            key=key,
+            ino=ino,
+            noted_ns=now_ns,
+            look_ns=now_ns + self.late_ns,
         )
 
     def note(self, inos: Iterable[int], what: int) -> None:
@@ -228,11 +228,11 @@ class Context:
     """The threads for the copies of all moves."""
     is_first: bool = False
     """Whether a person or client waits for what is sent: its parts give way to nothing."""
-    awaited: Awaited = field(default_factory=Awaited)
+    awaited: AwaitedKeys = field(default_factory=AwaitedKeys)
     """The keys at which the store may still be at work."""
-    oversize: Oversize = field(default_factory=Oversize)
+    oversize: OversizeObjects = field(default_factory=OversizeObjects)
     """The objects that the store has refused because they are too large."""
-    turn: threading.Lock = field(default_factory=threading.Lock)
+    reading_lock: threading.Lock = field(default_factory=threading.Lock)
     """The lock of the threads that write: one transaction at a time."""
 
     @property
@@ -260,25 +260,25 @@ class Context:
 
         The lease is looked for inside the transaction, so a takeover comes before or after it.
         """
-        # The turn comes before the connection: waiting threads would use up the readers'
+        # The lock comes before the connection: waiting threads would use up the readers'
         # connections.
-        with self.turn, self.database.reader() as connection:
+        with self.reading_lock, self.database.reader() as connection:
             with self.database.transaction(connection):
                 yield self._view(connection)
                 failpoints.hit_counted(DRAIN_COMMIT.format(when="before"))
             failpoints.hit_counted(DRAIN_COMMIT.format(when="after"))
 
-    def note_doubts(self, names: Iterable[int | str]) -> None:
+    def mark_all_indeterminate(self, names: Iterable[int | str]) -> None:
         """Record that it is not known how the work on the keys among these names ended.
 
-        Each of the keys is looked at (tidy/doubt.py). Raises NamespaceError, LeaseLost.
+        Each of the keys is looked at (tidy/indeterminate.py). Raises NamespaceError, LeaseLost.
         """
         inos = [name for name in names if isinstance(name, int)]
         with self.writing() as view:
             for key in (name for name in names if isinstance(name, str)):
-                view.session.run(own.DOUBT_DELETE, the_key=key)
+                view.session.run(own.INDETERMINATE_DELETE, the_key=key)
                 view.session.run(
-                    own.DOUBT_INSERT,
+                    own.INDETERMINATE_INSERT,
                     key=key,
                     ino=inos[0] if inos else 0,
                     noted_ns=clock.now_ns(),

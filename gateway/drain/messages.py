@@ -15,7 +15,7 @@ from gateway.objectstore.pace import RequestEnd
 from gateway.objectstore.request import Conditions
 
 
-class Small(NamedTuple):
+class SmallObject(NamedTuple):
     """A small object to send."""
 
     key: str
@@ -46,7 +46,7 @@ class Task(NamedTuple):
     reloads: int
     """How often the drain has asked for the credentials to be read again. The sender reads them
     again when this number changes."""
-    objects: list[Small]
+    objects: list[SmallObject]
     """The sender sends them one after the other, up to the first that the store does not take."""
 
 

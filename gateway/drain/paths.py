@@ -112,10 +112,10 @@ class Paths:
         return DirectoryMemo(roots)
 
     def _below(self, above: InodePath, ino: int, name: bytes) -> InodePath:
-        said = self._overrides.get(ino)
-        is_ordered = above.is_ordered or said is True
+        override = self._overrides.get(ino)
+        is_ordered = above.is_ordered or override is True
         held = above.held or is_ordered or self._is_temporary(ino, above.parts, name)
-        bumped = above.bumped or said is False
+        bumped = above.bumped or override is False
         request = self._requests.get(ino, above.request_id)
         return InodePath((*above.parts, name), held, bumped, request, is_ordered)
 

@@ -144,7 +144,7 @@ class Lacking:
         """Yield a file that the bucket lacks, and those of which it is the index. Parameters:
         above, the path of the directory."""
         moves = self._moves(directory)
-        if (one := self._judge(target, (*above, target.name), asker, moves)) is not None:
+        if (one := self._assess(target, (*above, target.name), asker, moves)) is not None:
             yield one
         if (data := trackers.data_of(target.name)) is not None:
             yield from self.of_index(directory, above, data, asker)
@@ -157,7 +157,7 @@ class Lacking:
         moves = self._moves(directory)
         given = {"parent": directory, "cookie": 0, "first_name": data, "end_name": data + b"\xff"}
         for row in map(_row, self._session.all(DATA, **given, most=COUNTED)):
-            if (one := self._judge(row, (*above, row.name), asker, moves)) is not None:
+            if (one := self._assess(row, (*above, row.name), asker, moves)) is not None:
                 yield one
 
     def below(
@@ -183,7 +183,7 @@ class Lacking:
                     cookie, inner = row.cookie, (*path, row.name)
                     if row.kind == InodeKind.DIRECTORY and is_deep:
                         waiting.append((row.ino, inner, moves or row.renamed is not None))
-                    elif (one := self._judge(row, inner, asker, moves)) is not None:
+                    elif (one := self._assess(row, inner, asker, moves)) is not None:
                         yield one
                 if len(rows) < page:
                     break
@@ -193,7 +193,7 @@ class Lacking:
         way = [directory, *(parent for _ino, parent, _name in way_up(self._session, directory))]
         return bool(self._session.all(RENAMED, inos=numbers_of(way)))
 
-    def _judge(
+    def _assess(
         self, row: NameRow, path: Parts, asker: DependentFile, moves: bool
     ) -> MissingFile | None:
         """Return a file that the bucket lacks and that an asker waits for, or None.

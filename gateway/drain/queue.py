@@ -41,7 +41,7 @@ from gateway.drain.context import Context, DrainView
 from gateway.drain.job import JobId, WorkKind
 from gateway.drain.paths import file_of, is_unfinished, object_at
 from gateway.drain.rows import File
-from gateway.drain.subtree import Below
+from gateway.drain.subtree import SubtreeReader
 from gateway.namespace.lookup import way_down
 
 PAGE = 2048
@@ -113,7 +113,7 @@ class QueueEntry(NamedTuple):
     """Whether the drain will send it without anything that a client or person must do first."""
 
 
-class Said(NamedTuple):
+class PathOrder(NamedTuple):
     """The order of a person for a path."""
 
     ino: int
@@ -134,7 +134,7 @@ def entries(context: Context, below: int = ROOT_INO) -> Iterator[QueueEntry]:
         yield from found
 
 
-class Reasons:
+class QueueReasons:
     """The reasons why files are not in the bucket, as one transaction sees them."""
 
     def __init__(self, view: DrainView, ahead_ns: int) -> None:
@@ -171,7 +171,7 @@ def page(
     the settings; most, files that are looked at; wanted, files that are returned at most. Files
     elsewhere are left out, so the list may be empty before the last page.
     """
-    reasons = Reasons(view, ahead_ns)
+    reasons = QueueReasons(view, ahead_ns)
     rows = view.session.all(WAITING, after_ns=after[0], after_ino=after[1], most=most)
     found: list[QueueEntry] = []
     for at, row in enumerate(rows):
@@ -197,10 +197,10 @@ def of_file(view: DrainView, ino: int, ahead_ns: int) -> QueueEntry | None:
     if file is None or not file.is_dirty:
         return None
     is_begun = view.session.one(own.UPLOAD, ino=ino) is not None
-    return _entry(view, file, is_begun, Reasons(view, ahead_ns))
+    return _entry(view, file, is_begun, QueueReasons(view, ahead_ns))
 
 
-def _entry(view: DrainView, file: File, is_begun: bool, reasons: Reasons) -> QueueEntry | None:
+def _entry(view: DrainView, file: File, is_begun: bool, reasons: QueueReasons) -> QueueEntry | None:
     place = view.paths.place(file.ino)
     key = view.paths.key_of(file.ino)
     if place is None or (place.is_trashed and key is None):
@@ -284,13 +284,13 @@ def retry(context: Context, ino: int) -> bool:
         return view.session.run(RETRY_NOW, **now) > 0
 
 
-def said(context: Context) -> list[Said]:
+def orders(context: Context) -> list[PathOrder]:
     """Return the orders that people gave and did not withdraw. Raises TryAgain."""
     with context.reading() as view:
         found = []
         for ino, hold in view.session.all(own.OVERRIDES):
             place = view.paths.place(ino)
-            found.append(Said(ino, None if place is None else place.parts, bool(hold)))
+            found.append(PathOrder(ino, None if place is None else place.parts, bool(hold)))
     return found
 
 
@@ -310,13 +310,13 @@ class _Reading:
 
     name: Sequence[Any]
     """The name under which the directory was found. Each rename gives it another cookie."""
-    below: Below
+    below: SubtreeReader
     away: deque[int] = field(default_factory=deque)
     """The files of the last page that are still to be judged."""
     stuck: list[Renamed] = field(default_factory=list)
 
 
-class Following:
+class RenameWait:
     """The renames that one wait waits for.
 
     What is below a directory is read up to the first object that the drain can move. The next look
@@ -332,7 +332,7 @@ class Following:
         What is held is left out. Files that wait for their upload are left out too:
         ``queue.entries`` has them. A directory stands for what can be moved below it.
         """
-        reasons, paths = Reasons(view, 0), view.paths
+        reasons, paths = QueueReasons(view, 0), view.paths
         after = 0
         while rows := view.session.all(own.REKEYS, after=after, most=PAGE):
             for ino, kind, *_ in rows:
@@ -343,14 +343,14 @@ class Following:
                         yield found
             after = rows[-1][0]
 
-    def _directory(self, view: DrainView, ino: int, reasons: Reasons) -> Iterator[Renamed]:
+    def _directory(self, view: DrainView, ino: int, reasons: QueueReasons) -> Iterator[Renamed]:
         place = view.paths.place(ino)
         name = view.session.one(own.NAME, ino=ino)
         if place is None or place.held or name is None:
             return
         reading = self._readings.get(ino)
         if reading is None or reading.name != name:
-            reading = self._readings[ino] = _Reading(name, Below(ino))
+            reading = self._readings[ino] = _Reading(name, SubtreeReader(ino))
         if _can_move(view, reading, reasons):
             yield Renamed(ino, place.parts, "", is_stuck=False)
         else:
@@ -363,7 +363,7 @@ def is_durable(context: Context, tops: Sequence[int]) -> bool:
     current paths. The answer is true of one moment. Raises TryAgain."""
     with context.reading() as view:
         for top in tops:
-            if any(Following().look(view, top)):
+            if any(RenameWait().look(view, top)):
                 return False
             after: tuple[int, int] | None = NEWEST
             while after is not None:
@@ -373,7 +373,7 @@ def is_durable(context: Context, tops: Sequence[int]) -> bool:
     return True
 
 
-def _can_move(view: DrainView, reading: _Reading, reasons: Reasons) -> bool:
+def _can_move(view: DrainView, reading: _Reading, reasons: QueueReasons) -> bool:
     """Read on, up to an object that can be moved. Returns False if there is none."""
     while True:
         while reading.away:
@@ -393,7 +393,7 @@ def _can_move(view: DrainView, reading: _Reading, reasons: Reasons) -> bool:
         view.paths.forget_names()
 
 
-def _file(view: DrainView, ino: int, reasons: Reasons) -> Renamed | None:
+def _file(view: DrainView, ino: int, reasons: QueueReasons) -> Renamed | None:
     """Return a file whose object the drain is to move, or None."""
     file = file_of(view.session, ino)
     place = view.paths.place(ino)

@@ -1,12 +1,9 @@
 """Job runner: threads by lane, dispatch, and what becomes of failures.
 
-Keeps the threads that run jobs, by lane.
+Runner of jobs: takes them from the plans, claims them and gives them to the threads of a lane.
 
-Counts what the drain does, for its report (run/drain.json).
-
-Takes jobs from the plans, claims them and gives them to the threads.
-
-Runs jobs and decides by their ends what is tried again, and what stops a kind of work.
+The end of a job decides whether it is tried again, and whether it stops a kind of work. What the
+drain does is counted for its report (run/drain.json).
 """
 
 from __future__ import annotations
@@ -221,14 +218,14 @@ class JobRunner:
 
     def _failed(self, job: DrainJob, lease: int, exc: Exception) -> None:
         if isinstance(exc, LeaseLost):
-            return self._note_doubts(job)
+            return self._mark_indeterminate(job)
         if isinstance(exc, OtherOwner):
             # It says nothing of the job, and the request was not sent.
             return self._health.failed(exc)
         if isinstance(exc, StoreRefused):
             self._refused(job, exc)
         elif self._claims.is_lost(lease):
-            return self._note_doubts(job)
+            return self._mark_indeterminate(job)
         if isinstance(exc, (StoreError, DataFileError, NamespaceError)):
             passing = isinstance(exc, NamespaceError) or (
                 isinstance(exc, StoreError) and exc.is_retryable
@@ -240,7 +237,7 @@ class JobRunner:
             error = f"{type(exc).__name__}: {exc}"
             log.error("%s: %s", job.id, error, exc_info=exc)
         if isinstance(exc, StoreUnavailable) and not isinstance(exc, StoreSlow):
-            self._health.doubted()
+            self._health.unanswered()
         self._retries.failed(job.id, error)
         return self._counters.count("retries")
 
@@ -252,7 +249,7 @@ class JobRunner:
             self._health.failed(exc, job.kind)
         else:
             # A check finds out whether the bucket as a whole refuses.
-            self._health.doubted()
+            self._health.unanswered()
 
     def _count(self, job: DrainJob) -> None:
         with self._done_lock:
@@ -260,24 +257,24 @@ class JobRunner:
         if job.kind != WorkKind.CLEAN_UP:
             self._counters.count(job.kind.value)
 
-    def _note_doubts(self, job: DrainJob) -> None:
+    def _mark_indeterminate(self, job: DrainJob) -> None:
         log.warning("%s: given up, the lease is lost", job.id)
         try:
-            replace(self._context, lease=None).note_doubts(job.claims)
+            replace(self._context, lease=None).mark_all_indeterminate(job.claims)
         except NamespaceError as exc:
             log.error("%s: cannot note that its keys must be looked at: %s", job.id, exc)
 
 
 CLAIMED_AT_ONCE = 64
-PAGES_PER_TURN = 16
-"""The pages of one kind of work that are planned before the other kinds have their turn."""
+PAGES_AT_ONCE = 16
+"""The pages of one kind of work that are planned before those of the other kinds."""
 
 
 class Dispatcher:
     """Submits the jobs of sweeps. Only the thread that plans uses it.
 
-    Parameters: sweeps, in the order of their turns; claims, health and retries, which admit jobs;
-    threads and runner, which run them.
+    Parameters: sweeps, in the order in which they are planned; claims, health and retries, which
+    admit jobs; threads and runner, which run them.
     """
 
     def __init__(
@@ -304,7 +301,7 @@ class Dispatcher:
             sweep.after, sweep.next_at = None, 0.0
 
     def read_again(self) -> None:
-        """Read the rows of every sweep at its next turn."""
+        """Read the rows of every sweep when it is planned next."""
         for sweep in self.sweeps:
             sweep.next_at = 0.0
 
@@ -315,8 +312,8 @@ class Dispatcher:
         rows from the first.
         """
         submitted = 0
-        for _ in range(PAGES_PER_TURN if self._health.admits(sweep.kind) else 0):
-            while sweep.claimed and self._has_turn(sweep):
+        for _ in range(PAGES_AT_ONCE if self._health.admits(sweep.kind) else 0):
+            while sweep.claimed and self._may_continue(sweep):
                 submitted += self._submit(self._take(sweep.claimed))
             if sweep.claimed or self._threads.free(sweep.lane) <= 0:
                 break
@@ -325,7 +322,7 @@ class Dispatcher:
             sweep.claimed.extend(self._claim(sweep.planned))
         return submitted
 
-    def _has_turn(self, sweep: Sweep) -> bool:
+    def _may_continue(self, sweep: Sweep) -> bool:
         """Return whether the next claimed job of a sweep can be submitted. A job of another lane
         that has no room is dropped, and planned again: it must not hold up the others."""
         while sweep.claimed:

@@ -369,10 +369,10 @@ HOLDS = Statement(
 OVERRIDE_INSERT = Statement(insert(override))
 OVERRIDE_DELETE = Statement(delete(override).where(override.c.ino == b("the_ino")))
 
-DOUBTS = Statement(select(*[doubt.c[name] for name in IndeterminateRow._fields]))
-DOUBT = Statement(select(doubt.c.ino, doubt.c.look_ns).where(doubt.c.key == b("key")))
-DOUBT_INSERT = Statement(insert(doubt))
-DOUBT_DELETE = Statement(delete(doubt).where(doubt.c.key == b("the_key")))
+INDETERMINATE_WRITES = Statement(select(*[doubt.c[name] for name in IndeterminateRow._fields]))
+INDETERMINATE_WRITE = Statement(select(doubt.c.ino, doubt.c.look_ns).where(doubt.c.key == b("key")))
+INDETERMINATE_INSERT = Statement(insert(doubt))
+INDETERMINATE_DELETE = Statement(delete(doubt).where(doubt.c.key == b("the_key")))
 
 
 def claim_name(name: int | str) -> str:

@@ -25,7 +25,7 @@ class _Level:
     is_read: bool = False
 
 
-class Below:
+class SubtreeReader:
     """A reading of what is below a directory. It keeps its place between transactions.
 
     Parameters: ino of the directory.

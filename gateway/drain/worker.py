@@ -1,8 +1,8 @@
 """Main loop of the drain, and its yielding to cold reads.
 
-Says whether clients wait for cold reads, by the report of the hydrator.
+Main loop of the drain: plans, claims and runs jobs until it is stopped.
 
-Runs the drain's loop: it plans, claims and runs jobs until it is stopped.
+While clients wait for cold reads, as the hydrator reports, half of the places are left to those.
 
 Invariant: two jobs that share an inode or a key never run at the same time, in this drain or in
 another (admission/lease.py). The rows in the database name whatever a crash interrupts, and the
@@ -36,7 +36,7 @@ from gateway.drain.plan import sweeps
 from gateway.drain.plan.digests import DigestPlan
 from gateway.drain.plan.renames import Renames
 from gateway.drain.plan.snapshots import Snapshots
-from gateway.drain.plan.survey import DirtySurvey, rest_seconds, spent_seconds
+from gateway.drain.plan.survey import DirtySurvey, pacing_seconds, spent_seconds
 from gateway.drain.runner import (
     CHORES,
     Counters,
@@ -160,7 +160,11 @@ class Drain:
         # The order matters only for the bucket: garbage is deleted before new bytes arrive.
         found = [
             Sweep(sweeps.settlements, WorkKind.CLEAN_UP, Lane.CHORE),
-            Sweep(partial(sweeps.doubts, indeterminate.Waits()), WorkKind.CLEAN_UP, Lane.CHORE),
+            Sweep(
+                partial(sweeps.indeterminate_writes, indeterminate.IndeterminateWaits()),
+                WorkKind.CLEAN_UP,
+                Lane.CHORE,
+            ),
             Sweep(sweeps.deletions, WorkKind.DELETE, Lane.CHORE),
             Sweep(self._renames.plan, WorkKind.COPY, Lane.COPY),
         ]
@@ -266,8 +270,8 @@ class Drain:
         with self._context.reading() as view:
             self.retries.hasten(view.session)
             self.retries.forget(partial(is_unfinished, view.session, view.paths))
-        rest = rest_seconds(spent_seconds(began), self._settings.drain.poll_seconds)
-        self._forget_at = began + rest
+        pause = pacing_seconds(spent_seconds(began), self._settings.drain.poll_seconds)
+        self._forget_at = began + pause
 
     def _is_bucket_ready(self) -> bool:
         store, health = self._context.store, self.health

@@ -143,8 +143,8 @@ _OBJECTS_FORGET = Statement(delete(sql.object_))
 _UPLOADS_FORGET = Statement(delete(sql.upload))
 _TOMBSTONES_FORGET = Statement(delete(sql.tombstone))
 _REKEYS_FORGET = Statement(delete(sql.rekey))
-_DOUBTS_FORGET = Statement(delete(sql.doubt))
-_DOUBT_ALL = Statement(
+_INDETERMINATE_FORGET = Statement(delete(sql.doubt))
+_INDETERMINATE_ALL = Statement(
     insert(sql.doubt).from_select(
         ["key", "ino", "noted_ns", "look_ns"],
         select(sql.object_.c.key, sql.object_.c.ino, b("now_ns"), literal_column("0")).select_from(
@@ -337,11 +337,11 @@ def _compare(
     looked, damaged, taken, absent, aside, after = 0, 0, 0, 0, 0, 0
     while rows := [_Row(*row) for row in session.all(_FILES_AFTER, after=after, most=PAGE)]:
         # A data file is read before the transaction: it may be large.
-        judged = [(row, *_judge(row, files, age, is_verified)) for row in rows]
+        assessed = [(row, *_assess(row, files, age, is_verified)) for row in rows]
         replaced = []
         with database.transaction(connection):
             tx = Tx(connection, database.dialect, Ids(), "adopt", Effects())
-            for row, found, verdict in judged:
+            for row, found, verdict in assessed:
                 if verdict is _Verdict.TAKEN and found is not None:
                     taken += 1
                     _take(session, row.ino, found)
@@ -356,7 +356,7 @@ def _compare(
         for row in replaced:
             files.set_aside(row.ino, row.epoch)
             aside += 1
-        for row, found, verdict in judged:
+        for row, found, verdict in assessed:
             if verdict is _Verdict.KEPT and not row.write_open and found is not None:
                 # An eviction compares the times once more. Without it the file stays on the disk.
                 with suppress(OSError):
@@ -365,7 +365,7 @@ def _compare(
     return Adopted(looked, damaged, taken, absent, aside)
 
 
-def _judge(
+def _assess(
     row: _Row, files: DataFiles, age: _Age, is_verified: Callable[[int], bool] | None
 ) -> tuple[os.stat_result | None, _Verdict]:
     """Return the data file of a row, if there is one, and what becomes of the file."""
@@ -467,7 +467,7 @@ def adopt_bucket(database: Database, bucket: BucketSettings) -> int:
                 _UPLOADS_FORGET,
                 _TOMBSTONES_FORGET,
                 _REKEYS_FORGET,
-                _DOUBTS_FORGET,
+                _INDETERMINATE_FORGET,
                 _PROMOTED_AGAIN,
             ):
                 session.run(statement)
@@ -478,9 +478,9 @@ def adopt_bucket(database: Database, bucket: BucketSettings) -> int:
         connection.close()
 
 
-def doubt_bucket(database: Database) -> int:
+def mark_bucket_indeterminate(database: Database) -> int:
     """Have the drain compare each object with its row, because another gateway may have replaced
     some: what is not there as recorded is sent again. Returns how many objects there are."""
     with database.writing() as session:
-        session.run(_DOUBTS_FORGET)
-        return session.run(_DOUBT_ALL, now_ns=clock.now_ns())
+        session.run(_INDETERMINATE_FORGET)
+        return session.run(_INDETERMINATE_ALL, now_ns=clock.now_ns())

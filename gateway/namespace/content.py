@@ -92,8 +92,8 @@ def open_write(tx: Tx, ino: int, is_emptied: bool = False) -> Attr:
     """Open a file for its first writer. From here on the data file is newer than the bucket.
 
     Parameters: is_emptied, whether the writer empties the file before it writes. Raises TryAgain
-    for an absent file that is not emptied; StillNamed; ReadOnly; InvalidArgument if the inode is
-    not a regular file; Stale.
+    for an absent file that is not emptied; HeldByLatestLink; ReadOnly; InvalidArgument if the inode
+    is not a regular file; Stale.
     """
     latest_links.opened(tx, ino)
     row = tx.change(sql.OPEN_WRITE, the_ino=ino)

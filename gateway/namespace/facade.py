@@ -18,7 +18,7 @@ from gateway.db import journal, schema
 from gateway.db import statements as sql
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
-from gateway.db.latest_links import StillNamed
+from gateway.db.latest_links import HeldByLatestLink
 from gateway.db.writer import Operation, Writer
 from gateway.namespace import (
     adopt,
@@ -68,7 +68,7 @@ class Namespace:
         except BaseException:
             self._release()
             raise
-        self.commits = self._writer.tally
+        self.commits = self._writer.counts
         """The counts of the committed transactions."""
         self.settle_ns = int(settings.drain.settle_seconds * NS)
         """The time for which the drain leaves a sealed file alone."""
@@ -148,8 +148,10 @@ class Namespace:
         because Ganesha must be told."""
         while operations:
             self.run_together(operations)
-            links = {one.error.link for one in operations if isinstance(one.error, StillNamed)}
-            operations = [one for one in operations if isinstance(one.error, StillNamed)]
+            links = {
+                one.error.link for one in operations if isinstance(one.error, HeldByLatestLink)
+            }
+            operations = [one for one in operations if isinstance(one.error, HeldByLatestLink)]
             for link in links:
                 removal = Operation(names.remove, GATEWAY_CRED, *link)
                 self.run_together([removal])

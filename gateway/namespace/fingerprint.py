@@ -63,14 +63,14 @@ def _sums(inos: Any) -> Any:
     ).select_from(inos.join(inode, inode.c.ino == inos.c.ino))
 
 
-IMPRINT = Statement(_sums(TREE))
-FLAT_IMPRINT = Statement(_sums(HERE).where(or_(inode.c.ino == b("top"), ~IS_DIRECTORY)))
+FINGERPRINT = Statement(_sums(TREE))
+FLAT_FINGERPRINT = Statement(_sums(HERE).where(or_(inode.c.ino == b("top"), ~IS_DIRECTORY)))
 LINKED = Statement(
     select(inode.c.ino).select_from(TREE.join(inode, inode.c.ino == TREE.c.ino)).where(_IS_LINKED)
 )
 
 
-class Imprint(NamedTuple):
+class TreeFingerprint(NamedTuple):
     """A tree as one transaction sees it."""
 
     number: int
@@ -93,25 +93,25 @@ class Shared(NamedTuple):
     outside: tuple[int, bytes]
 
 
-def of(session: Session, ino: int) -> Imprint:
-    """Return the imprint of an inode with everything below it."""
-    return _imprint(session.one(IMPRINT, top=ino))
+def of(session: Session, ino: int) -> TreeFingerprint:
+    """Return the fingerprint of an inode with everything below it."""
+    return _fingerprint(session.one(FINGERPRINT, top=ino))
 
 
-def flat(session: Session, ino: int) -> Imprint:
-    """Return the imprint of an inode with what is directly in it, but without the directories
+def flat(session: Session, ino: int) -> TreeFingerprint:
+    """Return the fingerprint of an inode with what is directly in it, but without the directories
     there."""
-    return _imprint(session.one(FLAT_IMPRINT, top=ino))
+    return _fingerprint(session.one(FLAT_FINGERPRINT, top=ino))
 
 
-def _imprint(row: Sequence[Any] | None) -> Imprint:
+def _fingerprint(row: Sequence[Any] | None) -> TreeFingerprint:
     assert row is not None, "an aggregate has one row"
     # PostgreSQL adds up to a Decimal.
     *sums, inodes, open_files, dirty_used, reserved, linked_files = map(int, row)
     digest = hashlib.blake2b(repr((sums, inodes)).encode(), digest_size=8).digest()
-    # The door has room for 63 bits.
+    # The control socket has room for 63 bits.
     number = int.from_bytes(digest, "big") >> 2
-    return Imprint(1 + number, open_files, dirty_used, reserved == inodes, linked_files)
+    return TreeFingerprint(1 + number, open_files, dirty_used, reserved == inodes, linked_files)
 
 
 def shared(session: Session, top: int, own: tuple[int, bytes]) -> Shared | None:

@@ -30,8 +30,8 @@ _COUNTED = f"s.kind = {_DIRECTORY} AND s.ino NOT IN ({RESERVED_INO}, {TRASH_INO}
 """A directory that its parent's link count has: one that listings show."""
 
 
-class BrokenLaw(NamedTuple):
-    """A broken law of the namespace."""
+class BrokenInvariant(NamedTuple):
+    """A broken invariant of the namespace."""
 
     check: str
     detail: str
@@ -40,7 +40,7 @@ class BrokenLaw(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A law, and the query that finds what breaks it."""
+    """An invariant, and the query that finds what breaks it."""
 
     name: str
     query: Statement
@@ -231,7 +231,7 @@ _FILES = _sql(
 )
 
 
-def check(database: Database, files: DataFiles, *, repair: bool = False) -> list[BrokenLaw]:
+def check(database: Database, files: DataFiles, *, repair: bool = False) -> list[BrokenInvariant]:
     """Find all problems. With ``repair``, repair those whose repair is safe.
 
     Returns the problems that were found, repaired or not. Raises TryAgain when the database does
@@ -247,15 +247,17 @@ def check(database: Database, files: DataFiles, *, repair: bool = False) -> list
                     names.keep(Tx(connection, database.dialect, Ids(), "fsck", Effects()), ino)
                     journal.forget_readers(session)
             found.append(
-                BrokenLaw("nameless", f"inode {ino} has no name", f"named {names.shown(ino)}")
+                BrokenInvariant("nameless", f"inode {ino} has no name", f"named {names.shown(ino)}")
             )
-        for law in CHECKS:
-            for row in session.all(law.query):
-                if repair and law.fix is not None:
+        for invariant in CHECKS:
+            for row in session.all(invariant.query):
+                if repair and invariant.fix is not None:
                     with database.transaction(connection):
-                        session.run(law.fix, key=row[0])
+                        session.run(invariant.fix, key=row[0])
                         journal.forget_readers(session)
-                found.append(BrokenLaw(law.name, law.detail.format(*row), law.repair))
+                found.append(
+                    BrokenInvariant(invariant.name, invariant.detail.format(*row), invariant.repair)
+                )
         found += _check_damaged(session, files)
         if repair:
             with database.transaction(connection):
@@ -269,23 +271,23 @@ def check(database: Database, files: DataFiles, *, repair: bool = False) -> list
 
 def _check_identity(
     database: Database, connection: Connection, files: DataFiles
-) -> Iterator[BrokenLaw]:
+) -> Iterator[BrokenInvariant]:
     """Yield a problem if database and data files do not belong together."""
     try:
         identity.require_files(database, connection, files)
     except IdentityError as exc:
-        yield BrokenLaw("stamp", str(exc), "")
+        yield BrokenInvariant("stamp", str(exc), "")
 
 
-def _check_damaged(session: Session, files: DataFiles) -> Iterator[BrokenLaw]:
+def _check_damaged(session: Session, files: DataFiles) -> Iterator[BrokenInvariant]:
     """Yield the damaged files."""
     whole = set(_whole_again(session, files))
     for ino, reason in session.all(_DAMAGED):
         if ino in whole:
             detail = f"inode {ino}: {reason}; by now its data file can be read to its end"
-            yield BrokenLaw("damaged", detail, "damage forgotten")
+            yield BrokenInvariant("damaged", detail, "damage forgotten")
         else:
-            yield BrokenLaw("damaged", f"inode {ino}: {reason}", "")
+            yield BrokenInvariant("damaged", f"inode {ino}: {reason}", "")
 
 
 def _whole_again(session: Session, files: DataFiles) -> Iterator[int]:
@@ -313,7 +315,7 @@ def _forget_damage(session: Session, files: DataFiles) -> None:
         session.run(sql.DAMAGE_DELETE, the_ino=ino)
 
 
-def _check_files(session: Session, files: DataFiles, repair: bool) -> Iterator[BrokenLaw]:
+def _check_files(session: Session, files: DataFiles, repair: bool) -> Iterator[BrokenInvariant]:
     """Yield where rows and data files differ. Damaged files were reported before."""
     known = set()
     damaged = {ino for ino, _reason in session.all(_DAMAGED)}
@@ -324,7 +326,7 @@ def _check_files(session: Session, files: DataFiles, repair: bool) -> Iterator[B
         path = files.path(ino, epoch)
         found_bytes = path.stat().st_size if path.exists() else 0
         if found_bytes != size:
-            yield BrokenLaw(
+            yield BrokenInvariant(
                 "size", f"inode {ino} has {size} bytes, its data file {path} {found_bytes}", ""
             )
     # The next start deletes these files.
@@ -335,7 +337,7 @@ def _check_files(session: Session, files: DataFiles, repair: bool) -> Iterator[B
             if repair and is_ours:
                 files.set_aside(ino, epoch)
             # The file is never deleted: a database restored from a backup knows less than the disk.
-            yield BrokenLaw(
+            yield BrokenInvariant(
                 "data file without inode",
                 f"{files.path(ino, epoch)} belongs to no inode",
                 f"moved to {files.aside}" if is_ours else "",

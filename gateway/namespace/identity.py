@@ -320,12 +320,12 @@ class Mark:
     def keep(self, beside: Callable[[Tx], object]) -> None:
         """Move the mark if something was committed and the last move is a minute ago.
 
-        Returns at once: the caller watches over the disk, and a commit may be in doubt for as long
-        as the database is away.
+        Returns at once: the caller watches over the disk, and a commit may be indeterminate for as
+        long as the database is away.
 
         Parameters: beside, what is done in the same transaction.
         """
-        if self._writer.tally.commits == self._commits:
+        if self._writer.counts.commits == self._commits:
             return
         if clock.monotonic_seconds() - self._moved_seconds < MARK_SECONDS:
             return
@@ -366,7 +366,7 @@ class Mark:
         result: T = (run or self._writer.run)(move_mark)
         self._mark = before + 1
         self._stamp(marks=(before + 1,))
-        self._commits = self._writer.tally.commits
+        self._commits = self._writer.counts.commits
         self._moved_seconds = clock.monotonic_seconds()
         return result
 

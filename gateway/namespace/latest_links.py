@@ -48,7 +48,7 @@ def load(session: Session, named: LinkGuards) -> None:
 
 
 def seen(session: Session, ino: int) -> int:
-    """Return the number of the imprint of the members of a checkpoint."""
+    """Return the number of the fingerprint of the members of a checkpoint."""
     make = fingerprint.of if _is_tree(session, ino) else fingerprint.flat
     return make(session, ino).number
 
@@ -82,7 +82,7 @@ def removed(tx: Tx, link: LatestLink) -> None:
 
 
 def opened(tx: Tx, ino: int) -> None:
-    """A file is about to be opened for writing. Raises StillNamed."""
+    """A file is about to be opened for writing. Raises HeldByLatestLink."""
     if not tx.named:
         return
     tx.named.entered(ino)

@@ -259,7 +259,7 @@ class PinRow(NamedTuple):
 
 
 class PinLookup:
-    """Says what is pinned. It remembers directories, so it serves one look at the tables.
+    """Lookup of pins. It remembers directories, so it serves one look at the tables.
 
     Parameters: session.
     """

@@ -67,7 +67,7 @@ from gateway.db.writer import Tx
 from gateway.namespace import attributes, latest_links, rotation
 from gateway.namespace.lookup import check_name, check_new_name, find, get, get_directory, way_up
 from gateway.namespace.residency import HAS_CONTENT, IS_CERTAIN, IS_DRAINED
-from gateway.namespace.rotation import Gone
+from gateway.namespace.rotation import LostName
 
 
 def directory_changed(tx: Tx, ino: int, links: int = 0) -> Attr:
@@ -111,7 +111,7 @@ def _count(tx: Tx, statement: Statement, ino: int, names: int) -> Sequence[Any]:
     return row
 
 
-def lose_name(tx: Tx, victim: Attr, gone: Gone | None = None) -> RemovedName:
+def lose_name(tx: Tx, victim: Attr, gone: LostName | None = None) -> RemovedName:
     """Take a name from an inode whose entry is deleted or names another inode now.
 
     Parameters: gone, the name, if a client asks. The inode may get one in the trash instead
@@ -336,7 +336,7 @@ def remove(
 
     Parameters: only, inode number and ``change`` (0: any) of the inode that may be removed; any
     other inode with the name stays. Raises NotFound, NotEmpty, AccessDenied, NotPermitted,
-    StillNamed, Stale.
+    HeldByLatestLink, Stale.
     """
     check_name(name)
     victim = find(tx, parent, name)
@@ -358,7 +358,7 @@ def remove(
     tx.named.entered(parent)
     tx.named.moved(victim.ino)
     tx.run(sql.DIRENT_DELETE, the_parent=parent, the_name=name)
-    lost = lose_name(tx, victim, Gone(parent, name, cred.uid))
+    lost = lose_name(tx, victim, LostName(parent, name, cred.uid))
     latest_links.removed(tx, LatestLink(parent, name))
     return lost
 
@@ -391,7 +391,7 @@ _STORED = Statement(
 )
 
 
-class How(IntEnum):
+class SetXattrMode(IntEnum):
     """The values of setxattr_option4 (RFC 8276 section 8.4.2)."""
 
     EITHER = 0
@@ -444,9 +444,9 @@ def setxattr(tx: Tx, cred: Cred, ino: int, name: bytes, value: bytes, how: int) 
     if len(value) > VALUE_MAX_BYTES:
         raise TooBig
     there = tx.one(sql.XATTR, ino=ino, name=name) is not None
-    if there and how == How.CREATE:
+    if there and how == SetXattrMode.CREATE:
         raise Exists
-    if not there and how == How.REPLACE:
+    if not there and how == SetXattrMode.REPLACE:
         raise NoAttribute
     if there:
         tx.run(sql.XATTR_UPDATE, the_ino=ino, the_name=name, value=value)

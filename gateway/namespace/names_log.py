@@ -38,7 +38,7 @@ _TOLD_SECONDS = 60.0
 
 
 @dataclass
-class Noted:
+class LoggedChange:
     """A change that the log gets, once it is done."""
 
     what: str
@@ -68,7 +68,7 @@ class NamesLog:
         self._fd: int | None = None
         self._told_seconds = float("-inf")
 
-    def write(self, noted: Noted | None, is_replaced: bool = False) -> None:
+    def write(self, noted: LoggedChange | None, is_replaced: bool = False) -> None:
         """Write the line of a change that is done. Parameters: is_replaced, whether the new name
         was another inode's, which lost it."""
         if noted is None:

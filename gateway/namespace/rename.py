@@ -37,7 +37,7 @@ from gateway.namespace.names import (
     note_renamed,
     require_empty,
 )
-from gateway.namespace.rotation import Gone
+from gateway.namespace.rotation import LostName
 
 _PASSAGE = Statement(
     select(sql.trash.c.ino).where(
@@ -77,11 +77,11 @@ def rename(
     Parameters: seen, 0, or a number for what the gateway moves. Into the trash and out of it, it is
     1 more than ``trash.since_ns``: Busy is raised if no row lets the checkpoint pass, and Exists if
     the new name is taken, because nothing is replaced. For what a client removed of a checkpoint,
-    and is taken back by itself, it is the number of its imprint. Otherwise a link moves, and it is
-    that of the imprint of what the link leads to (gateway.namespace.latest_links). only, the inode
-    to move, or 0 for any: if the old name is another inode's by now, TryAgain is raised. Raises
-    also NotFound, the type errors, NotEmpty, CrossesItself, AccessDenied, NotPermitted, ReadOnly,
-    StillNamed, Stale.
+    and is taken back by itself, it is the number of its fingerprint. Otherwise a link moves, and it
+    is that of the fingerprint of what the link leads to (gateway.namespace.latest_links). only, the
+    inode to move, or 0 for any: if the old name is another inode's by now, TryAgain is raised.
+    Raises also NotFound, the type errors, NotEmpty, CrossesItself, AccessDenied, NotPermitted,
+    ReadOnly, HeldByLatestLink, Stale.
     """
     moved = find(tx, old_parent, old_name) if seen else None
     is_taken_back = False
@@ -165,7 +165,8 @@ def _rename(
         tx.run(sql.DIRENT_DELETE, the_parent=old_parent, the_name=old_name)
         # The new name keeps its cookie, so a listing in progress shows the name once.
         tx.run(sql.DIRENT_REPLACE, the_parent=new_parent, the_name=new_name, new_ino=moved.ino)
-        removed = lose_name(tx, replaced, Gone(new_parent, new_name, cred.uid, is_replaced=True))
+        gone = LostName(new_parent, new_name, cred.uid, is_replaced=True)
+        removed = lose_name(tx, replaced, gone)
     note_renamed(tx, moved)
     return count_name(tx, moved.ino, 0), removed
 
@@ -173,7 +174,7 @@ def _rename(
 def _require_unnamed(
     tx: Tx, moved: Attr, replaced: Attr | None, old_parent: int, new_parent: int
 ) -> None:
-    """Require that no link names a checkpoint that the rename changes. Raises StillNamed."""
+    """Require that no link names a checkpoint that the rename changes. Raises HeldByLatestLink."""
     tx.named.entered(old_parent)
     tx.named.entered(new_parent)
     tx.named.moved(moved.ino)

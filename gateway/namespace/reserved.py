@@ -1,6 +1,6 @@
 """The reserved directory ``/.spillway``, and trees that the gateway builds or takes.
 
-Keeps ``/.spillway``, the directory of the root that clients read and only the gateway changes.
+Reserved inodes: ``/.spillway``, which clients read and only the gateway changes.
 
 It is made of inodes like all others, so lookups, reads, symlinks and cold reads need nothing of
 their own. The root's listing lacks it, and clients do not find the trash. A change asks for the
@@ -141,7 +141,7 @@ class Install:
     def __init__(self, writer: Writer, files: DataFiles, generation: int) -> None:
         self._writer = writer
         self._waiting: deque[Operation[Any]] = deque()
-        self._turn = threading.Lock()
+        self._running = threading.Lock()
         self._files = files
         self._generation = generation
 
@@ -181,8 +181,8 @@ class Install:
         """Run an operation together with those of other threads that wait. Raises what it
         raised."""
         self._waiting.append(operation)
-        with self._turn:
-            # Another thread may have run it while this one waited for its turn.
+        with self._running:
+            # Another thread may have run it while this one waited.
             operations = [self._waiting.popleft() for _ in range(len(self._waiting))]
             if operations:
                 self._writer.run_together(operations)

@@ -116,7 +116,7 @@ SILLY = b".nfs"
 UNTIL_MAX_NS = (1 << 63) - 1
 
 
-class Gone(NamedTuple):
+class LostName(NamedTuple):
     """The name that an inode lost."""
 
     parent: int
@@ -235,7 +235,7 @@ RECORD_COPY = Statement(
 PIN_DELETE = Statement(delete(pin).where(pin.c.ino == b("the_ino")))
 
 
-def hold(tx: Tx, victim: Attr, gone: Gone) -> RemovedName | None:
+def hold(tx: Tx, victim: Attr, gone: LostName) -> RemovedName | None:
     """Give the last name of an inode in the trash to it, if the bucket must keep what it has of it.
 
     The caller has taken the name away, and found that a file has an object. Returns None if the
@@ -259,7 +259,7 @@ def hold(tx: Tx, victim: Attr, gone: Gone) -> RemovedName | None:
     return RemovedName(victim.ino, victim.kind, victim.nlink, victim.epoch, row[0])
 
 
-def _hold_file(tx: Tx, one: _Checkpoint, victim: Attr, gone: Gone) -> bool:
+def _hold_file(tx: Tx, one: _Checkpoint, victim: Attr, gone: LostName) -> bool:
     """Put a checkpoint that is one file into the trash. Returns False if there is no trash."""
     if not _is_there(tx):
         return False
@@ -276,7 +276,7 @@ def _hold_file(tx: Tx, one: _Checkpoint, victim: Attr, gone: Gone) -> bool:
     return True
 
 
-def _hold_member(tx: Tx, one: _Checkpoint, victim: Attr, gone: Gone) -> bool:
+def _hold_member(tx: Tx, one: _Checkpoint, victim: Attr, gone: LostName) -> bool:
     """Put a member of a checkpoint into the trash. Returns False if its place is taken: then it is
     not what the bucket had when the checkpoint was durable."""
     found = [
@@ -304,7 +304,7 @@ def _is_there(session: Session) -> bool:
     return session.one(sql.GET, ino=TRASH_INO) is not None
 
 
-def _member_name(session: Session, victim: Attr, gone: Gone) -> bytes:
+def _member_name(session: Session, victim: Attr, gone: LostName) -> bytes:
     """Return the name that a member had. A client with the file open gave it another one, and its
     object still has the first."""
     row = session.one(sql.OBJECT_KEY, ino=victim.ino) if gone.name.startswith(SILLY) else None
@@ -332,7 +332,7 @@ def _path(session: Session, ino: int) -> list[bytes]:
     return [name for _ino, name in _between(session, ROOT_INO, ino)]
 
 
-def _make_entry(tx: Tx, one: _Checkpoint, gone: Gone) -> int:
+def _make_entry(tx: Tx, one: _Checkpoint, gone: LostName) -> int:
     """Make the directory of a checkpoint in the trash, with its row. Returns its inode."""
     made = _make_directory(tx, TRASH_INO, None, get(tx, one.ino))
     _add_entry(tx, one, made, _path(tx, one.ino), gone)
@@ -374,7 +374,7 @@ def _make_directory(tx: Tx, parent: int, name: bytes | None, like: Attr) -> int:
     return ino
 
 
-def _add_entry(tx: Tx, one: _Checkpoint, ino: int, path: Sequence[bytes], gone: Gone) -> None:
+def _add_entry(tx: Tx, one: _Checkpoint, ino: int, path: Sequence[bytes], gone: LostName) -> None:
     """Add the row of an entry. Its hours begin."""
     tx.run(ENTRY_DELETE, the_ino=ino)
     tx.run(

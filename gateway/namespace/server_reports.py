@@ -125,7 +125,7 @@ TOLD_NS = 60 * clock.NS
 
 
 class SharedNames:
-    """Keeps ``run/clients.json``. Parameters: settings."""
+    """Writer of ``run/clients.json``. Parameters: settings."""
 
     def __init__(self, settings: Settings) -> None:
         self._path = settings.run_dir / CLIENTS_REPORT
@@ -171,7 +171,7 @@ TOLD_SECONDS = 60.0
 
 
 class DiskTrouble:
-    """Keeps ``run/disk.json``. Parameters: settings."""
+    """Writer of ``run/disk.json``. Parameters: settings."""
 
     def __init__(self, settings: Settings) -> None:
         self._path = settings.run_dir / DISK_REPORT
@@ -222,8 +222,8 @@ used_log = logging.getLogger("spillway.used")
 USED_REPORT = "used.json"
 
 
-class Used:
-    """Keeps ``run/used.json``, which is of one process: another one does not begin with it.
+class UsageReport:
+    """Writer of ``run/used.json``, which is of one process: another one does not begin with it.
 
     Args:
         settings: those with which the server started.

@@ -1,4 +1,4 @@
-"""Says which files name others, and what a tracker names. Pure.
+"""Files that name other files, and what a tracker names. Pure.
 
 A file that names others (an index, the metadata of a checkpoint, a tracker) goes into the bucket
 after what it names: a copy of the bucket at any moment then has nothing that leads to what is not

@@ -20,7 +20,7 @@ from gateway.db.models import RESERVED_NAME, ROOT_INO
 from gateway.namespace.lookup import way_down, way_up
 
 EXPORTS_MAX = 100
-"""The NFS server tells 256 in one answer of the door."""
+"""The NFS server tells 256 in one answer of the control socket."""
 CLIENTS_MAX = 256
 NUMBER_MAX = 65_535
 """Export_Id has 16 bits."""

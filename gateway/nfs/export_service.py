@@ -1,8 +1,8 @@
 """Export service: lists, changes and removes exports, and keeps their rows.
 
-Keeps the rows of exports. Rows are only added: the highest version of a name is in force.
+Service for exports: lists, changes and removes them, with or without a running NFS server.
 
-Lists, changes and removes exports, with or without a running NFS server.
+Rows are only added: the highest version of a name is in force.
 """
 
 from __future__ import annotations
@@ -216,8 +216,12 @@ class ExportService:
 
     def listed(self) -> list[ListedExport]:
         """Return all exports, by name. Raises TryAgain, UserError."""
-        told = server.told(self._settings)
-        served = None if told is None else {one.number for one in told.exports if one.is_mounted}
+        served_exports = server.served_exports(self._settings)
+        served = (
+            None
+            if served_exports is None
+            else {one.number for one in served_exports.exports if one.is_mounted}
+        )
         with self._database.reading() as session:
             return [
                 ListedExport(
@@ -260,7 +264,7 @@ class ExportService:
     def preview(self, wanted: WantedExport, expected_version: int | None = None) -> Preview:
         """Return what ``put`` would do. Nothing is changed, and no other change is waited for.
         Parameters and errors as of ``put``."""
-        is_running = server.told(self._settings) is not None
+        is_running = server.served_exports(self._settings) is not None
         with self._database.reading() as session:
             current, export = self._prepared(session, wanted, "", expected_version)
             if is_running:

@@ -56,7 +56,7 @@ With two for a processor, threads wait for each other: stat and unlink are 4 per
 def ganesha_release(program: Path) -> int:
     """Return the major number of a server program's release: 6 of "V6.5". 0: it does not tell."""
     try:
-        said = subprocess.run(
+        output = subprocess.run(
             [program, "-v"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -65,7 +65,7 @@ def ganesha_release(program: Path) -> int:
         ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    found = re.search(rb"Release = V(\d+)", said)
+    found = re.search(rb"Release = V(\d+)", output)
     return int(found[1]) if found else 0
 
 

@@ -6,7 +6,7 @@ Has a running NFS server take other exports, and knows whether it did.
 
 Ganesha reads its configuration again on SIGHUP, and does not tell what became of it. If it refuses
 one block, it takes the others and drops the refused export. What would do worse is refused before
-(export_blocks.py). Afterwards the door is asked which exports there are: each has the revision of
+(export_blocks.py). Afterwards the server is asked which exports there are: each has the revision of
 the text that the plugin read, and the last reading that Ganesha took (fsal/native/export.h). Only
 if all have both, and there are no others, the text is in force.
 """
@@ -24,7 +24,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import NamedTuple
 
 from gateway.common import clock, files
-from gateway.common.errors import RESTART, DoorClosed, ExportRefused, InUse, UserError
+from gateway.common.errors import RESTART, ControlSocketClosed, ExportRefused, InUse, UserError
 from gateway.common.text import shown
 from gateway.config import datadir
 from gateway.config.settings import Settings
@@ -92,14 +92,14 @@ class Exported(NamedTuple):
     reading: int
 
 
-class Told(NamedTuple):
-    """What a server told."""
+class ServedExports(NamedTuple):
+    """The exports of a running server."""
 
     pid: int
     exports: list[Exported]
 
-    def has(self, written: export_blocks.Written, before: Told) -> bool:
-        """Return whether a text is in force. Parameters: before, what was told before it was."""
+    def has(self, written: export_blocks.Written, before: ServedExports) -> bool:
+        """Return whether a text is in force. Parameters: before, the exports before it was."""
         # Another process counts its readings from the beginning.
         last = before.last_reading if before.pid == self.pid else 0
         directories = {one.number: one.directory for one in self.exports}
@@ -117,7 +117,7 @@ def serves(settings: Settings, seconds: float) -> bool:
     """Return whether the running server has ``nfs.export``: its plugin is loaded, and clients find
     the export. Parameters: seconds, the time that it has for the answer."""
     try:
-        now = told(settings, seconds)
+        now = served_exports(settings, seconds)
     except UserError:
         return False
     return now is not None and any(
@@ -125,23 +125,23 @@ def serves(settings: Settings, seconds: float) -> bool:
     )
 
 
-def told(settings: Settings, seconds: float = ANSWER_SECONDS) -> Told | None:
+def served_exports(settings: Settings, seconds: float = ANSWER_SECONDS) -> ServedExports | None:
     """Return the exports that the running server has, or None if none answers.
 
     Parameters: seconds, the time that it has for the answer. Raises UserError.
     """
     try:
-        with closing(Remote(settings, seconds)) as door:
-            [answer] = door.run([RpcRequest(Op.EXPORTS, 0)])
-            pid = door.server_pid()
-    except (FileNotFoundError, ConnectionRefusedError, DoorClosed):
+        with closing(Remote(settings, seconds)) as control:
+            [answer] = control.run([RpcRequest(Op.EXPORTS, 0)])
+            pid = control.server_pid()
+    except (FileNotFoundError, ConnectionRefusedError, ControlSocketClosed):
         return None
     except OSError as exc:
         raise UserError(
             f"cannot reach the NFS server in {settings.run_dir}: {exc.strerror or exc}: run as "
             "root or as the user that owns it"
         ) from None
-    return Told(pid, [Exported(*one) for one in _EXPORTED.iter_unpack(answer.data)])
+    return ServedExports(pid, [Exported(*one) for one in _EXPORTED.iter_unpack(answer.data)])
 
 
 @contextmanager
@@ -152,7 +152,7 @@ def found(settings: Settings) -> Iterator[bool]:
     """
     until = clock.monotonic_seconds() + START_SECONDS
     with ExitStack() as stack:
-        while (is_running := told(settings) is not None) is False:
+        while (is_running := served_exports(settings) is not None) is False:
             datadir.require_ours(settings)
             try:
                 stack.enter_context(datadir.locked(settings, datadir.COMMAND))
@@ -185,7 +185,7 @@ def taken(settings: Settings, text: str) -> Iterator[None]:
             yield
         except BaseException as exc:
             files.replace(settings.ganesha_conf, whole, 0o644)
-            if not _reload(settings, process, told(settings) or before, former):
+            if not _reload(settings, process, served_exports(settings) or before, former):
                 raise ExportRefused(
                     f"{exc}; the NFS server has not told that the former ones are in force: look "
                     f"at spillway export list, and if one is missing: {RESTART}"
@@ -214,15 +214,15 @@ def changed_conf(settings: Settings, text: str) -> tuple[str, str]:
 
 
 @contextmanager
-def _process(settings: Settings) -> Iterator[tuple[int, Told]]:
+def _process(settings: Settings) -> Iterator[tuple[int, ServedExports]]:
     """Open the process of the server, so that no other process of its number gets a signal."""
-    before = told(settings)
+    before = served_exports(settings)
     with suppress(ProcessLookupError), ExitStack() as stack:
         if before is not None:
             process = os.pidfd_open(before.pid)
             stack.callback(os.close, process)
             # It answers after its process was opened, so what was opened is the server.
-            again = told(settings)
+            again = served_exports(settings)
             if again is not None and again.pid == before.pid:
                 yield process, again
                 return
@@ -238,14 +238,14 @@ def _needs_a_restart(former: str, text: str) -> bool:
     )
 
 
-def _reload(settings: Settings, process: int, before: Told, text: str) -> bool:
+def _reload(settings: Settings, process: int, before: ServedExports, text: str) -> bool:
     """Have the server read its configuration. Returns whether it took these exports."""
     with suppress(ProcessLookupError):  # the next one reads it at its start
         signal.pidfd_send_signal(process, signal.SIGHUP)
     until = clock.monotonic_seconds() + RELOAD_SECONDS
     while clock.monotonic_seconds() < until:
         time.sleep(POLL_SECONDS)
-        now = told(settings)
+        now = served_exports(settings)
         if now is not None and now.has(export_blocks.read(text), before):
             return True
     return False

@@ -32,7 +32,7 @@ BLOCK_BYTES = len(ZEROS)
 """The bytes that are read at a time."""
 
 
-class Section:
+class FileRange:
     """A range of an open file. Each iteration reads it from its start.
 
     Parameters: fd; start and size, in bytes; digest_bytes, the size of the blocks of the file that
@@ -93,12 +93,12 @@ class Section:
         return end
 
 
-Body = bytes | Section
+Body = bytes | FileRange
 
 
 def blocks(body: Body) -> Iterable[bytes | memoryview]:
     """Return the blocks of a body, as a request takes them."""
-    return body if isinstance(body, Section) else (body,)
+    return body if isinstance(body, FileRange) else (body,)
 
 
 def digest(
@@ -114,7 +114,7 @@ def digest(
     md5 = hashlib.md5(usedforsecurity=False)
     sha256 = hashlib.sha256()
     castagnoli = 0
-    run = body.run() if isinstance(body, Section) else CrcRun(0, checksums.BLOCK_BYTES)
+    run = body.run() if isinstance(body, FileRange) else CrcRun(0, checksums.BLOCK_BYTES)
     for block in blocks(body):
         run.add(block)
         if ChecksumKind.MD5 in kinds:

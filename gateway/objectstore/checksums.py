@@ -163,7 +163,7 @@ class ChecksumKind(StrEnum):
         return f"Checksum{self.algorithm}"
 
 
-class Sum(NamedTuple):
+class ExpectedChecksum(NamedTuple):
     """The checksum that a store should answer for some bytes."""
 
     kind: ChecksumKind
@@ -191,9 +191,11 @@ class BodyChecksums(NamedTuple):
         """Return the value of the header that goes with the body."""
         return base64.b64encode(self.value(kind)).decode()
 
-    def sum(self, kind: ChecksumKind) -> Sum:
+    def sum(self, kind: ChecksumKind) -> ExpectedChecksum:
         """Return the checksum that a store should answer for this body, as an object or a part."""
-        return Sum(kind, self.md5.hex() if kind is ChecksumKind.MD5 else self.header(kind))
+        return ExpectedChecksum(
+            kind, self.md5.hex() if kind is ChecksumKind.MD5 else self.header(kind)
+        )
 
 
 def value_of(parts: Sequence[BodyChecksums], kind: ChecksumKind) -> bytes:
@@ -210,9 +212,9 @@ def value_of(parts: Sequence[BodyChecksums], kind: ChecksumKind) -> bytes:
     return value.to_bytes(4, "big")
 
 
-def sum_of(parts: Sequence[BodyChecksums], kind: ChecksumKind) -> Sum:
+def sum_of(parts: Sequence[BodyChecksums], kind: ChecksumKind) -> ExpectedChecksum:
     """Return the checksum that a store should answer for an object of these parts."""
     value = value_of(parts, kind)
     if kind is ChecksumKind.MD5:
-        return Sum(kind, f"{value.hex()}-{len(parts)}")
-    return Sum(kind, base64.b64encode(value).decode())
+        return ExpectedChecksum(kind, f"{value.hex()}-{len(parts)}")
+    return ExpectedChecksum(kind, base64.b64encode(value).decode())

@@ -48,7 +48,7 @@ from gateway.common.errors import (
 )
 from gateway.config.settings import Settings
 from gateway.objectstore.pace import LASTING, Gate
-from gateway.objectstore.signed_http import Wire
+from gateway.objectstore.signed_http import SignedHttpClient
 
 if TYPE_CHECKING:
     from botocore.model import OperationModel
@@ -129,7 +129,7 @@ class BucketConnection:
         # Two threads may want the same at once, and boto3 cannot make two clients at once. Since
         # Python 3.12 cached_property does not hold one of them back.
         self._making = RLock()
-        self._wire: Wire | None = None
+        self._wire: SignedHttpClient | None = None
         self._client: S3Client | None = None
         self._session = botocore.session.Session()
         if retry.place(settings.credentials_file).exists():
@@ -153,15 +153,15 @@ class BucketConnection:
         return probe.partition("?")[0].removesuffix("k")
 
     @property
-    def wire(self) -> Wire:
+    def wire(self) -> SignedHttpClient:
         """The way of the requests that carry bodies."""
         with self._making:
             if self._wire is None:
                 self._wire = self._new_wire()
             return self._wire
 
-    def _new_wire(self) -> Wire:
-        return Wire(
+    def _new_wire(self) -> SignedHttpClient:
+        return SignedHttpClient(
             self._settings,
             self._session,
             self.address,
@@ -388,7 +388,7 @@ def _answered(settings: Settings, operation: str, key: str | None, exc: ClientEr
         made = StoreBusy if code in _BUSY and is_first else StoreUnavailable
         return made(f"{where} answers {code or status} to {operation}: it may recover")
     if key is None:
-        return StoreRefused(f"bucket {bucket.name} refuses {operation}: {_said(exc)}")
+        return StoreRefused(f"bucket {bucket.name} refuses {operation}: {_reason(exc)}")
     return _of_object(operation, key, exc)
 
 
@@ -419,7 +419,7 @@ def _of_object(operation: str, key: str, exc: ClientError) -> ObjectRefused:
             f"{key}: {operation}: the object is archived ({code}): restore it, and exclude our "
             "prefix from the rule that archives (spillway bucket setup shows it)"
         )
-    return ObjectRefused(f"{key}: the store refuses {operation}: {_said(exc)}")
+    return ObjectRefused(f"{key}: the store refuses {operation}: {_reason(exc)}")
 
 
 def _where(exc: ClientError) -> str:
@@ -446,7 +446,7 @@ def _slow(settings: Settings, operation: str) -> StoreSlow:
     )
 
 
-def _said(exc: ClientError) -> str:
+def _reason(exc: ClientError) -> str:
     """Return the code and the words of the store."""
     words = " ".join(str(exc.response.get("Error", {}).get("Message", "")).split())
     return f"{code_of(exc)}: {words}" if words else code_of(exc)

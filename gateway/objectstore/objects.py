@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from gateway.common.errors import ObjectRefused
-from gateway.objectstore.checksums import BodyChecksums, ChecksumKind, Sum
+from gateway.objectstore.checksums import BodyChecksums, ChecksumKind, ExpectedChecksum
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -62,7 +62,7 @@ class ListedPart(NamedTuple):
     """Without quotes."""
     size: int
     """Bytes."""
-    sum: Sum | None
+    sum: ExpectedChecksum | None
     """The checksum beside the ETag, where it was asked for and the store tells it."""
 
     def has(self, digests: BodyChecksums, kind: ChecksumKind) -> bool:
@@ -82,7 +82,7 @@ class Head(NamedTuple):
     """Names in lower case (servers differ)."""
     opaque_etag: bool
     """The object is encrypted with a key of the store: its ETag looks like an MD5 but is none."""
-    sum: Sum | None = None
+    sum: ExpectedChecksum | None = None
     """The checksum of the whole object, where it was asked for and the store tells it."""
     storage_class: str = ""
     """Empty: the store does not say. S3 says nothing of STANDARD."""
@@ -94,7 +94,7 @@ class VerifiedObject(NamedTuple):
     head: Head
     digests: BodyChecksums
     """The digests of the bytes that were sent."""
-    is_doubtful: bool = False
+    is_indeterminate: bool = False
     """Whether an earlier try got no answer. The store may carry it out after other requests."""
 
 
@@ -148,14 +148,14 @@ def is_opaque(answer: Mapping[str, Any]) -> bool:
     return kms or "SSECustomerAlgorithm" in answer
 
 
-def sum_in(answer: Mapping[str, Any], kind: ChecksumKind) -> Sum | None:
+def sum_in(answer: Mapping[str, Any], kind: ChecksumKind) -> ExpectedChecksum | None:
     """The checksum that an answer has beside the ETag; None: none of the kind, of the whole."""
     value = str(answer.get(kind.field) or "")
     # One of parts' checksums, with their number behind it, says nothing of the whole.
-    return None if not value or "-" in value else Sum(kind, value)
+    return None if not value or "-" in value else ExpectedChecksum(kind, value)
 
 
-def require_sum(answer: Mapping[str, Any], expected: Sum, key: str) -> bool:
+def require_sum(answer: Mapping[str, Any], expected: ExpectedChecksum, key: str) -> bool:
     """Compare what an answer says of the bytes; returns whether it says it.
 
     Raises: ObjectRefused when the store has other bytes.

@@ -1,6 +1,6 @@
 """Ownership of a bucket and prefix: claim, renewal, and the guard of writers.
 
-Keeps a gateway's claim to its bucket and prefix, and says whether it may write there.
+Bucket owner: a gateway's right to write below its prefix of a bucket.
 
 The owner object is written in three steps: the row gets the new token beside the old one, the
 object gets the new one, the row gets the new one alone. So a kill leaves an object whose token the
@@ -88,7 +88,7 @@ class OwnerClaim(NamedTuple):
 NO_CLAIM = OwnerClaim(None, 0, None, None)
 
 
-class Who(NamedTuple):
+class OwnerIdentity(NamedTuple):
     """This gateway, as owner objects name it."""
 
     namespace: str
@@ -115,7 +115,7 @@ class OwnerVerdict(Enum):
     """It is another namespace's."""
 
 
-def judge(claim: OwnerClaim, owner: BucketOwner | None, me: Who) -> OwnerVerdict:
+def assess(claim: OwnerClaim, owner: BucketOwner | None, me: OwnerIdentity) -> OwnerVerdict:
     """Return what an owner object means.
 
     Two gateways never have one holder: the locks in the data directory keep the second away.
@@ -136,12 +136,12 @@ def judge(claim: OwnerClaim, owner: BucketOwner | None, me: Who) -> OwnerVerdict
     return OwnerVerdict.LEFT if is_here else OwnerVerdict.COPY
 
 
-def who(session: Session, settings: Settings) -> Who:
+def who(session: Session, settings: Settings) -> OwnerIdentity:
     """Return this gateway. Raises OSError."""
     row = session.one(sql.IDENTITY)
     assert row is not None, "the volume row is missing"
     gateway = "" if row[1] is None else bytes(row[1]).hex()
-    return Who(bytes(row[0]).hex(), gateway, _holder(settings))
+    return OwnerIdentity(bytes(row[0]).hex(), gateway, _holder(settings))
 
 
 def _holder(settings: Settings) -> str:
@@ -261,7 +261,7 @@ class Ownership:
         StoreError, NamespaceError."""
         try:
             seen, me, known = self._store.look(), self._who(), self._claim()
-            verdict = judge(known, None if seen is None else seen.owner, me)
+            verdict = assess(known, None if seen is None else seen.owner, me)
             if seen is None:
                 self._require_evidence(me)
             elif verdict in (OwnerVerdict.OTHER, OwnerVerdict.COPY):
@@ -283,7 +283,7 @@ class Ownership:
                 return PrefixSurvey(why, found.ours > 0, False)
             if seen.owner.namespace == me.namespace:
                 return PrefixSurvey(None, True, True)
-            self._refuse(seen.owner, me, judge(known, seen.owner, me))
+            self._refuse(seen.owner, me, assess(known, seen.owner, me))
         except OtherOwner as exc:
             return PrefixSurvey(str(exc), found.ours > 0, True)
 
@@ -307,7 +307,7 @@ class Ownership:
                 with self._lock, self._alone():
                     self._valid_until = 0.0
                     seen, me, known = self._store.look(), self._who(), self._claim()
-                    if seen and judge(known, seen.owner, me) is OwnerVerdict.OURS:
+                    if seen and assess(known, seen.owner, me) is OwnerVerdict.OURS:
                         self._write(seen.owner._replace(released=True), known, seen.etag)
             finally:
                 # A process of this gateway that starts meanwhile waits for it.
@@ -334,7 +334,7 @@ class Ownership:
     def _settle(self) -> Conditions:
         """Make sure that the object is this gateway's. Raises StoreError."""
         seen, me, known = self._store.look(), self._who(), self._claim()
-        verdict = judge(known, None if seen is None else seen.owner, me)
+        verdict = assess(known, None if seen is None else seen.owner, me)
         if verdict in (OwnerVerdict.OTHER, OwnerVerdict.COPY):
             assert seen is not None
             self._refuse(seen.owner, me, verdict)
@@ -355,16 +355,16 @@ class Ownership:
                 self._refresh(seen, known)
         return known.conditions
 
-    def _require_evidence(self, me: Who) -> None:
+    def _require_evidence(self, me: OwnerIdentity) -> None:
         if (why := self._evidence(me).problem(self._settings)) is not None:
             raise OtherOwner(why)
 
-    def _evidence(self, me: Who) -> Evidence:
+    def _evidence(self, me: OwnerIdentity) -> Evidence:
         with self._database.reading() as session:
             recorded = foreign.recorded(session)
         return foreign.gather(self._store, me.namespace, recorded)
 
-    def _require_silence(self, seen: SeenOwner, me: Who) -> None:
+    def _require_silence(self, seen: SeenOwner, me: OwnerIdentity) -> None:
         """Raise StoreError until the gateway that wrote the object is known to be gone."""
         late_seconds = self._settings.bucket.late_seconds
         wait_seconds = 2 * LOOK_SECONDS + late_seconds
@@ -388,7 +388,7 @@ class Ownership:
         )
 
     def _move(
-        self, me: Who, known: OwnerClaim, seen: SeenOwner | None, released: bool = False
+        self, me: OwnerIdentity, known: OwnerClaim, seen: SeenOwner | None, released: bool = False
     ) -> None:
         """Make the object this gateway's, with a new epoch. Raises StoreError.
 
@@ -458,7 +458,7 @@ class Ownership:
                 else SeenOwner(BucketOwner("", "", 0, "", "", "", 0, True), etag)
             )
 
-    def _refuse(self, owner: BucketOwner, me: Who, verdict: OwnerVerdict) -> NoReturn:
+    def _refuse(self, owner: BucketOwner, me: OwnerIdentity, verdict: OwnerVerdict) -> NoReturn:
         mine = f"this one is {socket.gethostname()}, namespace {me.namespace[:8]}"
         if verdict is OwnerVerdict.OTHER:
             raise OtherOwner(
@@ -477,7 +477,7 @@ class Ownership:
         bucket = self._settings.bucket
         return f"bucket {bucket.name}, prefix {bucket.prefix!r},"
 
-    def _who(self) -> Who:
+    def _who(self) -> OwnerIdentity:
         with self._database.reading() as session:
             return who(session, self._settings)
 

@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 
 from gateway.common import clock
 from gateway.common.errors import ObjectRefused, StoreError, StoreUnavailable
-from gateway.common.types import DEEP_THAW_HOURS, STANDARD, THAW_HOURS, TIERED
+from gateway.common.types import DEEP_RESTORE_HOURS, RESTORE_HOURS, STANDARD, TIERED
 from gateway.objectstore import client
 from gateway.objectstore.bodies import Incoming
 from gateway.objectstore.objects import etag_of
@@ -52,10 +52,10 @@ class Archived(NamedTuple):
         """Whether it is asked back, or back already."""
         return self.is_asked or self.until_ns is not None
 
-    def thaw(self, tier: str) -> tuple[str, float]:
+    def expected_restore(self, tier: str) -> tuple[str, float]:
         """Return how fast it comes back if it should come so fast, and the hours that this takes at
         the most, usually."""
-        hours = DEEP_THAW_HOURS if self.is_deep else THAW_HOURS
+        hours = DEEP_RESTORE_HOURS if self.is_deep else RESTORE_HOURS
         tier = tier if tier in hours else STANDARD
         return tier, hours[tier]
 
@@ -149,7 +149,7 @@ class Ranges(Requests):
 
         Parameters: tier, how fast it should come; days, for which it stays readable.
         """
-        tier, _hours = archived.thaw(tier)
+        tier, _hours = archived.expected_restore(tier)
         # The archives of INTELLIGENT_TIERING give objects back for good, and refuse a number of
         # days.
         wanted: dict[str, Any] = {} if archived.is_tiered else {"Days": days}

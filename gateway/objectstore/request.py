@@ -28,7 +28,7 @@ from gateway.objectstore import client
 from gateway.objectstore.bodies import Body
 from gateway.objectstore.checksums import ChecksumKind
 from gateway.objectstore.pace import Gate, Goes, always
-from gateway.objectstore.signed_http import Put
+from gateway.objectstore.signed_http import StoredBody
 
 ABSENT = "*"
 """Nothing is expected at a key (If-None-Match: *). An ETag, without quotes, expects that object."""
@@ -124,7 +124,7 @@ class Requests:
         body: Body,
         also: Collection[ChecksumKind] = (),
         goes_first: Goes = always,
-    ) -> tuple[Put, dict[str, Any]]:
+    ) -> tuple[StoredBody, dict[str, Any]]:
         """Send a body; returns also the part of the answer that describes the object."""
         kind = self.kind
         sent = self._do(

@@ -31,7 +31,7 @@ from gateway.common.errors import (
 from gateway.config.settings import Settings
 from gateway.objectstore import client
 from gateway.objectstore.bodies import Body
-from gateway.objectstore.checksums import BodyChecksums, ChecksumKind, Sum, sum_of
+from gateway.objectstore.checksums import BodyChecksums, ChecksumKind, ExpectedChecksum, sum_of
 from gateway.objectstore.deletions import Deletions
 from gateway.objectstore.objects import (
     COPY_MAX_BYTES,
@@ -55,7 +55,7 @@ from gateway.objectstore.objects import (
 from gateway.objectstore.pace import Gate, Goes, always
 from gateway.objectstore.part_copies import InMemory, PartCopy, in_flight
 from gateway.objectstore.request import ABSENT
-from gateway.objectstore.signed_http import Put
+from gateway.objectstore.signed_http import StoredBody
 
 _UNKNOWN_UPLOAD = ("NoSuchUpload", "NoSuchKey", "404")
 """Answers about a multipart upload that the store does not know, or that was completed. Ceph
@@ -131,7 +131,7 @@ class S3Store(Deletions):
             raise Occupied(f"{key}: something is there already")
         headers = self._headers(metadata)
 
-        def send(condition: dict[str, str]) -> tuple[Put, dict[str, Any]]:
+        def send(condition: dict[str, str]) -> tuple[StoredBody, dict[str, Any]]:
             return self._send("put_object", key, {}, headers | condition, body)
 
         try:
@@ -142,8 +142,8 @@ class S3Store(Deletions):
             raise
         expected = sent.digests.sum(self.kind)
         if require_sum(answer, expected, key) and etag_of(answer):
-            told = sum_in(answer, self.kind)
-            head = Head(len(body), etag_of(answer), dict(metadata), False, told)
+            stored_sum = sum_in(answer, self.kind)
+            head = Head(len(body), etag_of(answer), dict(metadata), False, stored_sum)
         else:
             head = self._verified(key, len(body), expected)
         return VerifiedObject(head, sent.digests, sent.is_repeated)
@@ -155,7 +155,7 @@ class S3Store(Deletions):
 
     def has(self, head: Head, digests: BodyChecksums) -> bool:
         """Return whether an object that was sent in one request is shown to be of some bytes."""
-        return digests.sum(self.kind) in (head.sum, Sum(ChecksumKind.MD5, head.etag))
+        return digests.sum(self.kind) in (head.sum, ExpectedChecksum(ChecksumKind.MD5, head.etag))
 
     def begin(self, key: str, metadata: Mapping[str, str]) -> str:
         """Start a multipart upload. Returns its id.
@@ -216,8 +216,8 @@ class S3Store(Deletions):
                 if client.code_in(exc) in _UNKNOWN_UPLOAD:
                     return None
                 raise
-            told = str(answer.get("ChecksumAlgorithm")).upper()
-            if algorithm is not None and told != algorithm:
+            used = str(answer.get("ChecksumAlgorithm")).upper()
+            if algorithm is not None and used != algorithm:
                 self.abort(key, upload_id)
                 return None
             for part in answer.get("Parts", []):
@@ -401,10 +401,10 @@ class S3Store(Deletions):
         if part_bytes:
             described = {**metadata, PART_BYTES: str(part_bytes)}
             if in_parts is None:
-                said = (*sorted(described.items()), *sorted(kept_as.items()))
+                described_as = (*sorted(described.items()), *sorted(kept_as.items()))
                 # Without an ETag, parts of another version could not be told from those of this.
                 known = self._begun if head.etag else {}
-                in_parts = InMemory(known, (source, target, head.etag, head.size, said))
+                in_parts = InMemory(known, (source, target, head.etag, head.size, described_as))
             begun, there = self._begin_copy(target, described, part_bytes, kept_as, in_parts)
             copied = self._copy_parts(source, target, head, begun, there, absent, in_parts)
         if not copied:
@@ -414,12 +414,12 @@ class S3Store(Deletions):
                 CopySource={"Bucket": self._bucket, "Key": source},
                 **_changed(head, metadata),
                 **kept_as,
-                **_if_still(head),
+                **_if_unchanged(head),
                 **absent,
             )
         plain = is_plain_md5(head.etag) and not head.opaque_etag and not copied
         found = self._verified(
-            target, head.size, Sum(ChecksumKind.MD5, head.etag) if plain else None
+            target, head.size, ExpectedChecksum(ChecksumKind.MD5, head.etag) if plain else None
         )
         if head.sum is not None and found.sum is not None:
             require(found.sum.value, head.sum.value, target)
@@ -499,7 +499,7 @@ class S3Store(Deletions):
                     PartNumber=number,
                     CopySource={"Bucket": self._bucket, "Key": source},
                     CopySourceRange=f"bytes={start}-{end}",
-                    **_if_still(head),
+                    **_if_unchanged(head),
                 )
             return {"PartNumber": number, "ETag": answer["CopyPartResult"].get("ETag")}
 
@@ -545,14 +545,14 @@ class S3Store(Deletions):
                 return None
             raise
 
-    def _verified(self, key: str, size: int, expected: Sum | None) -> Head:
+    def _verified(self, key: str, size: int, expected: ExpectedChecksum | None) -> Head:
         """Ask (HEAD) for what was just stored, and compare."""
         head = self.head(key, with_sum=True)
         if head is None:
             raise ObjectRefused(f"{key}: stored, but the store does not have it")
         return self.compare(key, head, size, expected)
 
-    def compare(self, key: str, head: Head, size: int, expected: Sum | None) -> Head:
+    def compare(self, key: str, head: Head, size: int, expected: ExpectedChecksum | None) -> Head:
         """Return what the store has at a key, if it has these bytes. Raises ObjectRefused.
 
         Parameters: head, asked for with the checksum; size and expected, of the bytes.
@@ -583,14 +583,16 @@ def _changed(head: Head, metadata: Mapping[str, str]) -> dict[str, Any]:
     return {"MetadataDirective": "REPLACE", "Metadata": metadata}
 
 
-def _if_still(head: Head) -> dict[str, str]:
+def _if_unchanged(head: Head) -> dict[str, str]:
     return {"CopySourceIfMatch": f'"{head.etag}"'} if head.etag else {}
 
 
-def is_made_of(head: Head, size: int, expected: Sum, metadata: Mapping[str, str]) -> bool:
+def is_made_of(
+    head: Head, size: int, expected: ExpectedChecksum, metadata: Mapping[str, str]
+) -> bool:
     """Return whether an object that was there already is proven to be of these bytes: by its
     checksum, or by the metadata that it was sent with."""
-    is_proven = expected in (head.sum, Sum(ChecksumKind.MD5, head.etag))
+    is_proven = expected in (head.sum, ExpectedChecksum(ChecksumKind.MD5, head.etag))
     return head.size == size and (is_proven or _same(head.metadata, metadata))
 
 

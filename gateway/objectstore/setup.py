@@ -19,13 +19,13 @@ RULE_ID = "spillway-abort-incomplete-uploads"
 ABORT_DAYS = 7
 """The drain resumes an interrupted upload, so this time must be longer than any outage."""
 _NONE = {"NoSuchLifecycleConfiguration", "ObjectLockConfigurationNotFoundError"}
-_NOT_TOLD = {"NotImplemented", "MethodNotAllowed", "AccessDenied", "NoSuchKey"}
-_NOT_TOLD |= {"501", "405", "404", "403"}
+_UNREADABLE = {"NotImplemented", "MethodNotAllowed", "AccessDenied", "NoSuchKey"}
+_UNREADABLE |= {"501", "405", "404", "403"}
 
 Rule = Mapping[str, Any]
 
 
-class NotTold(NamedTuple):
+class Unreadable(NamedTuple):
     """A setting that the server does not tell, or not with these credentials."""
 
     why: str
@@ -46,16 +46,18 @@ class LifecycleTransition(NamedTuple):
 class BucketConfiguration(NamedTuple):
     """The settings that the bucket tells."""
 
-    versioning: str | NotTold
+    versioning: str | Unreadable
     """``Enabled``, ``Suspended``, or empty if it was never on."""
-    lock: Mapping[str, Any] | NotTold | None
+    lock: Mapping[str, Any] | Unreadable | None
     """The Object Lock configuration."""
-    lifecycle: Mapping[str, Any] | NotTold
+    lifecycle: Mapping[str, Any] | Unreadable
     """The answer to GetBucketLifecycleConfiguration."""
 
     @property
     def rules(self) -> list[Rule]:
-        return [] if isinstance(self.lifecycle, NotTold) else list(self.lifecycle.get("Rules", []))
+        return (
+            [] if isinstance(self.lifecycle, Unreadable) else list(self.lifecycle.get("Rules", []))
+        )
 
 
 class Setup:
@@ -73,12 +75,12 @@ class Setup:
         versioning = self._ask("get_bucket_versioning")
         lock = self._ask("get_object_lock_configuration")
         lifecycle = self._ask("get_bucket_lifecycle_configuration", is_none={"Rules": []})
-        if not isinstance(lifecycle, NotTold) and "Rules" not in lifecycle:
+        if not isinstance(lifecycle, Unreadable) and "Rules" not in lifecycle:
             # Some servers answer any question about a bucket with the list of its objects.
-            lifecycle = NotTold("an answer without rules")
+            lifecycle = Unreadable("an answer without rules")
         return BucketConfiguration(
-            versioning if isinstance(versioning, NotTold) else versioning.get("Status", ""),
-            lock if isinstance(lock, NotTold) else lock.get("ObjectLockConfiguration"),
+            versioning if isinstance(versioning, Unreadable) else versioning.get("Status", ""),
+            lock if isinstance(lock, Unreadable) else lock.get("ObjectLockConfiguration"),
             lifecycle,
         )
 
@@ -108,7 +110,7 @@ class Setup:
         have all of them afterwards.
         """
         name = self._settings.bucket.name
-        if isinstance(found.lifecycle, NotTold):
+        if isinstance(found.lifecycle, Unreadable):
             # A request replaces all rules: unknown rules would be lost.
             raise StoreRefused(
                 f"bucket {name} does not tell its lifecycle rules ({found.lifecycle.why}), and "
@@ -155,7 +157,7 @@ class Setup:
 
     def _ask(
         self, operation: str, is_none: Mapping[str, Any] = MappingProxyType({})
-    ) -> Mapping[str, Any] | NotTold:
+    ) -> Mapping[str, Any] | Unreadable:
         """Ask for one setting. Parameters: is_none, the result if the server has none."""
         try:
             return self._call(operation)
@@ -164,8 +166,8 @@ class Setup:
             code = client.code_of(cause) if isinstance(cause, ClientError) else ""
             if code in _NONE:
                 return is_none
-            if code in _NOT_TOLD:
-                return NotTold(code)
+            if code in _UNREADABLE:
+                return Unreadable(code)
             raise
 
     def _call(self, operation: str, **arguments: Any) -> dict[str, Any]:

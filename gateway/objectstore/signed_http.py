@@ -119,7 +119,7 @@ ERROR_BYTES = 65536
 """The most that is read of an answer that tells an error."""
 
 
-class Put(NamedTuple):
+class StoredBody(NamedTuple):
     """A body that the store took."""
 
     digests: BodyChecksums
@@ -129,7 +129,7 @@ class Put(NamedTuple):
     """Whether an earlier try got no answer. The store may carry it out after this one."""
 
 
-class Wire:
+class SignedHttpClient:
     """Sends bodies to one bucket. It is safe to use from several threads.
 
     Parameters: settings; session, for credentials; address, the URL of the bucket's objects up to
@@ -169,7 +169,7 @@ class Wire:
         kind: ChecksumKind,
         also: Collection[ChecksumKind] = (),
         goes_first: Goes = always,
-    ) -> Put:
+    ) -> StoredBody:
         """Send a body.
 
         Over plain HTTP the signature covers the body too (S3 asks for it); over TLS its
@@ -207,7 +207,7 @@ class Wire:
                 break
         if answer.status >= 300:
             raise self._refusal(operation, *answer, repeats=attempt - 1)
-        return Put(digests, answer.headers, is_repeated)
+        return StoredBody(digests, answer.headers, is_repeated)
 
     @contextmanager
     def get(

@@ -43,25 +43,25 @@ def main() -> int:
         return 1
     receipts = ReceiptReconciler(settings, process.stop)
     manifests = Manifests(settings, Database(settings.database_url), process.stop)
-    others = [manifests, *_duties(settings, process.stop)]
-    duties = BackgroundTasks([receipts, *others], process.stop)
+    others = [manifests, *_tasks(settings, process.stop)]
+    tasks = BackgroundTasks([receipts, *others], process.stop)
 
     def news(looks: Sequence[Look]) -> None:
         receipts.changed({look.now.run for look in looks if look.now is not None})
         if looks and not any(look.is_news for look in looks):
-            duties.news(idle=others)
+            tasks.news(idle=others)
         elif looks and not any(look.is_of_durable for look in looks):
             # To find what manifests are missing or untrue takes a look at each checkpoint.
-            duties.news(idle=[manifests])
+            tasks.news(idle=[manifests])
         else:
-            duties.news()
+            tasks.news()
 
-    duties.start()
+    tasks.start()
     database = Database(settings.database_url)
     follower = Follower(settings, database, process.stop, news, WRITING_SECONDS)
     process.watched(settings, lambda: follower.rounds)
     follower.run()
-    duties.end()
+    tasks.end()
     # The import is here because boto3 is large, and this process rarely needs it.
     from gateway.objectstore.ownership import Ownership
 
@@ -69,22 +69,24 @@ def main() -> int:
     return process.end()
 
 
-def _duties(settings: Settings, stop: threading.Event) -> Sequence[BackgroundTask]:
+def _tasks(settings: Settings, stop: threading.Event) -> Sequence[BackgroundTask]:
     url = settings.database_url
     opened = partial(control.opened, settings, control.BACKGROUND_SECONDS)
     trash, heads = Trash(settings, Database(url), opened), BucketHeads(settings, stop)
-    law = DeletionGuard(settings, Database(url), heads)
+    guard = DeletionGuard(settings, Database(url), heads)
     return (
         StatusFile(settings, stop),
         Applier(settings, Database(url), stop, trash, heads),
-        Expiry(settings, Database(url), stop, partial(_law, law)),
+        Expiry(settings, Database(url), stop, partial(_reason_against, guard)),
         Promoter(settings, Database(url), opened, stop),
         UnrecognisedSurvey(settings, Database(url), stop),
     )
 
 
-def _law(law: DeletionGuard, entry: TrashRow) -> str | None:
-    return law.why_not(entry.ino, entry.path, entry.run, entry.step, entry.complete_ns, entry.size)
+def _reason_against(guard: DeletionGuard, entry: TrashRow) -> str | None:
+    return guard.reason_against(
+        entry.ino, entry.path, entry.run, entry.step, entry.complete_ns, entry.size
+    )
 
 
 if __name__ == "__main__":

@@ -182,7 +182,9 @@ class Daemon:
 
         Parameters: rounds, which returns how many rounds the loop has made.
         """
-        process.keep_telling(process.Rounds(rounds).go_on, lambda: ready(settings, self._name))
+        process.keep_telling(
+            process.LoopProgress(rounds).go_on, lambda: ready(settings, self._name)
+        )
 
     def end(self) -> NoReturn:
         """End the process with exit status 0. No thread is waited for."""

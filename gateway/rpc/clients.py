@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 
-from gateway.common.errors import DoorClosed
+from gateway.common.errors import ControlSocketClosed
 from gateway.common.models import Model
 from gateway.config.settings import Settings
 from gateway.rpc.control import Remote
@@ -84,53 +84,55 @@ NOTHING = ClientCounts(0, 0, 0, 0, 0, 0, 0, 0)
 
 
 def read(settings: Settings) -> ServerClients:
-    """Ask the running NFS server. Raises DoorClosed when none answers."""
-    with closing(_connected(settings)) as door:
-        leases = tuple(_leases(door))
-        return ServerClients(leases, dict(_counts(door)))
+    """Ask the running NFS server. Raises ControlSocketClosed when none answers."""
+    with closing(_connected(settings)) as control:
+        leases = tuple(_leases(control))
+        return ServerClients(leases, dict(_counts(control)))
 
 
 def opened(settings: Settings, ino: int | None, most: int) -> list[Opened]:
-    """Return open states, of one file or of all, at most so many. Raises DoorClosed."""
-    with closing(_connected(settings)) as door:
-        return list(islice(_opened(door, ino or 0), most))
+    """Return open states, of one file or of all, at most so many. Raises ControlSocketClosed."""
+    with closing(_connected(settings)) as control:
+        return list(islice(_opened(control, ino or 0), most))
 
 
 def _connected(settings: Settings) -> Remote:
     try:
         return Remote(settings)
     except OSError as exc:
-        raise DoorClosed(f"no NFS server answers in {settings.run_dir}: {exc.strerror}") from None
+        raise ControlSocketClosed(
+            f"no NFS server answers in {settings.run_dir}: {exc.strerror}"
+        ) from None
 
 
-def _ask(door: Remote, request: RpcRequest, row: struct.Struct) -> RpcReply:
-    answer = door.run([request])[0]
+def _ask(control: Remote, request: RpcRequest, row: struct.Struct) -> RpcReply:
+    answer = control.run([request])[0]
     if answer.errno or len(answer.data) % row.size:
-        raise DoorClosed("the NFS server is of another version: restart it")
+        raise ControlSocketClosed("the NFS server is of another version: restart it")
     return answer
 
 
-def _leases(door: Remote) -> Iterator[ClientLease]:
+def _leases(control: Remote) -> Iterator[ClientLease]:
     above = 0
-    while data := _ask(door, RpcRequest(Op.LEASES, 0, offset=above), _LEASE).data:
+    while data := _ask(control, RpcRequest(Op.LEASES, 0, offset=above), _LEASE).data:
         for clientid, renewed, _hash, minor, count, address, name in _LEASE.iter_unpack(data):
             yield ClientLease(clientid, _text(address), name[:count], minor, renewed)
             above = clientid
 
 
-def _counts(door: Remote) -> Iterator[tuple[str, ClientCounts]]:
+def _counts(control: Remote) -> Iterator[tuple[str, ClientCounts]]:
     have = 0
-    while data := _ask(door, RpcRequest(Op.CLIENTS, 0, offset=have), _COUNTS).data:
+    while data := _ask(control, RpcRequest(Op.CLIENTS, 0, offset=have), _COUNTS).data:
         for address, *counts in _COUNTS.iter_unpack(data):
             yield _text(address), ClientCounts(*counts)
             have += 1
 
 
-def _opened(door: Remote, ino: int) -> Iterator[Opened]:
+def _opened(control: Remote, ino: int) -> Iterator[Opened]:
     chain = below = 0
     while chain != _END:
         request = RpcRequest(Op.OPENED, ino, offset=chain, length=below)
-        answer = _ask(door, request, _OPENED)
+        answer = _ask(control, request, _OPENED)
         for number, access, _pad, address in _OPENED.iter_unpack(answer.data):
             is_read, is_written = bool(access & _READS), bool(access & _WRITES)
             yield Opened(number, _text(address), is_read, is_written)

@@ -1,10 +1,8 @@
 """Control socket of the NFS server: connection, requests, waits for a start.
 
-Opens the door of the NFS server, which alone changes names.
+Client of the control socket of the NFS server, which alone changes names.
 
-While it starts or stops, a process holds the data directory's lock: then it is waited for.
-
-Asks the NFS server over its socket.
+While the server starts or stops, a process holds the data directory's lock: then it is waited for.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from contextlib import closing, contextmanager, suppress
 from typing import Protocol
 
 from gateway.common import clock
-from gateway.common.errors import RESTART, START, DoorClosed, InUse, UserError
+from gateway.common.errors import RESTART, START, ControlSocketClosed, InUse, UserError
 from gateway.config import datadir
 from gateway.config.settings import Settings
 from gateway.rpc import frames
@@ -37,7 +35,7 @@ _CREDENTIALS = struct.Struct("=iII")
 
 
 class Remote:
-    """A connection to the door.
+    """A connection to the control socket.
 
     Parameters: settings; seconds, the time to wait for an answer. Raises OSError when no server
     listens.
@@ -52,7 +50,7 @@ class Remote:
     def run(self, requests: Sequence[RpcRequest]) -> list[RpcReply]:
         """Have requests answered, in any order. Returns the answers in the order of the requests.
 
-        Raises DoorClosed. Then it is not known which of them were done.
+        Raises ControlSocketClosed. Then it is not known which of them were done.
         """
         self._reconnect_if_closed()
         first, self._number = self._number, self._number + len(requests)
@@ -73,15 +71,19 @@ class Remote:
                     raise frames.Rubbish(f"it answered request {number}")
                 answers[number - first] = answer
         except TimeoutError:
-            raise DoorClosed(f"the NFS server gave no answer for {self._seconds:g} s") from None
+            raise ControlSocketClosed(
+                f"the NFS server gave no answer for {self._seconds:g} s"
+            ) from None
         except OSError as exc:
-            raise DoorClosed(f"the NFS server went away: {exc.strerror}") from None
+            raise ControlSocketClosed(f"the NFS server went away: {exc.strerror}") from None
         except frames.Rubbish as exc:
-            raise DoorClosed(f"the NFS server is of another version ({exc}): restart it") from None
+            raise ControlSocketClosed(
+                f"the NFS server is of another version ({exc}): restart it"
+            ) from None
         return [answers[at] for at in range(len(requests))]
 
     def server_pid(self) -> int:
-        """Return the process that listens at the door, of the connection as it is now."""
+        """Return the process that listens on the control socket, of the connection as it is now."""
         found = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         pid: int = _CREDENTIALS.unpack(found)[0]
         return pid
@@ -101,7 +103,7 @@ class Remote:
 
     def _reconnect_if_closed(self) -> None:
         """Connect again if the server closed the connection while no request was under way, as it
-        does after a minute without requests. Raises DoorClosed."""
+        does after a minute without requests. Raises ControlSocketClosed."""
         # An open connection has nothing to read now.
         ready = select.poll()
         ready.register(self._socket, select.POLLIN)
@@ -111,7 +113,7 @@ class Remote:
         try:
             self._connect()
         except OSError as exc:
-            raise DoorClosed(f"the NFS server went away: {exc.strerror}") from None
+            raise ControlSocketClosed(f"the NFS server went away: {exc.strerror}") from None
 
     def close(self) -> None:
         with suppress(OSError):
@@ -137,22 +139,22 @@ RESTART_SECONDS = 5.0
 """The time in which another ``spillway up`` may follow one that has ended."""
 
 
-class Door(Protocol):
-    """Answers requests."""
+class ControlSocket(Protocol):
+    """Connection to the control socket: has requests answered by the NFS server."""
 
     def run(self, requests: Sequence[RpcRequest]) -> list[RpcReply]:
         """Have requests answered, in any order. Returns the answers in the order of the requests.
 
-        Raises DoorClosed. Then it is not known which of them were done.
+        Raises ControlSocketClosed. Then it is not known which of them were done.
         """
 
     def close(self) -> None:
-        """Close the door."""
+        """Close the control socket."""
 
 
 @contextmanager
-def opened(settings: Settings, wait_seconds: float = WAIT_SECONDS) -> Iterator[Door]:
-    """Open the door of a gateway.
+def opened(settings: Settings, wait_seconds: float = WAIT_SECONDS) -> Iterator[ControlSocket]:
+    """Open the control socket of a gateway.
 
     Args:
         settings: of the gateway.
@@ -161,11 +163,11 @@ def opened(settings: Settings, wait_seconds: float = WAIT_SECONDS) -> Iterator[D
     Raises:
         UserError: the server does not run, or does not answer.
     """
-    with closing(_reach(settings, clock.monotonic_seconds() + wait_seconds)) as door:
-        yield door
+    with closing(_reach(settings, clock.monotonic_seconds() + wait_seconds)) as control:
+        yield control
 
 
-def _reach(settings: Settings, until: float) -> Door:
+def _reach(settings: Settings, until: float) -> ControlSocket:
     not_before = 0.0
     while True:
         try:

@@ -1,5 +1,5 @@
-"""Encodes and decodes frames of the door (fsal/native/door.h), in the byte order of the
-machine."""
+"""Encodes and decodes frames of the control socket (fsal/native/control.h), in the byte order of
+the machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.common.errors import SpillwayError
 from gateway.common.types import ROOT_CRED, Attr, Cred, SetAttr
 
 MAGIC = 0x524F4F44
-VERSION = 5
+VERSION = 6
 FRAME_BYTES = 8192
 DATA_BYTES = 8192
 """The most data that follow an answer."""
@@ -36,11 +36,9 @@ class Op(IntEnum):
     GETATTR = 2
     MKDIR = 3
     SYMLINK = 4
-    LINK = 5
     RENAME = 6
     REMOVE = 7
     SETATTR = 8
-    INVALIDATE = 9
     EVICT = 10
     WANTED = 11
     PRESENT = 12
@@ -55,7 +53,7 @@ class Op(IntEnum):
 
 
 class RpcRequest(NamedTuple):
-    """An operation and the user in whose name it runs. door.h says which fields each one
+    """An operation and the user in whose name it runs. control.h says which fields each one
     reads."""
 
     op: Op

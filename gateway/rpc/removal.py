@@ -46,11 +46,11 @@ class _Level(NamedTuple):
     """Those of them that are not listed yet."""
 
 
-class Removal:
+class TreeRemoval:
     """One removal. Memory grows with the directories beside the way to the one that is listed.
 
-    Parameters: browser; run, which asks at the door; on_removed, called now and then with the
-    number of names that are removed by then; cred, in whose name.
+    Parameters: browser; run, which asks over the control socket; on_removed, called now and then
+    with the number of names that are removed by then; cred, in whose name.
     """
 
     def __init__(
@@ -70,7 +70,8 @@ class Removal:
         """The first paths below the top that are left, each with its errno."""
 
     def tree(self, parent: int, name: bytes, ino: int) -> None:
-        """Remove a directory and everything in it, or a file. Raises DoorClosed, TryAgain."""
+        """Remove a directory and everything in it, or a file. Raises ControlSocketClosed,
+        TryAgain."""
         top = _Name(parent, name, ino, "", None)
         for _ in range(TRIES):
             self.failures = []

@@ -1,7 +1,7 @@
 """Reads the statistics of the NFS server: its operations, their latencies, its group commits.
 
-The server counts in its memory from its start on, and tells the counts at the door also while its
-database is away (fsal/native/statistics.h). After a restart all counts begin at zero.
+The server counts in its memory from its start on, and tells the counts over the control socket also
+while its database is away (fsal/native/statistics.h). After a restart all counts begin at zero.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from gateway.common.clock import NS
-from gateway.common.errors import DoorClosed
+from gateway.common.errors import ControlSocketClosed
 from gateway.common.models import Model, Nanoseconds
 from gateway.config.settings import Settings
 from gateway.db import writer
@@ -95,15 +95,17 @@ class Statistics(Model):
 
 
 def read(settings: Settings) -> Statistics:
-    """Ask the running NFS server. Raises DoorClosed when none answers."""
+    """Ask the running NFS server. Raises ControlSocketClosed when none answers."""
     try:
-        door = Remote(settings)
+        control = Remote(settings)
     except OSError as exc:
-        raise DoorClosed(f"no NFS server answers in {settings.run_dir}: {exc.strerror}") from None
-    with closing(door):
-        answer = door.run([RpcRequest(Op.STATISTICS, 0)])[0]
+        raise ControlSocketClosed(
+            f"no NFS server answers in {settings.run_dir}: {exc.strerror}"
+        ) from None
+    with closing(control):
+        answer = control.run([RpcRequest(Op.STATISTICS, 0)])[0]
     if answer.errno or len(answer.data) != len(KINDS) * _COUNTS.size + _COMMITS.size:
-        raise DoorClosed("the NFS server is of another version: restart it")
+        raise ControlSocketClosed("the NFS server is of another version: restart it")
     rows = _COUNTS.iter_unpack(answer.data[: -_COMMITS.size])
     words = _COMMITS.unpack(answer.data[-_COMMITS.size :])
     sizes, durations = words[: writer.SIZES], words[writer.SIZES + 1 : -1]

@@ -241,24 +241,24 @@ def _transition(rule: Rule, transition: LifecycleTransition) -> str:
 
 
 def _versioning(found: BucketConfiguration) -> str:
-    said = found.versioning
-    if not isinstance(said, str):
-        return f"the server does not say ({said.why})"
-    if said == "Enabled":
+    versioning = found.versioning
+    if not isinstance(versioning, str):
+        return f"the server does not say ({versioning.why})"
+    if versioning == "Enabled":
         return (
             "on: a deletion or a new version keeps the old bytes, and their costs, until a "
             "lifecycle rule expires noncurrent versions"
         )
-    return f"{'suspended' if said else 'off'}: a deletion takes the bytes for good"
+    return f"{'suspended' if versioning else 'off'}: a deletion takes the bytes for good"
 
 
 def _lock(found: BucketConfiguration) -> str:
-    said = found.lock
-    if isinstance(said, tuple):
-        return f"the server does not say ({said.why})"
-    if not said or said.get("ObjectLockEnabled") != "Enabled":
+    lock = found.lock
+    if isinstance(lock, tuple):
+        return f"the server does not say ({lock.why})"
+    if not lock or lock.get("ObjectLockEnabled") != "Enabled":
         return "off"
-    kept = said.get("Rule", {}).get("DefaultRetention")
+    kept = lock.get("Rule", {}).get("DefaultRetention")
     if not kept:
         return "on, without a default retention: only versions that a person locks stay"
     time = f"{kept['Days']} days" if "Days" in kept else f"{kept.get('Years')} years"

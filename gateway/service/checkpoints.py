@@ -348,7 +348,7 @@ class Checkpoints(Protocol):
 
         Args:
             reason: for other people.
-            insists: whether it is deleted although a law of retention keeps it.
+            insists: whether it is deleted although a deletion guard keeps it.
         """
 
 

@@ -24,7 +24,7 @@ from gateway.db.compiled import Session
 from gateway.db.schema import opened, reading
 from gateway.namespace import server_reports
 from gateway.namespace.lookup import way_up
-from gateway.rpc import clients as door
+from gateway.rpc import clients as server_clients
 from gateway.rpc.clients import NOTHING, ClientCounts, ClientLease, Opened
 from gateway.service.paths import browsing, names_of, resolve
 
@@ -124,8 +124,8 @@ class ClientList(Model):
 
 
 def gather(settings: Settings) -> ClientList:
-    """Return all clients. Raises DoorClosed when no NFS server answers."""
-    found = door.read(settings)
+    """Return all clients. Raises ControlSocketClosed when no NFS server answers."""
+    found = server_clients.read(settings)
     now_seconds = clock.now_ns() // clock.NS
     leases = sorted(found.leases, key=lambda lease: (lease.address, lease.name))
     others = found.counts.get("")
@@ -152,7 +152,7 @@ def opens(settings: Settings, path: str) -> Opens:
     Raises:
         NotThere: there is nothing.
         NotPossible: it is neither a file nor a directory.
-        DoorClosed, UserError: as told.
+        ControlSocketClosed, UserError: as told.
     """
     with browsing(settings) as browser:
         entry = resolve(browser, settings, path).found()
@@ -160,7 +160,7 @@ def opens(settings: Settings, path: str) -> Opens:
     if top.kind not in (InodeKind.REGULAR, InodeKind.DIRECTORY):
         raise NotPossible(f"{shown(path)}: only files are open: name one")
     is_file = top.kind == InodeKind.REGULAR
-    found = door.opened(settings, top.ino if is_file else None, OPENS_MAX)
+    found = server_clients.opened(settings, top.ino if is_file else None, OPENS_MAX)
     at = b"/" + b"/".join(
         [os.fsencode(settings.nfs.export)[1:], *names_of(settings.nfs.export, path)]
     )

@@ -1,6 +1,6 @@
 """Puts a checkpoint into the trash because a person says so.
 
-The laws of retention hold here too (gateway.lifecycle.retention.planner,
+The deletion guards hold here too (gateway.lifecycle.retention.planner,
 gateway.lifecycle.retention.guard), except that a person may insist: then the newest complete
 checkpoint of a run can be deleted, one that is not complete, one that a link or tracker names, and
 one for which no newer one stands. What is pinned or being copied stays in any case, and nothing is
@@ -21,7 +21,7 @@ from gateway.catalogue.store import catalogue_of
 from gateway.catalogue.tree import CatalogueView
 from gateway.common.errors import (
     Changed,
-    DoorClosed,
+    ControlSocketClosed,
     NotPossible,
     NotThere,
     SpillwayError,
@@ -42,7 +42,7 @@ from gateway.lifecycle.retention.planning import checkpoint_of
 from gateway.lifecycle.retention.references import References
 from gateway.lifecycle.trash.trash import Trash
 from gateway.namespace import identity
-from gateway.rpc.control import Door
+from gateway.rpc.control import ControlSocket
 from gateway.service.paths import is_below
 
 BY_HAND = "a person deleted it"
@@ -72,15 +72,15 @@ def delete(
     reason: str,
     insists: bool,
     seen: Collection[str] | None = None,
-    open_door: Callable[[], AbstractContextManager[Door]] | None = None,
+    open_control: Callable[[], AbstractContextManager[ControlSocket]] | None = None,
 ) -> str:
     """Put a checkpoint into the trash. Returns its id there.
 
     Parameters: ino of the checkpoint; author, the person; reason, for other people; insists,
-    whether it is deleted although a law of retention keeps it; seen, the evidence that the person
+    whether it is deleted although a deletion guard keeps it; seen, the evidence that the person
     saw, or None for any. The transaction that reads what is deleted compares it, and what changes
-    later is not deleted; open_door, which opens the door. Raises NotThere, Changed, NotPossible,
-    TrashRefused; UserError, DoorClosed, NamespaceError, OSError.
+    later is not deleted; open_control, which connects to the control socket. Raises NotThere,
+    Changed, NotPossible, TrashRefused; UserError, ControlSocketClosed, NamespaceError, OSError.
     """
     one, newer = _checked(settings, database, ino, insists, seen)
     if newer is not None:
@@ -89,10 +89,10 @@ def delete(
         action = store.begin(session, "trash", one, author, reason, one.evidence)
     result = "failed: it is not known whether it is in the trash: spillway trash list"
     try:
-        trash = Trash(settings, database, open_door)
+        trash = Trash(settings, database, open_control)
         made = trash.put(one.ino, one.path, one.evidence, author, reason)
         result = f"in the trash as {made}"
-    except DoorClosed:
+    except ControlSocketClosed:
         raise
     except SpillwayError as exc:
         result = f"refused: {exc}"
@@ -139,12 +139,12 @@ def _checked(
             raise Changed(f"{path} has changed meanwhile: look at it, and delete it again")
         if view.session.one(store.IS_MADE) is None:
             raise NotPossible(f"{path} stays: {NOT_MADE}: wait")
-        said = protected(view.session)
-        if Pinned(said.paths).holds(one.path):
+        kept = protected(view.session)
+        if Pinned(kept.paths).holds(one.path):
             raise NotPossible(f"{path} stays: {PINNED}")
         if insists:
             return one, None
-        why, newer = _law(settings, view, one, one.ino in said.inos)
+        why, newer = _reason_against(settings, view, one, one.ino in kept.inos)
     if why is not None:
         raise NotPossible(_stays(path, why))
     return one, newer
@@ -157,12 +157,12 @@ def check_tree(
     inner ones first, and of these the older ones. Nothing is changed.
 
     Parameters: path below the export's root; insists, as of ``delete``. Raises NotPossible if
-    something in the tree is pinned or being promoted, or a law keeps one of them.
+    something in the tree is pinned or being promoted, or a deletion guard keeps one of them.
     """
     with catalogue_of(settings, database).viewing() as view:
         session = view.session
-        said = protected(session)
-        if Pinned(said.paths).holds(path):
+        kept = protected(session)
+        if Pinned(kept.paths).holds(path):
             raise NotPossible(f"{printable(path)} stays: {PINNED}")
         is_made = session.one(store.IS_MADE) is not None
         if not is_made and not insists and session.one(ANY_RECORD) is not None:
@@ -176,16 +176,16 @@ def check_tree(
             and one.path in paths_of(session, one.ino)
         ]
         for one in found if not insists else ():
-            why, _newer = _law(settings, view, one, one.ino in said.inos)
+            why, _newer = _reason_against(settings, view, one, one.ino in kept.inos)
             if why is not None:
                 raise NotPossible(_stays(printable(one.path), why))
     return sorted(found, key=lambda one: (-one.path.count(b"/"), one.ready_ns))
 
 
-def _law(
+def _reason_against(
     settings: Settings, view: CatalogueView, one: PlanCheckpoint, is_promoted: bool
 ) -> tuple[str | None, PlanCheckpoint | None]:
-    """Return which law of retention keeps a checkpoint, or None, and the newer one that stands for
+    """Return which deletion guard keeps a checkpoint, or None, and the newer one that stands for
     it."""
     run = [checkpoint_of(found) for found in view.session.all(store.OF_RUN, run=one.run)]
     newer = keep_rules.successor(one, run, settings.retention.min_replacement_share)
@@ -196,7 +196,7 @@ def _law(
 
 
 def _kept(one: PlanCheckpoint, is_promoted: bool, referred: str | None) -> str | None:
-    """Return which law of retention keeps a checkpoint, whatever else is in its run, or None."""
+    """Return which deletion guard keeps a checkpoint, whatever else is in its run, or None."""
     if not one.is_complete:
         return f"it is not complete: {one.reason or 'the reason is not known'}"
     if one.extent == Extent.FILES:
@@ -208,9 +208,9 @@ def _require_fit(
     settings: Settings, database: Database, one: PlanCheckpoint, newer: PlanCheckpoint
 ) -> None:
     """Raise NotPossible unless a newer checkpoint is durable now, in the bucket too."""
-    law = DeletionGuard(settings, database, BucketHeads(settings, threading.Event()))
+    guard = DeletionGuard(settings, database, BucketHeads(settings, threading.Event()))
     try:
-        unfit = law.unfit(newer)
+        unfit = guard.unfit(newer)
         why = None if unfit is None else unfit.why
     except StoreError as exc:
         why = cannot_ask(exc)

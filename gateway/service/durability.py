@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from gateway.catalogue import statements as stored
-from gateway.catalogue.background import Inside, Leftovers
+from gateway.catalogue.background import AbandonedFiles, Inside
 from gateway.catalogue.rules import Rules
 from gateway.catalogue.store import rules_of
 from gateway.catalogue.tree import entry_of
@@ -35,11 +35,11 @@ from gateway.service.paths import browsing, follow
 from gateway.service.queue import path_of
 
 POLL_SECONDS = 0.5
-REST = 5
-"""A look at a large tree is followed by a rest of this many times its length."""
+PAUSE_RATIO = 5
+"""A look at a large tree is followed by a pause of this many times its length."""
 COURSE_SECONDS = 2.0
-COURSE_REST = 20
-"""A look at all that is missing is followed by a rest of this many times its length."""
+COURSE_PAUSE_RATIO = 20
+"""A look at all that is missing is followed by a pause of this many times its length."""
 PAGE = 1024
 
 
@@ -78,7 +78,7 @@ class DurabilityWait:
         with self._context.reading() as view:
             if self._is_durable(view.session):
                 return None
-        return max(POLL_SECONDS, REST * (clock.monotonic_seconds() - before))
+        return max(POLL_SECONDS, PAUSE_RATIO * (clock.monotonic_seconds() - before))
 
     def _is_durable(self, session: Session) -> bool:
         top = self._top
@@ -96,23 +96,23 @@ class DurabilityWait:
 
 
 def wait(
-    context: Context, top: int, path: str, progress: Tell, rest: Callable[[float], None]
+    context: Context, top: int, path: str, progress: Tell, pause: Callable[[float], None]
 ) -> Progress:
     """Wait until everything at or below an inode is durable. Returns how far it was at the end.
 
     Args:
         path: to be shown.
-        rest: called after each look with the time in seconds until the next one. What it raises
+        pause: called after each look with the time in seconds until the next one. What it raises
             ends the wait.
 
     Raises:
         NotPossible: it was removed.
         TryAgain: the database cannot be read now.
     """
-    waiting, course = DurabilityWait(context, top, path), Course(context, top)
+    waiting, course = DurabilityWait(context, top, path), WaitProgress(context, top)
     while (seconds := waiting.look()) is not None:
         progress(course.look())
-        rest(seconds)
+        pause(seconds)
     return replace(course.progress, done=course.total_bytes, text="it is durable")
 
 
@@ -124,7 +124,7 @@ class NotDurable(NamedTuple):
     """What is missing and why, in one line."""
 
 
-class Course:
+class WaitProgress:
     """How far a wait is. Parameters: context; top, the inode."""
 
     def __init__(self, context: Context, top: int) -> None:
@@ -144,7 +144,7 @@ class Course:
             return self.progress
         found = left(self._context, self._top)
         took_seconds = clock.monotonic_seconds() - before
-        self._next_at = before + max(COURSE_SECONDS, COURSE_REST * took_seconds)
+        self._next_at = before + max(COURSE_SECONDS, COURSE_PAUSE_RATIO * took_seconds)
         self.total_bytes = max(self.total_bytes, found.bytes)
         self._done_bytes, self._text = self.total_bytes - found.bytes, found.text
         return self.progress
@@ -205,8 +205,8 @@ def _missing(session: Session, keys: KeyMapper, top: int, rules: Rules) -> Itera
         if file.kind == InodeKind.REGULAR and not _is_durable(session, keys, top):
             yield NotDurableFile(top, file.size)
         return
-    leftovers = Leftovers(session, rules)
-    waiting: list[tuple[int, Inside | None]] = [(top, leftovers.at(top))]
+    abandoned = AbandonedFiles(session, rules)
+    waiting: list[tuple[int, Inside | None]] = [(top, abandoned.at(top))]
     while waiting:
         (directory, inside), after = waiting.pop(), b""
         while True:
@@ -215,10 +215,10 @@ def _missing(session: Session, keys: KeyMapper, top: int, rules: Rules) -> Itera
                 after, _ctime_ns, is_stored, key, *_ = row
                 one = entry_of(row)
                 if one.kind == InodeKind.DIRECTORY:
-                    waiting.append((one.ino, leftovers.below(one.ino, inside)))
+                    waiting.append((one.ino, abandoned.below(one.ino, inside)))
                 elif not one.is_file or (is_stored and keys.is_settled(one.ino, key)):
                     continue
-                elif not leftovers.has(inside, one.kind, bytes(after), one.is_open):
+                elif not abandoned.has(inside, one.kind, bytes(after), one.is_open):
                     yield NotDurableFile(one.ino, one.size)
             if len(rows) < PAGE:
                 break
@@ -234,7 +234,7 @@ def _reason(context: Context, view: DrainView, ino: int) -> str:
         key = view.paths.key_of(ino)
         if key is None:
             return "its name is held (drain.incomplete_patterns, spillway queue)"
-        found = view.session.one(own.DOUBT, key=key)
+        found = view.session.one(own.INDETERMINATE_WRITE, key=key)
         if found is not None:
             seconds = max(0.0, (found[1] - clock.now_ns()) / clock.NS)
             return (

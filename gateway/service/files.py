@@ -26,7 +26,7 @@ from gateway.drain.context import view_of
 from gateway.lifecycle.retention import store
 from gateway.namespace.lookup import Browser, NamedInode
 from gateway.namespace.residency import HAS_CONTENT
-from gateway.rpc.control import Door
+from gateway.rpc.control import ControlSocket
 from gateway.service import durability, paths
 from gateway.service import queue as waiting_files
 from gateway.service.jobs import Tell
@@ -105,8 +105,8 @@ class Files(Protocol):
     """Files and directories. Symbolic links are followed only where that is said.
 
     Paths are those of the command line. Each method that takes one raises NotThere, NotPossible;
-    those that change names raise DoorClosed too: what was done before stays done. Long work tells
-    how far it is (``progress``).
+    those that change names raise ControlSocketClosed too: what was done before stays done. Long
+    work tells how far it is (``progress``).
     """
 
     def get(self, path: str) -> FileInfo:
@@ -167,7 +167,7 @@ class LocalFiles:
 
     Args:
         author: of removals, for the record.
-        open_door: returns the door, which changes names.
+        open_control: returns the control socket, which changes names.
     """
 
     def __init__(
@@ -176,13 +176,13 @@ class LocalFiles:
         database: Database,
         browser: Browser,
         author: str,
-        open_door: Callable[[], Door],
+        open_control: Callable[[], ControlSocket],
     ) -> None:
         self._settings = settings
         self._database = database
         self._browser = browser
         self._author = author
-        self._open_door = open_door
+        self._open_control = open_control
 
     def get(self, path: str) -> FileInfo:
         with reading(self._database) as session:
@@ -218,15 +218,15 @@ class LocalFiles:
             return RemovedTree(encoded(path), False, 1, [], {})
         if not recursive:
             raise is_a_directory(path)
-        trees = Guarded(self._settings, self._database, self._browser, names, self._open_door())
+        trees = Guarded(self._settings, self._database, self._browser, names, self._open_control())
         return trees.remove(path, place, progress, author=self._author, insists=force)
 
     def _names(self, guard: Guard = unguarded) -> Names:
-        return Names(self._settings, self._browser, RpcCaller(self._open_door()), guard)
+        return Names(self._settings, self._browser, RpcCaller(self._open_control()), guard)
 
     def evict(self, paths: Sequence[str], progress: Tell) -> Evicted:
-        door = self._open_door()
-        with evicting(self._settings, self._database, self._browser, door) as eviction:
+        control = self._open_control()
+        with evicting(self._settings, self._database, self._browser, control) as eviction:
             return eviction.run(paths, progress)
 
     def request(self, paths: Sequence[str]) -> Requested:
@@ -283,7 +283,7 @@ def model(
 
 def in_bucket(session: Session, ino: int) -> str | None:
     """Return what the bucket has of a file: its ``present`` version, the same ``unsettled`` (a move
-    or a doubt is left), an ``older`` one, or nothing."""
+    or an indeterminate write is left), an ``older`` one, or nothing."""
     row = session.one(STORED, ino=ino)
     if row is None:
         return None

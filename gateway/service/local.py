@@ -9,15 +9,15 @@ from functools import cached_property
 from types import TracebackType
 from typing import Self
 
-from gateway.common.errors import DoorClosed, UserError
+from gateway.common.errors import ControlSocketClosed, UserError
 from gateway.config.settings import Settings
 from gateway.db import schema
 from gateway.db.engine import Database
 from gateway.drain.context import Context
 from gateway.namespace.lookup import Browser
 from gateway.rpc import statistics
-from gateway.rpc.control import Door
-from gateway.rpc.control import opened as opened_door
+from gateway.rpc.control import ControlSocket
+from gateway.rpc.control import opened as opened_control
 from gateway.rpc.statistics import Statistics
 from gateway.service import clients, configuration, records, status
 from gateway.service.bucket import LocalBucket
@@ -111,7 +111,7 @@ class LocalGateway:
     @cached_property
     def files(self) -> LocalFiles:
         return LocalFiles(
-            self._settings, self._database, self._browser, self._author, lambda: self._door
+            self._settings, self._database, self._browser, self._author, lambda: self._control
         )
 
     @cached_property
@@ -144,8 +144,8 @@ class LocalGateway:
         return self._stack.enter_context(Browser(self._settings))
 
     @cached_property
-    def _door(self) -> Door:
-        return self._stack.enter_context(opened_door(self._settings))
+    def _control(self) -> ControlSocket:
+        return self._stack.enter_context(opened_control(self._settings))
 
 
 @contextmanager
@@ -153,5 +153,5 @@ def _answered() -> Iterator[None]:
     """Say what to do when no NFS server answers in the body. Raises UserError."""
     try:
         yield
-    except DoorClosed as exc:
+    except ControlSocketClosed as exc:
         raise UserError(f"{exc}: look at spillway status") from None

@@ -5,12 +5,12 @@ Changes names through the NFS server: makes, renames, removes.
 Everything runs in the name of root. What was done stays done, so it can be asked for again after a
 failure.
 
-Removes trees, and lets renames pass, by the laws of deletions.
+Removes trees, and lets renames pass, by the deletion guards.
 
 A tree that a person removes may have checkpoints in it. Those that are complete go into the trash
 as ``spillway checkpoint delete`` puts them there, each recorded as a deletion, and the rest is
-removed. If a law keeps one of them, nothing is done unless the person insists. What is pinned stays
-in any case.
+removed. If a deletion guard keeps one of them, nothing is done unless the person insists. What is
+pinned stays in any case.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from gateway.lifecycle.retention import store as own
 from gateway.lifecycle.retention.facts import PlanCheckpoint
 from gateway.lifecycle.retention.planning import checkpoint_of
 from gateway.namespace.lookup import Browser
-from gateway.rpc.control import Door
+from gateway.rpc.control import ControlSocket
 from gateway.rpc.frames import Op, RpcReply, RpcRequest
-from gateway.rpc.removal import Removal
+from gateway.rpc.removal import TreeRemoval
 from gateway.service import deletion
 from gateway.service.jobs import Progress, Tell
 from gateway.service.paths import ResolvedPath, is_below, names_of, resolve, shown_path
 
-log = logging.getLogger("admin.door")
+log = logging.getLogger("admin.rpc")
 """Commands configure no loggers: only the admin API shows these lines, with the request's id."""
 
 BUSY_SECONDS = 60.0
@@ -71,19 +71,19 @@ def unguarded(_path: str, _target: str) -> None:
 
 
 class RpcCaller:
-    """Asks at the door, and repeats requests that must wait.
+    """Asks over the control socket, and repeats requests that must wait.
 
     Parameters: busy_seconds, for how long.
     """
 
-    def __init__(self, door: Door, busy_seconds: float = BUSY_SECONDS) -> None:
-        self._door = door
+    def __init__(self, control: ControlSocket, busy_seconds: float = BUSY_SECONDS) -> None:
+        self._control = control
         self._busy_seconds = busy_seconds
 
     def run(self, requests: Sequence[RpcRequest]) -> list[RpcReply]:
-        """Have requests answered. Raises DoorClosed, KeyboardInterrupt."""
+        """Have requests answered. Raises ControlSocketClosed, KeyboardInterrupt."""
         process.check()
-        answers = self._door.run(requests)
+        answers = self._control.run(requests)
         until = clock.monotonic_seconds() + self._busy_seconds
         while clock.monotonic_seconds() < until:
             waiting = [at for at, answer in enumerate(answers) if answer.errno == errno.EAGAIN]
@@ -91,19 +91,19 @@ class RpcCaller:
                 break
             time.sleep(PAUSE_SECONDS)
             for at, answer in zip(
-                waiting, self._door.run([requests[at] for at in waiting]), strict=True
+                waiting, self._control.run([requests[at] for at in waiting]), strict=True
             ):
                 answers[at] = answer
         logs.event(
             *(log, logging.INFO if requests else logging.DEBUG),
-            door="+".join(sorted({request.op.name.lower() for request in requests})),
+            rpc="+".join(sorted({request.op.name.lower() for request in requests})),
             requests=len(requests),
             refused=sum(answer.errno != 0 for answer in answers),
         )
         return answers
 
     def one(self, path: str, request: RpcRequest) -> None:
-        """Have one request done. Raises NotPossible, DoorClosed."""
+        """Have one request done. Raises NotPossible, ControlSocketClosed."""
         [answer] = self.run([request])
         if answer.errno == 0:
             return
@@ -119,7 +119,8 @@ def reason(number: int) -> str:
 
 
 class Names:
-    """Changes the names of one namespace. Its methods raise NotPossible, DoorClosed, TryAgain.
+    """Changes the names of one namespace. Its methods raise NotPossible, ControlSocketClosed,
+    TryAgain.
 
     Parameters: settings; browser; asker; guard, of renames.
     """
@@ -215,12 +216,12 @@ class Names:
         found = place.found().attr
         self._asker.one(place.path, RpcRequest(Op.REMOVE, place.parent, place.name, found.ino))
 
-    def remove_tree(self, place: ResolvedPath, on_removed: Callable[[int], None]) -> Removal:
+    def remove_tree(self, place: ResolvedPath, on_removed: Callable[[int], None]) -> TreeRemoval:
         """Remove a directory with all in it. Returns what was removed, and what is left.
 
         Parameters: on_removed, called now and then with the number of names that are removed.
         """
-        removal = Removal(self._browser, self._asker.run, on_removed)
+        removal = TreeRemoval(self._browser, self._asker.run, on_removed)
         removal.tree(place.parent, place.name, place.found().attr.ino)
         return removal
 
@@ -235,7 +236,7 @@ class Names:
     def _resolve(self, path: str) -> ResolvedPath:
         place = resolve(self._browser, self._settings, path)
         if len(place.name) > NAME_MAX_BYTES:
-            # It may be too long even for a request at the door.
+            # It may be too long even for a request over the control socket.
             raise NotPossible(f"{shown_path(path)}: a name has at most {NAME_MAX_BYTES} bytes")
         return place
 
@@ -271,10 +272,10 @@ def is_a_directory(path: str) -> NotPossible:
 
 
 class Guarded:
-    """Removes trees of one namespace. Its method raises NotPossible, UserError, DoorClosed,
-    NamespaceError, OSError.
+    """Removes trees of one namespace. Its method raises NotPossible, UserError,
+    ControlSocketClosed, NamespaceError, OSError.
 
-    Parameters: settings; database; browser; names; door.
+    Parameters: settings; database; browser; names; control.
     """
 
     def __init__(
@@ -283,13 +284,13 @@ class Guarded:
         database: Database,
         browser: Browser,
         names: Names,
-        door: Door,
+        control: ControlSocket,
     ) -> None:
         self._settings = settings
         self._database = database
         self._browser = browser
         self._names = names
-        self._door = door
+        self._control = control
 
     def remove(
         self, path: str, place: ResolvedPath, progress: Tell, *, author: str, insists: bool
@@ -300,7 +301,7 @@ class Guarded:
             path: of the command line.
             place: what it names.
             author: the person.
-            insists: whether it is removed although a law keeps a checkpoint in it.
+            insists: whether it is removed although a deletion guard keeps a checkpoint in it.
         """
         failures: list[str] = []
         trashed = {}
@@ -329,7 +330,8 @@ class Guarded:
         return removed
 
     def _remove_tree(self, place: ResolvedPath, progress: Tell, failures: list[str]) -> int:
-        """Remove what no law keeps, and add why names are left. Returns the number of names."""
+        """Remove what no deletion guard keeps, and add why names are left. Returns the number of
+        names."""
         removal = self._names.remove_tree(
             place, lambda count: progress(Progress(count, None, f"{count:,} names removed"))
         )
@@ -346,7 +348,7 @@ class Guarded:
                 reason=TREE,
                 insists=insists,
                 seen=[one.evidence],
-                open_door=lambda: nullcontext(self._door),
+                open_control=lambda: nullcontext(self._control),
             )
         except (TrashRefused, NotThere) as exc:
             raise NotPossible(f"{printable(one.path)} stays: {exc}") from None

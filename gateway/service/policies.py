@@ -18,7 +18,7 @@ from sqlalchemy import select
 from gateway.catalogue.display_state import shown_state
 from gateway.catalogue.store import catalogue_of
 from gateway.common import clock
-from gateway.common.clock import JudgedTime, KnownTime
+from gateway.common.clock import KnownTime, TrustedTime
 from gateway.common.errors import NotThere, PolicyError, UserError
 from gateway.common.models import Model, Nanoseconds
 from gateway.common.text import shown, text_of
@@ -180,17 +180,17 @@ def revised(settings: Settings, database: Database, planned: Planned, other: Cur
     return Planning(settings, catalogue_of(settings, database)).revised(planned, other)
 
 
-def counted_time(database: Database) -> JudgedTime:
+def counted_time(database: Database) -> TrustedTime:
     """Return the time to which ages are counted now. Raises TryAgain."""
     with database.reading() as session:
         return _time(session, store.known_time(session))
 
 
-def _time(session: Session, known: KnownTime | None) -> JudgedTime:
-    return clock.judge(clock.reading(), known, completions(session))
+def _time(session: Session, known: KnownTime | None) -> TrustedTime:
+    return clock.trusted_time(clock.reading(), known, completions(session))
 
 
-def said(session: Session) -> tuple[object, ...]:
+def plan_inputs(session: Session) -> tuple[object, ...]:
     """Return what people said that plans depend on. While it is equal, a plan that is some moments
     old has their policies, pins, promotions and approvals."""
     policies = [(one.name, one.version) for one in store.versions(session)]
@@ -337,7 +337,7 @@ def confirm_clock(database: Database) -> None:
     """Believe the clock of this machine, which a person says is right. Raises TryAgain."""
     row = KnownTime(*clock.reading())
     with database.writing() as session:
-        store.save_time(session, JudgedTime(row.known_ns, 0, row))
+        store.save_time(session, TrustedTime(row.known_ns, 0, row))
 
 
 def gather(session: Session) -> RetentionSummary:

@@ -23,11 +23,11 @@ from gateway.db.schema import reading
 from gateway.lifecycle.promotion import members, store
 from gateway.lifecycle.promotion.members import SourceLook
 from gateway.lifecycle.promotion.store import (
-    NO_WISHES,
+    NO_OPTIONS,
     Hold,
     PromotionOptions,
     PromotionState,
-    wishes_of,
+    options_of,
 )
 from gateway.lifecycle.promotion.store import PromotionRow as Row
 from gateway.namespace.lookup import Browser, is_trashed
@@ -160,15 +160,15 @@ class LocalPromotions:
 
     def promote(self, request: PromotionRequest, progress: Tell | None = None) -> Promotion:
         settings, database = self._settings, self._database
-        wishes = wishes_of(settings.bucket.prefix, request.legal_hold, request.tags, request.to)
-        name = checked(settings, request.name, wishes)
+        options = options_of(settings.bucket.prefix, request.legal_hold, request.tags, request.to)
+        name = checked(settings, request.name, options)
         ino = follow(self._browser, settings, request.path).found().attr.ino
         pause, tell = Pause(settings), progress or (lambda _progress: None)
         catalogue = catalogue_of(settings, database)
         while True:
             began = clock.monotonic_seconds()
             source = source_of(catalogue, ino)
-            why = why_not_yet(source)
+            why = reason_not_ready(source)
             if why is None:
                 break
             if progress is None:
@@ -176,7 +176,7 @@ class LocalPromotions:
             tell(Progress(0, None, f"waiting: {why}"))
             seconds = max(POLL_SECONDS, 5 * (clock.monotonic_seconds() - began))
             pause.rest("then promote it", seconds)
-        record(settings, database, source, name, request.note, self._author, wishes)
+        record(settings, database, source, name, request.note, self._author, options)
         made = self.named(name)
         return made if progress is None else ended(self.named, made, tell, pause.rest)
 
@@ -341,26 +341,26 @@ def promote(
     name: str,
     note: str,
     by: str,
-    wishes: PromotionOptions = NO_WISHES,
+    options: PromotionOptions = NO_OPTIONS,
 ) -> Row:
     """Record a promotion of what the bucket has by now. The gateway copies by itself.
 
     Parameters: ino of the source; name of the copy, as a person wrote it; note, and by, the person,
-    for the record; wishes, of the person. Raises NotThere, NotPossible, UserError, TryAgain, and
-    StoreError if the bucket cannot be asked for what the wishes need.
+    for the record; options, of the person. Raises NotThere, NotPossible, UserError, TryAgain, and
+    StoreError if the bucket cannot be asked for what the options need.
     """
-    name = checked(settings, name, wishes)
+    name = checked(settings, name, options)
     source = source_of(catalogue_of(settings, database), ino)
-    if (why := why_not_yet(source)) is not None:
+    if (why := reason_not_ready(source)) is not None:
         raise NotPossible(f"{printable(source.path)}: {why}")
-    return record(settings, database, source, name, note, by, wishes)
+    return record(settings, database, source, name, note, by, options)
 
 
-def checked(settings: Settings, name: str, wishes: PromotionOptions) -> str:
+def checked(settings: Settings, name: str, options: PromotionOptions) -> str:
     """Return the name of a copy as a person wrote it. Raises UserError if it cannot be one, or the
-    bucket has not what the wishes need; StoreError if it cannot be asked."""
+    bucket has not what the options need; StoreError if it cannot be asked."""
     checked = store.checked(name, settings.drain.incomplete_patterns)
-    if wishes.legal_hold:
+    if options.legal_hold:
         require_lock(settings)
     return checked
 
@@ -372,12 +372,12 @@ def record(
     name: str,
     note: str,
     by: str,
-    wishes: PromotionOptions,
+    options: PromotionOptions,
 ) -> Row:
     """Record a promotion. Parameters: of ``promote``; name, ``checked``. Raises UserError."""
     with database.writing() as session:
         prefix = settings.bucket.prefix
-        return members.record(session, prefix, name, source.path, source.seen, note, by, wishes)
+        return members.record(session, prefix, name, source.path, source.seen, note, by, options)
 
 
 def source_of(catalogue: Catalogue, ino: int) -> PromotionSource:
@@ -405,7 +405,7 @@ def _path_of(session: Session, ino: int) -> bytes | None:
     return paths[0] if paths else None
 
 
-def why_not_yet(source: PromotionSource) -> str | None:
+def reason_not_ready(source: PromotionSource) -> str | None:
     """Return why a source cannot be promoted yet, or None. Raises NotPossible if it never can."""
     path, seen, is_behind = source
     if seen.special is not None:

@@ -111,7 +111,7 @@ class LocalQueue:
         return (model(settings, one, now_ns) for one in found)
 
     def orders(self) -> list[QueueOrder]:
-        return [_order(self._context.settings, one) for one in queue.said(self._context)]
+        return [_order(self._context.settings, one) for one in queue.orders(self._context)]
 
     def order(self, path: str, order: Wanted) -> QueueOrder:
         queue.say(self._context, find(self._context, path), order == "hold")
@@ -171,11 +171,11 @@ def model(settings: Settings, entry: queue.QueueEntry, now_ns: int) -> WaitingFi
 
 def order_of(context: Context, ino: int) -> QueueOrder | None:
     """Return the order that people gave for an inode itself, or None. Raises TryAgain."""
-    found = [one for one in queue.said(context) if one.ino == ino]
+    found = [one for one in queue.orders(context) if one.ino == ino]
     return _order(context.settings, found[0]) if found else None
 
 
-def _order(settings: Settings, one: queue.Said) -> QueueOrder:
+def _order(settings: Settings, one: queue.PathOrder) -> QueueOrder:
     return QueueOrder(path_of(settings, one.path), "hold" if one.hold else "bump")
 
 

@@ -23,7 +23,7 @@ from gateway.cache.eviction import (
     eviction_of,
 )
 from gateway.common import clock
-from gateway.common.errors import START, DoorClosed, NotPossible
+from gateway.common.errors import START, ControlSocketClosed, NotPossible
 from gateway.common.models import Model
 from gateway.common.text import encoded, shown
 from gateway.common.types import Residency
@@ -36,7 +36,7 @@ from gateway.drain import statements as own
 from gateway.drain.paths import file_of, object_of
 from gateway.namespace import identity
 from gateway.namespace.lookup import Browser, NamedInode
-from gateway.rpc.control import Door
+from gateway.rpc.control import ControlSocket
 from gateway.service import reports
 from gateway.service.jobs import Progress, Tell
 from gateway.service.names import RpcCaller
@@ -74,16 +74,17 @@ class Evicted(Model):
 
 @contextmanager
 def evicting(
-    settings: Settings, database: Database, browser: Browser, door: Door
+    settings: Settings, database: Database, browser: Browser, control: ControlSocket
 ) -> Iterator[Evicting]:
     """Open what evicts. Raises UserError, StoreError."""
     identity.require_surroundings(settings)
     with eviction_of(settings, database) as eviction:
-        yield Evicting(settings, database, browser, eviction, RpcCaller(door))
+        yield Evicting(settings, database, browser, eviction, RpcCaller(control))
 
 
 class Evicting:
-    """Evicts some paths, and counts what was done. Parameters: asker, which asks at the door."""
+    """Evicts some paths, and counts what was done. Parameters: asker, which asks over the control
+    socket."""
 
     def __init__(
         self,
@@ -111,7 +112,7 @@ class Evicting:
                 self._path(path, progress)
             except NotPossible as exc:
                 failures.append(str(exc))
-            except DoorClosed as exc:
+            except ControlSocketClosed as exc:
                 failures.append(f"{exc}: what was done stays done: repeat")
                 break
         return self._model(failures)
@@ -135,9 +136,9 @@ class Evicting:
             for path, entry in batch:
                 one = found.get(entry.attr.ino)
                 why = (
-                    _why_not_clean(session, entry)
+                    _reason_not_clean(session, entry)
                     if one is None
-                    else candidates.why_not(one, by_time=False)
+                    else candidates.reason_against(one, by_time=False)
                 )
                 if why is not None:
                     reasons[path] = why
@@ -167,7 +168,7 @@ class Evicting:
         )
 
 
-def _why_not_clean(session: Session, entry: NamedInode) -> str | None:
+def _reason_not_clean(session: Session, entry: NamedInode) -> str | None:
     """Return why a file is not in the bucket as it is here, or None if its bytes are not here."""
     file = file_of(session, entry.attr.ino)
     if file is None or (file.size == 0 and not file.write_open) or not file.is_resident:
@@ -179,7 +180,7 @@ def _why_not_clean(session: Session, entry: NamedInode) -> str | None:
     if session.one(REKEY, ino=file.ino) is not None:
         return "renamed, and its object is not moved yet"
     stored = object_of(session, file.ino)
-    if stored is not None and session.one(own.DOUBT, key=stored.key) is not None:
+    if stored is not None and session.one(own.INDETERMINATE_WRITE, key=stored.key) is not None:
         return "a request for its object got no answer: it is looked at again (spillway status)"
     return "damaged (see spillway fsck), or its object has no block digests: write it again"
 
@@ -274,7 +275,7 @@ class Warming:
                     self._resident += 1
             if absent:
                 with self._database.writing() as session:
-                    warming.wish(session, absent)
+                    warming.request_whole(session, absent)
             self._sizes |= absent
 
     def wait(self, progress: Tell, rest: Callable[[float], None]) -> Warmed:

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import and_, exists, func, select, tuple_
 
 from gateway.cache import eviction
-from gateway.cache.evictor import REPORT, Growth
+from gateway.cache.evictor import REPORT, WriteBurst
 from gateway.common import clock
 from gateway.common.errors import UserError
 from gateway.common.models import Model
@@ -92,20 +92,20 @@ def gather_limits(settings: Settings) -> Limits:
     """Gather what is used and what the limits are."""
     report = datadir.read(settings, server_reports.USED_REPORT)
     lives = datadir.alive(report)
-    told = report if report is not None and lives else {}
+    reported = report if report is not None and lives else {}
     found = [_count(table, settings.nfs.port) for table in _TABLES]
     known = [count for count in found if count is not None]
     # The kernel counts 0 where no server is, too.
     connections = sum(known) if known and (lives or any(known)) else None
     return Limits(
         connections=_limited({"open": connections, "most": settings.nfs.max_connections}),
-        threads=_limited(told.get("threads")),
-        descriptors=_limited(told.get("descriptors")),
+        threads=_limited(reported.get("threads")),
+        descriptors=_limited(reported.get("descriptors")),
     )
 
 
-def _limited(told: Any) -> Limited:
-    found = told if isinstance(told, dict) else {}
+def _limited(reported: Any) -> Limited:
+    found = reported if isinstance(reported, dict) else {}
     used_up, most = found.get("open"), found.get("most")
     is_near = used_up is not None and most is not None and used_up >= NEAR * most
     return Limited(open=used_up, most=most, near=is_near)
@@ -433,13 +433,13 @@ def gather_cache(settings: Settings, session: Session) -> Cache:
 
 def evicting(settings: Settings) -> EvictionMarks | None:
     """Return between which shares of the disk files are evicted now, and the largest save of the
-    last day, for which room is kept. None: nothing is evicted because of the disk, or it cannot be
+    last day, for which space is kept. None: nothing is evicted because of the disk, or it cannot be
     looked at."""
     try:
         found = eviction.look(settings)
     except OSError:
         return None
-    saved_bytes = Growth(settings.run_dir / REPORT).largest_bytes
+    saved_bytes = WriteBurst(settings.run_dir / REPORT).largest_bytes
     now = eviction.marks(settings, found, saved_bytes)
     if now.start >= found.total:
         return None

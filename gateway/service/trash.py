@@ -12,7 +12,13 @@ from typing import Literal, Protocol
 
 from gateway.catalogue.display_state import EXPIRED
 from gateway.common import clock
-from gateway.common.errors import DoorClosed, NotPossible, NotThere, TrashRefused, UserError
+from gateway.common.errors import (
+    ControlSocketClosed,
+    NotPossible,
+    NotThere,
+    TrashRefused,
+    UserError,
+)
 from gateway.common.models import Model, Nanoseconds, values_of
 from gateway.common.text import bytes_of, printable, shown, text_of
 from gateway.config.settings import Settings
@@ -204,13 +210,13 @@ class LocalTrashBin:
             if (entry.id, version(entry)) == (one.id, one.version)
         ]
 
-        def told(_entries: int, names: int) -> None:
+        def on_removed(_entries: int, names: int) -> None:
             if names:
                 progress(Progress(names, None, f"{names:,} names removed"))
 
         failures = [] if entries else [f"{one.id} is not in the trash any more"]
         with refusals():
-            failures += remove(self._trash, entries, told, by=self._author)
+            failures += remove(self._trash, entries, on_removed, by=self._author)
         return RemovedCheckpoint(one.id, not failures, failures)
 
     def _found(self) -> list[Expired]:
@@ -225,7 +231,7 @@ def refusals() -> Iterator[None]:
         yield
     except TrashRefused as exc:
         raise NotPossible(str(exc)) from None
-    except DoorClosed as exc:
+    except ControlSocketClosed as exc:
         raise UserError(f"{exc}: see spillway trash list, and try again") from None
 
 
@@ -330,7 +336,7 @@ def undelete(
     """Take a checkpoint back.
 
     Parameters: to, another path than the one that it had; by, the person. Raises NotThere;
-    TrashRefused, UserError, DoorClosed, NamespaceError, OSError.
+    TrashRefused, UserError, ControlSocketClosed, NamespaceError, OSError.
     """
     trash.reconcile()
     entry = found(trash, trash_id)
@@ -361,20 +367,20 @@ def removable(trash: Trash, ids: Collection[str] | None, until_ns: int) -> list[
 
 
 def remove(
-    trash: Trash, entries: Sequence[TrashRow], told: Callable[[int, int], None], *, by: str
+    trash: Trash, entries: Sequence[TrashRow], on_removed: Callable[[int, int], None], *, by: str
 ) -> list[str]:
     """Remove entries for good. Returns why some stay.
 
-    Parameters: told, called now and then with the number of entries that are done and of the names
-    of the next one that are removed: what it raises ends the removal; by, the person. Raises
-    UserError, DoorClosed, NamespaceError, OSError.
+    Parameters: on_removed, called now and then with the number of entries that are done and of the
+    names of the next one that are removed: what it raises ends the removal; by, the person. Raises
+    UserError, ControlSocketClosed, NamespaceError, OSError.
     """
     identity.require_surroundings(trash.settings)
     failures = []
     for at, entry in enumerate(entries):
-        told(at, 0)
+        on_removed(at, 0)
         try:
-            trash.remove(entry, partial(told, at), by=by, reason=BY_HAND)
+            trash.remove(entry, partial(on_removed, at), by=by, reason=BY_HAND)
         except TrashRefused as exc:
             failures.append(str(exc))
     return failures

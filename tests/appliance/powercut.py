@@ -202,13 +202,13 @@ class Run:
         self._machine.ssh("systemctl stop spillway.target 'spillway-*'")
         found = verify.tree(gateway.copied(self._directory), TOP)
         outcome = verify.verify_names(self._logs, found)
-        leftovers = verify.verify_fsck(gateway)
+        reclaimed = verify.verify_fsck(gateway)
         if stuck:
             raise verify.Lost(stuck)
         verify.verify_bucket(found, self._server.files(f"{site.BUCKET}/{TOP}"))
         return (
             f"{outcome.acknowledged} requests acknowledged, {outcome.unanswered} unanswered, "
-            f"{steps} steps confirmed, {outcome.files} files at the end, {leftovers} data files "
+            f"{steps} steps confirmed, {outcome.files} files at the end, {reclaimed} data files "
             "of reclaimed rows: nothing lost"
         )
 

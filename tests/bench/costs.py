@@ -32,7 +32,7 @@ from gateway.namespace import names as names_module
 from gateway.namespace import volume
 from gateway.namespace.facade import Namespace
 from gateway.namespace.names_log import NamesLog
-from gateway.namespace.server_reports import DiskTrouble, SharedNames, Space, Used
+from gateway.namespace.server_reports import DiskTrouble, SharedNames, Space, UsageReport
 from tests.bench import load, names, report, sites
 from tests.bench.idle import fill
 from tests.support.volumes import make_settings, make_volume
@@ -60,7 +60,7 @@ class Creates:
             DiskTrouble(settings),
             SharedNames(settings),
             NamesLog(settings),
-            Used(settings),
+            UsageReport(settings),
         )
         self._requests = (bridge.RequestStruct * TOGETHER)()
         self._replies = (bridge.ReplyStruct * TOGETHER)()

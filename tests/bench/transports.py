@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, TypeVar
 from awscrt import auth, http, io, s3
 from awscrt.checksums import crc64nvme
 
-from gateway.objectstore.bodies import Section
+from gateway.objectstore.bodies import FileRange
 from gateway.objectstore.checksums import ChecksumKind
 from gateway.objectstore.client import BucketConnection
 from tests.bench import report
@@ -108,7 +108,7 @@ class Own:
 
     def _put(self, path: Path) -> None:
         with path.open("rb") as file:
-            body = Section(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+            body = FileRange(file.fileno(), 0, os.fstat(file.fileno()).st_size)
             self._wire.put("put_object", path.name, {}, {}, body, ChecksumKind.CRC64NVME)
 
     def _get(self, one: Range) -> int:

@@ -48,7 +48,8 @@ class AdminSite(NamedTuple):
 
 @contextmanager
 def admin_site(directory: Path, principal: Principal | None = ADMIN) -> Iterator[AdminSite]:
-    """Set a gateway up and serve its admin API. The namespace itself answers at the door.
+    """Set a gateway up and serve its admin API. The namespace itself answers over the control
+    socket.
 
     Parameters: directory, empty, for everything that the gateway keeps; principal, who sends every
     request, or None to have each request say it.

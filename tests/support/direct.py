@@ -1,4 +1,5 @@
-"""Answers requests of the door without an NFS server, in a start of the namespace of its own.
+"""Answers requests of the control socket without an NFS server, in a start of the namespace of its
+own.
 
 Files that were open for writing are sealed first, as at every start of the server.
 """
@@ -22,10 +23,10 @@ from gateway.db.writer import Operation
 from gateway.namespace import names, rename, residency, volume
 from gateway.namespace.attributes import setattr_
 from gateway.namespace.facade import Namespace
-from gateway.namespace.names import link, mkdir, symlink
+from gateway.namespace.names import mkdir, symlink
 from gateway.rpc import control, frames
 from gateway.rpc.frames import Op, RpcReply, RpcRequest
-from tests.support.fakedoor import FakeDoor, encoded
+from tests.support.fake_control_socket import FakeControlSocket, encoded
 
 TOGETHER = 64
 """The changes in one transaction: as many as the server has."""
@@ -69,8 +70,6 @@ class Direct:
                 return Operation(mkdir, cred, ino, name, wanted, generation=generation)
             case Op.SYMLINK:
                 return Operation(symlink, cred, ino, name, name2, wanted, generation=generation)
-            case Op.LINK:
-                return Operation(link, cred, ino2, ino, name)
             case Op.RENAME:
                 return Operation(rename.rename, cred, ino, name, ino2, name2, change)
             case Op.REMOVE:
@@ -114,16 +113,14 @@ class Direct:
                 return RpcReply(0, done.attr)
             case Op.GETATTR:
                 return RpcReply(0, self._namespace.getattr(request.ino))
-            case Op.INVALIDATE:
-                return RpcReply(0, None)  # no process has anything in memory
             case Op.SETATTR:
                 return RpcReply(errno.EPERM, None)
         return RpcReply(errno.ENOTSUP, None)
 
 
-class DirectServer(FakeDoor):
-    """A door at which ``Direct`` answers, also what other processes ask. The namespace is open
-    during each request only.
+class DirectServer(FakeControlSocket):
+    """A control socket on which ``Direct`` answers, also what other processes ask. The namespace is
+    open during each request only.
 
     Args:
         settings: of a gateway whose NFS server does not run.
@@ -148,7 +145,7 @@ class DirectServer(FakeDoor):
 
 @contextmanager
 def answering() -> Iterator[None]:
-    """Let ``Direct`` answer at the doors that this process opens."""
+    """Let ``Direct`` answer on the control sockets that this process opens."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(control, "_reach", lambda settings, _until: Direct(settings))
         yield

@@ -250,9 +250,10 @@ class Site:
     def left(self) -> list[tuple[Any, ...]]:
         """Return some of the work that is left: dirty files, and rows that ask for work."""
         dirty = "inode WHERE kind = 1 AND content_version > drained_version"
-        # A doubt whose key was looked at waits until its drain has known it for long enough.
-        doubtful = "doubt WHERE look_ns = 0"
-        tables = (dirty, "upload", "tombstone", "rekey", doubtful)
+        # An indeterminate write whose key was looked at waits until its drain has known it for long
+        # enough.
+        indeterminate = "doubt WHERE look_ns = 0"
+        tables = (dirty, "upload", "tombstone", "rekey", indeterminate)
         return [
             (table, *row)
             for table in tables

@@ -44,7 +44,7 @@ class Request:
     """The keys that a DeleteObjects names."""
     headers: dict[str, str] = field(default_factory=dict)
     """The headers, with names in lower case."""
-    wish: bytes = b""  # the body of a RestoreObject
+    restore_body: bytes = b""  # the body of a RestoreObject
     status: int | None = None
     """The status of the answer, or None without an answer."""
 

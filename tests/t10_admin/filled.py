@@ -20,7 +20,8 @@ from tests.support.waiting import until
 
 
 class Filled:
-    """A site, and the world in it. The world is closed while the door of the site is used."""
+    """A site, and the world in it. The world is closed while the control socket of the site is
+    used."""
 
     def __init__(self, site: AdminSite) -> None:
         self.site = site

@@ -119,10 +119,10 @@ def served_exports(site: Seeded) -> Iterator[None]:
     database = Database(site.settings.database_url)
     found = [one.export for one in ExportService(site.settings, database).listed()]
     database.close()
-    told = server.Told(
+    served = server.ServedExports(
         os.getpid(), [server.Exported(one.number, 1, one.directory, 0, 0) for one in found]
     )
-    with patch.object(server, "told", lambda *_: told):
+    with patch.object(server, "served_exports", lambda *_: served):
         yield
 
 

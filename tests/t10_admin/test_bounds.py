@@ -67,7 +67,7 @@ def test_jobs_that_wait_give_their_thread_to_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "WAITERS", 2)
-    monkeypatch.setattr(runner, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(runner, "SLICE_SECONDS", 0.0)
     ends = threading.Event()
     begun: list[str] = []
 

@@ -123,12 +123,12 @@ def test_a_checkpoint_without_a_step_keeps_its_name(site: Filled) -> None:
     assert "<h1>bestOfAll</h1>" in site.page(f"/checkpoints/{ino}")
 
 
-def test_a_deletion_is_a_red_button_only_where_no_law_keeps_the_checkpoint(site: Filled) -> None:
+def test_a_deletion_is_a_red_button_only_where_no_guard_keeps_the_checkpoint(site: Filled) -> None:
     newest, older = site.ino("a/step-4"), site.ino("a/step-3")
     link = '<a class="button {}" href="/checkpoints/{}/delete"'
     assert link.format("", newest) in site.page(f"/checkpoints/{newest}")
     assert link.format("danger", older) in site.page(f"/checkpoints/{older}")
-    assert "although a law of retention keeps it" in site.page(f"/checkpoints/{newest}/delete")
+    assert "although a deletion guard keeps it" in site.page(f"/checkpoints/{newest}/delete")
 
 
 def test_what_people_say_is_shown_as_they_wrote_it(site: Filled) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy import insert
 
 from admin_api.access.authentication import authenticate
 from admin_api.app import create_app
-from admin_api.events import Looker
+from admin_api.events import CatalogueWatcher
 from gateway.catalogue.display_state import CATALOGUED, EXPIRED
 from gateway.cli.main import main
 from gateway.config.settings import Settings
@@ -146,7 +146,7 @@ def test_states_are_those_that_the_command_shows(
 def test_a_move_to_another_storage_class_is_an_event(tmp_path: Path) -> None:
     with filled(tmp_path) as site:
         database = Database(site.site.settings.database_url)
-        looker = Looker(site.site.settings, database)
+        looker = CatalogueWatcher(site.site.settings, database)
         assert looker.look() == []
         ino = site.ino("a/step-4")
         query(
@@ -170,7 +170,7 @@ def test_runs_say_what_is_at_risk(site: Filled) -> None:
     assert site.ask("GET", "runs?run=jobs/c")["items"] == []
 
 
-def test_a_deletion_obeys_the_laws(tmp_path: Path) -> None:
+def test_a_deletion_obeys_the_guards(tmp_path: Path) -> None:
     with filled(tmp_path) as site:
         newest, older = site.ino("a/step-4"), site.ino("a/step-1")
         for path, why in (

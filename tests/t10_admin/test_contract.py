@@ -185,8 +185,8 @@ def test_lines_are_json_and_have_the_id_of_their_request(asked: Asked) -> None:
 
     ends = ("done", "failed")
     until(lambda: any(one.get("state") in ends for one in lines("evict")), "the end of the job")
-    [door, request] = lines("rename")
-    assert (door["door"], door["refused"], door["process"]) == ("rename", 0, "admin")
+    [rpc, request] = lines("rename")
+    assert (rpc["rpc"], rpc["refused"], rpc["process"]) == ("rename", 0, "admin")
     assert (request["path"], request["status"]) == ("/api/v1/files/rename", 200)
     assert {one.get("job") for one in lines("evict")} == {None, job["id"]}
     with closing(sqlite3.connect(asked.gateway.data_dir / "admin.db")) as store:

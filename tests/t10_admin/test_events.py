@@ -90,7 +90,7 @@ def revoke(site: Filled, token: str) -> None:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authentication, "CHECK_SECONDS", 0.2)
     monkeypatch.setattr(hubs, "LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(hubs, "REST", 0)
+    monkeypatch.setattr(hubs, "PAUSE_RATIO", 0)
 
 
 def test_jobs_checkpoints_and_the_state_are_told_and_nothing_is_missed(site: Filled) -> None:

@@ -124,7 +124,10 @@ def test_names_are_made_moved_and_removed(site: Filled) -> None:
     site.ask("POST", "directories", 201, json=deep)
     assert site.ask("POST", "directories", 422, json={"path": "n", "owner": 0})
     site.ask("POST", "directories", 422, content=HALF, headers=JSON)
-    for long in ("x" * 256, "x" * 9000):  # the second one does not fit into a request at the door
+    for long in (
+        "x" * 256,
+        "x" * 9000,
+    ):  # the second one does not fit into a request over the control socket
         site.ask("POST", "directories", 409, json={"path": long})
         site.ask("POST", "files/rename", 409, json={"path": "new%FF/x", "to": long})
     moved = site.ask("POST", "files/rename", json={"path": "new%FF/x", "to": "new%FF/z"})

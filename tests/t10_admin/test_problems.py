@@ -56,7 +56,7 @@ def test_the_codes_of_problems_stay() -> None:
         (errors.NotThere, "missing_resource", 404, None),
         (errors.Changed, "version_conflict", 412, None),
         (errors.TrashRefused, "refused_deletion", 409, None),
-        (errors.DoorClosed, "unavailable_nfs_server", 503, "5"),
+        (errors.ControlSocketClosed, "unavailable_nfs_server", 503, "5"),
         (errors.TryAgain, "busy_namespace", 503, "1"),
         (errors.SchemaError, "schema_mismatch", 409, None),
         (errors.AnotherServer, "other_server", 409, None),

@@ -100,7 +100,7 @@ def _fill(world: World) -> None:
 
 @pytest.fixture
 def server(remote: Remote) -> Iterator[None]:
-    """Let a server answer at the door."""
+    """Let a server answer over the control socket."""
     with DirectServer(remote.settings):
         yield
 

@@ -232,7 +232,7 @@ def test_a_promotion_is_waited_for(
         )
     )
     shown: list[str] = []
-    monkeypatch.setattr(client, "_rest", lambda _then: query(settings, next(steps)))
+    monkeypatch.setattr(client, "_pause", lambda _then: query(settings, next(steps)))
     monkeypatch.setattr(ProgressLine, "show", lambda _line, text: shown.append(text))
     status, out, err = run("checkpoint", "promote", "jobs/a/step-6", "--as", "waited")
     assert (status, err) == (0, "") and out.startswith("waited  done  2 files")

@@ -35,7 +35,7 @@ def site(tmp_path: Path) -> Iterator[AdminSite]:
 
 
 @contextmanager
-def door(site: AdminSite, most: int) -> Iterator[tuple[str, int]]:
+def listening(site: AdminSite, most: int) -> Iterator[tuple[str, int]]:
     """Serve as the process does. Yields host and port. Parameters: most, of the connections."""
     limit = Connections(most)
     listener = Listener(socket.create_server(("127.0.0.1", 0)), limit)
@@ -81,7 +81,7 @@ def test_the_connection_that_waits_longest_gives_way_to_a_new_one(
     site: AdminSite, monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
     monkeypatch.setattr(listener_module, "CHANCE_SECONDS", 0.0)
-    with ExitStack() as stack, door(site, 4) as address:
+    with ExitStack() as stack, listening(site, 4) as address:
         silent = [stack.enter_context(socket.create_connection(address)) for _ in range(4)]
         for one in silent:
             one.sendall(said)
@@ -96,7 +96,7 @@ def test_a_host_ends_none_of_its_young_connections_by_new_ones(
 ) -> None:
     """Otherwise a crowd that comes back at once leaves no client the time to say something."""
     monkeypatch.setattr(listener_module, "CHANCE_SECONDS", 60.0)
-    with ExitStack() as stack, door(site, 4) as address:
+    with ExitStack() as stack, listening(site, 4) as address:
         young = [stack.enter_context(socket.create_connection(address)) for _ in range(4)]
         for _ in range(2):
             with socket.create_connection(address) as another:
@@ -109,7 +109,7 @@ def test_a_host_ends_none_of_its_young_connections_by_new_ones(
 
 
 def test_a_host_with_many_connections_gives_way_before_one_with_few(site: AdminSite) -> None:
-    with ExitStack() as stack, door(site, 4) as address:
+    with ExitStack() as stack, listening(site, 4) as address:
         first = stack.enter_context(socket.create_connection(address))
         assert answer_on(first).startswith(b"HTTP/1.1 200 ")
         crowd = [
@@ -125,7 +125,7 @@ def test_a_connection_without_a_request_ends(
     site: AdminSite, monkeypatch: pytest.MonkeyPatch, said: bytes
 ) -> None:
     monkeypatch.setattr(listener_module, "HEAD_SECONDS", 0.1)
-    with door(site, 4) as address, socket.create_connection(address) as silent:
+    with listening(site, 4) as address, socket.create_connection(address) as silent:
         silent.sendall(said)
         until(lambda: is_closed(silent), "the connection is closed")
 
@@ -140,7 +140,7 @@ def test_a_body_that_does_not_come_is_refused(
         b"\r\n\r\n", f"\r\nAuthorization: Bearer {known}\r\n\r\n".encode()
     )
     for asked in (HEAD, head):
-        with door(site, 4) as address, socket.create_connection(address) as slow:
+        with listening(site, 4) as address, socket.create_connection(address) as slow:
             slow.settimeout(30)
             slow.sendall(asked)
             assert slow.recv(4096).startswith(b"HTTP/1.1 408 "), asked

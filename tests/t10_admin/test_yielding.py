@@ -16,7 +16,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from admin_api import cpu_budget, listener
-from admin_api.cpu_budget import LOOK_SECONDS, MachineLoad, Share, Yielding
+from admin_api.cpu_budget import LOOK_SECONDS, CpuBudgetMiddleware, MachineLoad, Share
 from gateway.common import clock
 from tests.support.waiting import until
 
@@ -140,7 +140,7 @@ class Site:
     def __init__(self, share: Share) -> None:
         self.running = self.most = 0
         self.streaming = asyncio.Event()
-        self._yielding = Yielding(self._answer, share, ["/api/v1/health/"])
+        self._yielding = CpuBudgetMiddleware(self._answer, share, ["/api/v1/health/"])
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.running += 1
@@ -232,7 +232,7 @@ def test_a_failed_request_gives_its_turn_back() -> None:
         raise RuntimeError
 
     async def ask() -> int:
-        turns = Yielding(fail, Share(SHARE, lambda: True, burst_seconds=0.0))
+        turns = CpuBudgetMiddleware(fail, Share(SHARE, lambda: True, burst_seconds=0.0))
         failed = 0
         for _ in range(2):
             try:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.objectstore import checksums
-from gateway.objectstore.bodies import Section, digest
+from gateway.objectstore.bodies import FileRange, digest
 from gateway.objectstore.checksums import (
     BLOCK_BYTES,
     CRC_BYTES,
@@ -83,10 +83,10 @@ def test_holes_cost_no_computing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with path.open("rb", buffering=0) as held_open:
         fd = held_open.fileno()
         run = CrcRun(0, BLOCK_BYTES)
-        for piece in Section(fd, 0, size):
+        for piece in FileRange(fd, 0, size):
             run.add(piece)
         found = joined([run.crcs], BLOCK_BYTES)
-        part = digest(Section(fd, MIB, 8 * MIB))
+        part = digest(FileRange(fd, MIB, 8 * MIB))
     assert computed < 40 * MIB
     assert found.crcs == expected(path.read_bytes(), BLOCK_BYTES)
     assert [crc.size for crc in part.crcs] == [3 * MIB, 4 * MIB, MIB]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gateway.cache.eviction import Room, marks
+from gateway.cache.eviction import DiskSpace, marks
 from gateway.config import loader
 
 SETTINGS = loader.from_mapping({"bucket": {"name": "b"}}, {})
-ALMOST_EMPTY = Room(total=1000, used=100, high=800, slow=900)
+ALMOST_EMPTY = DiskSpace(total=1000, used=100, high=800, slow=900)
 
 
 def test_without_a_large_save_they_are_those_of_the_configuration() -> None:

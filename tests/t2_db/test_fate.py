@@ -32,7 +32,7 @@ def through(proxy: TcpProxy, url: str, port: int) -> str:
     return url.replace(f":{port}/", f":{proxy.port}/")
 
 
-def test_a_change_in_doubt_waits_until_its_fate_is_known(
+def test_an_indeterminate_change_waits_until_its_fate_is_known(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:
     with TcpProxy(postgres.port) as proxy:
@@ -44,7 +44,7 @@ def test_a_change_in_doubt_waits_until_its_fate_is_known(
             with ThreadPoolExecutor(1) as pool:
                 answer = pool.submit(server.ask, "rename", "a", "b")
                 for _ in range(3):
-                    assert "a change is in doubt, and all changes wait" in server.line()
+                    assert "a change is indeterminate, and all changes wait" in server.line()
                 assert not answer.done()
                 proxy.refusing = False
                 # The rename was committed. A client that repeats it would get ENOENT.

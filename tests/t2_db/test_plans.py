@@ -51,7 +51,7 @@ WHOLE_TABLES = {
 }
 """Statements that run once for each plan (``upload`` has a row for each unfinished upload), once in
 a second while files wait (``checkpoint`` has a row for each of thousands of checkpoints), for a
-disk that is too full, for the wishes of people, of which ``warming`` has the rows, for a start
+disk that is too full, for the requests of people, of which ``warming`` has the rows, for a start
 of the catalogue, of what applies policies, or for each removal of a checkpoint from the trash, or
 once for each round of retention (``transition`` has the files of at most eight checkpoints)."""
 

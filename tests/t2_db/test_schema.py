@@ -92,7 +92,7 @@ def test_unknown_engines_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "law"),
+    ("change", "constraint"),
     [
         ("residency = 0", "dirty_stays"),
         ("drained_version = 7", "drained_not_ahead"),
@@ -104,10 +104,10 @@ def test_unknown_engines_are_refused() -> None:
     ],
 )
 def test_the_database_refuses_what_must_not_be(
-    namespace: Namespace, settings: Settings, change: str, law: str
+    namespace: Namespace, settings: Settings, change: str, constraint: str
 ) -> None:
     attr = namespace.create(ROOT_CRED, 2, b"f", SetAttr())
-    with pytest.raises(IntegrityError, match=f"ck_inode_{law}"):
+    with pytest.raises(IntegrityError, match=f"ck_inode_{constraint}"):
         query(settings, f"UPDATE inode SET {change} WHERE ino = :ino", ino=attr.ino)
 
 

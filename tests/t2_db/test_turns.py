@@ -14,7 +14,7 @@ from gateway.common.errors import TryAgain
 from gateway.config.settings import Settings
 from gateway.db import statements as sql
 from gateway.db.engine import Database
-from gateway.db.sqlite import Turns
+from gateway.db.sqlite import WriteTurns
 from gateway.db.writer import Tx, Writer
 from tests.support.waiting import until
 
@@ -79,7 +79,7 @@ def test_a_writer_waits_for_few_transactions_of_another_process(settings: Settin
 
 
 def test_threads_of_one_process_exclude_each_other(tmp_path: Path) -> None:
-    turns = Turns(tmp_path / "a.db")
+    turns = WriteTurns(tmp_path / "a.db")
     for _ in range(2):
         turn = turns.take(1.0)
         with pytest.raises(TryAgain, match="too long"):
@@ -89,7 +89,7 @@ def test_threads_of_one_process_exclude_each_other(tmp_path: Path) -> None:
 
 
 def test_a_turn_that_did_not_come_holds_nobody_up(tmp_path: Path) -> None:
-    turns, others = Turns(tmp_path / "a.db"), Turns(tmp_path / "a.db")
+    turns, others = WriteTurns(tmp_path / "a.db"), WriteTurns(tmp_path / "a.db")
     turn = others.take(None)
     with pytest.raises(TryAgain):
         turns.take(0.01)
@@ -104,7 +104,7 @@ def test_a_turn_that_did_not_come_holds_nobody_up(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["next", "turn"])
 def test_files_of_locks_that_were_removed_are_opened_again(tmp_path: Path, name: str) -> None:
-    turns = Turns(tmp_path / "a.db")
+    turns = WriteTurns(tmp_path / "a.db")
     turns.end(turns.take(1.0))
     (tmp_path / f"a.db-{name}").unlink()
     turn = turns.take(1.0)
@@ -114,21 +114,21 @@ def test_files_of_locks_that_were_removed_are_opened_again(tmp_path: Path, name:
 
 
 def test_turns_open_no_files_but_their_first(tmp_path: Path) -> None:
-    turns = Turns(tmp_path / "a.db")
+    turns = WriteTurns(tmp_path / "a.db")
     first = turns.take(None)
     turns.end(first)
     assert turns.take(1.0) == first
     turns.end(first)
     turns.close()
     with pytest.raises(FileNotFoundError):
-        Turns(tmp_path / "none" / "a.db").take(None)
+        WriteTurns(tmp_path / "none" / "a.db").take(None)
 
 
 def test_turns_that_are_given_up_keep_no_files(tmp_path: Path) -> None:
     """Not every command closes its database."""
 
     def used() -> list[int]:
-        turns = Turns(tmp_path / "a.db")
+        turns = WriteTurns(tmp_path / "a.db")
         turn = turns.take(None)
         turns.end(turn)
         return list(turn)

@@ -36,10 +36,10 @@ def test_an_error_undoes_its_own_operation_only(writer: Writer, settings: Settin
         tx.run(sql.REKEY_INSERT, ino=999_999, renamed_ns=1)
         raise NotFound
 
-    before = writer.tally.commits
+    before = writer.counts.commits
     operations = [Operation(function) for function in (good, bad, good)]
     writer.run_together(operations)
-    assert writer.tally.commits == before + 1
+    assert writer.counts.commits == before + 1
     assert [type(operation.error) for operation in operations] == [type(None), NotFound, type(None)]
     database = Database(settings.database_url)
     with database.reader() as connection:

@@ -44,7 +44,7 @@ SPOILS: dict[str, tuple[Spoil, CloseAnswer]] = {
         lambda ns, st, ino: query(st, "UPDATE object SET content_version = 0"),
         CloseAnswer.WAITS,
     ),
-    "in doubt": (
+    "indeterminate": (
         lambda ns, st, ino: query(
             st, "INSERT INTO doubt (key, ino, noted_ns) VALUES ('f', :i, 1)", i=ino
         ),

@@ -51,8 +51,8 @@ def test_the_rows_of_a_hydration(namespace: Namespace, settings: Settings) -> No
         assert (found.epoch, found.durable, found.path) == (absent.epoch, None, "a")
         assert (found.source.place.key, found.source.crcs) == ("a", b"12345678")
         assert rows.find(there.ino) is None
-        assert rows.is_still(absent.ino, absent.epoch)
-        assert not rows.is_still(absent.ino, absent.epoch + 1)
+        assert rows.has_epoch(absent.ino, absent.epoch)
+        assert not rows.has_epoch(absent.ino, absent.epoch + 1)
         assert rows.siblings(ROOT, b"a", 10) == [(b"b", sibling.ino)]
         files = [Saved(absent.ino, absent.epoch, 4 << 20, b"\1"), Saved(there.ino, 0, 1, b"\1")]
         assert rows.save(files) == {there.ino}
@@ -67,7 +67,7 @@ def test_the_rows_of_a_hydration(namespace: Namespace, settings: Settings) -> No
         assert rows.failures() == dict.fromkeys((absent.ino, sibling.ino), failure)
         inos = [absent.ino, sibling.ino, there.ino]
         with database.reader() as connection, database.transaction(connection):
-            warming.wish(Session(connection, database.dialect), inos[:1] + inos[2:])
+            warming.request_whole(Session(connection, database.dialect), inos[:1] + inos[2:])
         assert rows.warming(10) == [(absent.ino, False)]
         assert rows.failures() == {sibling.ino: failure}
         rows.save_failures([(absent.ino, "a", failure), (sibling.ino, "b", None)])

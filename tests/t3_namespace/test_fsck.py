@@ -18,7 +18,7 @@ from tests.support.volumes import query
 from tests.t3_namespace.test_names import ROOT, create, mkdir
 
 
-def check(settings: Settings, *, repair: bool = False) -> list[fsck.BrokenLaw]:
+def check(settings: Settings, *, repair: bool = False) -> list[fsck.BrokenInvariant]:
     database = Database(settings.database_url)
     return fsck.check(database, DataFiles(settings.files_dir), repair=repair)
 

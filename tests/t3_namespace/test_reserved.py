@@ -129,7 +129,7 @@ def test_every_change_by_a_client_is_refused(namespace: Namespace, settings: Set
         lambda: namespace.setxattr(cred, receipt, b"a", b"b"),
         lambda: namespace.open_write(receipt),
         lambda: namespace.open_emptied(receipt),
-        # Neither may the gateway: a reserved inode in a client's directory would break the law.
+        # Nor may the gateway: a reserved inode in a client's directory breaks the invariant.
         lambda: namespace.rename(GATEWAY_CRED, ours, b"file", theirs, b"x"),
         lambda: namespace.link(GATEWAY_CRED, receipt, theirs, b"x"),
         # And one of clients would be changed by them in a reserved one.
@@ -232,7 +232,7 @@ def test_files_that_are_installed_together_share_commits(
 
     before = namespace.commits.commits
     with ThreadPoolExecutor(len(names)) as threads:
-        with namespace._install._turn:
+        with namespace._install._running:
             answers = [threads.submit(put, name) for name in names]
             until(lambda: len(namespace._install._waiting) == len(names), "all of them wait")
         found = [answer.result() for answer in answers]
@@ -246,7 +246,7 @@ def test_files_that_are_installed_together_share_commits(
     assert problems(settings) == []
 
 
-def test_fsck_knows_the_law(namespace: Namespace, settings: Settings) -> None:
+def test_fsck_knows_the_invariant(namespace: Namespace, settings: Settings) -> None:
     ino = install(namespace, b"1.json", b"one").attr.ino
     namespace.close()
     query(settings, "UPDATE dirent SET parent = 2 WHERE ino = :ino", ino=ino)

@@ -7,7 +7,7 @@ import pytest
 from gateway.common import errors
 from gateway.common.types import ROOT_CRED, Cred, Sealed, SetAttr
 from gateway.config.settings import Settings
-from gateway.namespace.names import VALUE_MAX_BYTES, How
+from gateway.namespace.names import VALUE_MAX_BYTES, SetXattrMode
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
 from tests.t3_namespace.test_names import ALICE, BOB, ROOT, create, mkdir
@@ -30,11 +30,11 @@ def test_values_come_back_and_change_moves(namespace: Namespace) -> None:
 def test_create_and_replace(namespace: Namespace) -> None:
     ino = mkdir(namespace, b"d").ino
     with pytest.raises(errors.NoAttribute):
-        namespace.setxattr(ROOT_CRED, ino, b"k", b"v", How.REPLACE)
-    namespace.setxattr(ROOT_CRED, ino, b"k", b"v", How.CREATE)
+        namespace.setxattr(ROOT_CRED, ino, b"k", b"v", SetXattrMode.REPLACE)
+    namespace.setxattr(ROOT_CRED, ino, b"k", b"v", SetXattrMode.CREATE)
     with pytest.raises(errors.Exists):
-        namespace.setxattr(ROOT_CRED, ino, b"k", b"w", How.CREATE)
-    namespace.setxattr(ROOT_CRED, ino, b"k", b"w", How.REPLACE)
+        namespace.setxattr(ROOT_CRED, ino, b"k", b"w", SetXattrMode.CREATE)
+    namespace.setxattr(ROOT_CRED, ino, b"k", b"w", SetXattrMode.REPLACE)
     assert namespace.getxattr(ROOT_CRED, ino, b"k") == b"w"
 
 

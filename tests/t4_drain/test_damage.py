@@ -13,7 +13,7 @@ from gateway.common.errors import DataFileError
 from gateway.common.types import ROOT_CRED, SetAttr
 from gateway.drain.rows import File
 from gateway.drain.send import checksum
-from gateway.objectstore.bodies import Section
+from gateway.objectstore.bodies import FileRange
 from tests.support.drainsite import Site
 from tests.support.waiting import until
 
@@ -75,7 +75,7 @@ def test_an_error_of_the_disk_is_not_taken_for_the_end_of_a_file() -> None:
         with pytest.raises(DataFileError, match="cannot be read: Input/output error"):
             checksum.read(unreadable, 100)
         with pytest.raises(DataFileError, match="cannot be read"):
-            list(Section(unreadable.fileno(), 0, 100))
+            list(FileRange(unreadable.fileno(), 0, 100))
 
 
 def test_a_data_file_that_cannot_be_opened_needs_a_person(site: Site) -> None:

@@ -181,7 +181,9 @@ def test_a_licence_for_an_older_version_does_not_replace_a_newer_one(rclone_site
     assert site.rows("SELECT key, content_version FROM tombstone") == [("k", 3)]
 
 
-def test_leftovers_of_a_day_are_aborted_daily(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_abandoned_uploads_of_a_day_are_aborted_daily(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They are aborted while the drain runs, but only at the keys of our objects."""
     monkeypatch.setattr(worker, "A_DAY", timedelta(seconds=1))
     site.write("f", b"data")

@@ -74,7 +74,8 @@ def killed_at(site: Site, failpoint: str) -> bool:
     finally:
         process.kill()
         process.join()
-        # A multipart upload that is begun so late would be taken for a leftover of the next drain.
+        # A multipart upload that is begun so late would be taken for an abandoned upload by the
+        # next drain.
         until(
             lambda: all(request.status is not None for request in site.proxy.operations()),
             "the server has answered the requests of the killed drain",

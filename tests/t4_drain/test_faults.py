@@ -167,7 +167,7 @@ def test_a_bad_hour_of_the_bucket(site: Site) -> None:
     objects = [r for r in requests if r.operation in ("PUT", "COMPLETE") and r.status == 200]
     print(f"{workload.versions} versions, {len(objects)} objects made, faults {storm.counts}")
     assert len(objects) <= workload.versions + storm.repeats
-    assert leftovers(site) == 0
+    assert abandoned_uploads(site) == 0
 
 
 def tell(site: Site, paths: set[str]) -> None:
@@ -194,7 +194,7 @@ def check_rows(site: Site, files: dict[str, bytes]) -> None:
         assert digest == hashlib.md5(data).hexdigest(), key
 
 
-def leftovers(site: Site) -> int:
+def abandoned_uploads(site: Site) -> int:
     """Run the daily clean-up of uploads whose answers were lost. Returns the unfinished uploads."""
     database = Database(site.settings.database_url)
     now = datetime.now(UTC)

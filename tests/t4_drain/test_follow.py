@@ -16,7 +16,7 @@ from gateway.common import clock
 from gateway.db import journal
 from gateway.db.compiled import Session, Statement
 from gateway.db.engine import Database
-from gateway.db.journal import STORED, Reader, Touched
+from gateway.db.journal import STORED, Reader, TouchedInode
 from gateway.drain import queue, statements
 from gateway.drain.context import Context
 from gateway.drain.job import Lane
@@ -116,12 +116,12 @@ def test_the_journal_tells_of_objects(rclone_site: Site) -> None:
             reader.begin(session)
         ino = site.write("a", b"a")
         site.drain()
-        assert Touched(ino, STORED) in reader.read(session, 100)
+        assert TouchedInode(ino, STORED) in reader.read(session, 100)
         site.rename("a", "b")
-        assert Touched(ino, STORED) not in reader.read(session, 100)
+        assert TouchedInode(ino, STORED) not in reader.read(session, 100)
         site.drain()
         assert site.objects() == {"b": b"a"}
-        assert Touched(ino, STORED) in reader.read(session, 100)
+        assert TouchedInode(ino, STORED) in reader.read(session, 100)
     database.close()
 
 
@@ -224,7 +224,7 @@ def test_what_is_held_is_not_read_again_and_again(
     rclone_site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(survey, "SCAN_PAGE", 10)
-    monkeypatch.setattr(survey, "REST", 0)
+    monkeypatch.setattr(survey, "PAUSE_RATIO", 0)
     site = rclone_site
     for n in range(50):
         site.write(f"{n}.tmp", b"x")
@@ -240,7 +240,7 @@ def test_what_a_person_bumps_during_a_reading_of_everything_goes_first(
     """A file goes at once. The reading may have passed a directory: another one follows."""
     monkeypatch.setattr(survey, "SCAN_PAGE", 10)
     monkeypatch.setattr(survey, "READ_SECONDS", 0.0)
-    monkeypatch.setattr(survey, "REST", 0)
+    monkeypatch.setattr(survey, "PAUSE_RATIO", 0)
     monkeypatch.setattr(survey, "JOBS_PAGE", 1)
     monkeypatch.setattr(survey, "TAKEN_AT_ONCE", 1)
     site = rclone_site

@@ -77,7 +77,7 @@ def assert_kept(site: Site, deleted: str, recorded: str) -> None:
     assert site.left() == []
 
 
-def restoring_doubt(site: Site, path: str, ino: int) -> Callable[[], None]:
+def restoring_indeterminate(site: Site, path: str, ino: int) -> Callable[[], None]:
     """Make a backup in which a request for a key was given up. Returns a function that restores and
     adopts it."""
     values = f"'{PREFIX}/{path}', {ino}, 1, 0"
@@ -106,12 +106,14 @@ def test_a_tombstone_of_a_backup_does_not_delete_the_last_object(site: Site, evi
     assert_kept(site, "a", "b")
 
 
-def test_a_doubt_of_a_backup_does_not_delete_the_last_object(rclone_site: Site) -> None:
+def test_an_indeterminate_write_of_a_backup_does_not_delete_the_last_object(
+    rclone_site: Site,
+) -> None:
     site = rclone_site
     ino = site.write("b", DATA)
     site.drain()
     evict(site, ino)
-    restore = restoring_doubt(site, "a", ino)
+    restore = restoring_indeterminate(site, "a", ino)
     site.rename("b", "a")
     site.drain()
     assert site.objects() == {"a": DATA}
@@ -119,12 +121,14 @@ def test_a_doubt_of_a_backup_does_not_delete_the_last_object(rclone_site: Site) 
     assert_kept(site, "a", "b")
 
 
-def test_a_doubt_of_a_backup_does_not_delete_a_newer_version(rclone_site: Site) -> None:
+def test_an_indeterminate_write_of_a_backup_does_not_delete_a_newer_version(
+    rclone_site: Site,
+) -> None:
     """Not even while the bucket has the version that the database knows."""
     site = rclone_site
     ino = site.write("b", DATA)
     site.drain()
-    restore = restoring_doubt(site, "a", ino)
+    restore = restoring_indeterminate(site, "a", ino)
     site.rename("b", "a")
     site.write("a", b"newer")
     site.drain()

@@ -14,7 +14,7 @@ from gateway.cli import status as cli
 from gateway.common import clock
 from gateway.db.engine import Database
 from gateway.drain.context import Context
-from gateway.drain.tidy.indeterminate import Waits
+from gateway.drain.tidy.indeterminate import IndeterminateWaits
 from gateway.objectstore.s3 import S3Store
 from gateway.service import durability, status
 from gateway.service.queue import opened
@@ -66,13 +66,13 @@ def test_a_version_that_arrives_after_the_next_one_is_replaced_again(
         until(lambda: site.objects() == {"f": b"new"}, "the new version is drained")
         lost.arrive()
         until(lambda: site.objects() == {"f": b"new"}, "the file is sent again")
-        until(lambda: not site.rows("SELECT 1 FROM doubt"), "nothing is doubtful any more")
+        until(lambda: not site.rows("SELECT 1 FROM doubt"), "nothing is indeterminate any more")
     assert site.left() == []
 
 
 @pytest.mark.parametrize("processes", [0, 1])
 @pytest.mark.parametrize("bytes_", [10, 2 * MIB, 2 * PART_BYTES + 1])
-def test_a_request_that_the_store_did_not_take_up_raises_no_doubt(
+def test_a_request_that_the_store_did_not_take_up_is_not_indeterminate(
     rclone_site: Site, bytes_: int, processes: int
 ) -> None:
     """Otherwise a file would be durable minutes after its upload, whenever a store is busy."""
@@ -91,7 +91,7 @@ def test_a_request_that_the_store_did_not_take_up_raises_no_doubt(
 
 
 @pytest.mark.parametrize("processes", [0, 1])
-def test_a_lost_request_stays_doubtful_when_its_repetition_was_not_taken_up(
+def test_a_lost_request_stays_indeterminate_when_its_repetition_was_not_taken_up(
     rclone_site: Site, processes: int
 ) -> None:
     site = rclone_site
@@ -104,7 +104,7 @@ def test_a_lost_request_stays_doubtful_when_its_repetition_was_not_taken_up(
         until(lambda: not site.left(), "it is recorded")
         assert_unsettled(site)
         lost.arrive()
-        until(lambda: not site.rows("SELECT 1 FROM doubt"), "nothing is doubtful any more")
+        until(lambda: not site.rows("SELECT 1 FROM doubt"), "nothing is indeterminate any more")
 
 
 def test_a_version_that_arrives_after_its_file_was_deleted_goes_again(rclone_site: Site) -> None:
@@ -159,16 +159,17 @@ def looks(site: Site, drain: Drain) -> int:
     return len(site.proxy.operations("HEAD"))
 
 
-def is_doubtful(site: Site) -> bool:
+def is_indeterminate(site: Site) -> bool:
     return bool(site.rows("SELECT 1 FROM doubt"))
 
 
 def require_an_end_in_time(site: Site, drain: Drain, clocks: Clocks) -> None:
-    """Require that the look of a drain ends a doubt when the whole wait has passed, not before."""
-    assert is_doubtful(site)
+    """Require that the look of a drain ends an indeterminate write when the whole wait has passed,
+    not before."""
+    assert is_indeterminate(site)
     clocks.passed_ns = int(site.settings.bucket.late_seconds * clock.NS)
     assert looks(site, drain) == 1
-    assert not is_doubtful(site)
+    assert not is_indeterminate(site)
 
 
 Started = Callable[[], Drain]
@@ -181,7 +182,7 @@ def test_a_key_is_looked_at_again_when_nothing_can_arrive_any_more(
     site = rclone_site
     site.write("f", b"data")
     site.drain()
-    note_doubt(site, "f")
+    note_indeterminate(site, "f")
     drain = started()
     assert looks(site, drain) == 1
     late_ns = int(site.settings.bucket.late_seconds * clock.NS)
@@ -189,22 +190,23 @@ def test_a_key_is_looked_at_again_when_nothing_can_arrive_any_more(
     assert late_ns > 2 * site.settings.bucket.read_timeout_seconds * clock.NS
     clocks.passed_ns = late_ns - 15 * clock.NS
     assert looks(site, drain) == 0
-    assert is_doubtful(site)
+    assert is_indeterminate(site)
     clocks.passed_ns = late_ns
     assert looks(site, drain) == 1
-    assert not is_doubtful(site)
+    assert not is_indeterminate(site)
 
 
-# A clock that is 15 minutes off has every request refused, and nothing can be seen of a doubt.
+# A clock that is 15 minutes off has every request refused, and nothing can be seen of an
+# indeterminate write.
 @pytest.mark.parametrize("step_seconds", [800, -800])
-def test_a_step_of_the_clock_ends_no_doubt(
+def test_a_step_of_the_clock_ends_no_indeterminate_write(
     rclone_site: Site, clocks: Clocks, started: Started, step_seconds: int
 ) -> None:
     """Otherwise the file would be evicted, and a late request would take the only copy."""
     site = rclone_site
     site.write("f", b"data")
     site.drain()
-    note_doubt(site, "f")
+    note_indeterminate(site, "f")
     drain = started()
     assert [looks(site, drain), looks(site, drain)] == [1, 0]
     clocks.set_ns = step_seconds * clock.NS
@@ -216,13 +218,13 @@ def test_a_step_of_the_clock_ends_no_doubt(
     require_an_end_in_time(site, again, clocks)
 
 
-def test_a_doubt_that_is_noted_again_waits_again(
+def test_an_indeterminate_write_that_is_noted_again_waits_again(
     rclone_site: Site, clocks: Clocks, started: Started
 ) -> None:
     site = rclone_site
     site.write("f", b"data")
     site.drain()
-    note_doubt(site, "f")
+    note_indeterminate(site, "f")
     drain = started()
     assert [looks(site, drain), looks(site, drain)] == [1, 0]
     clocks.passed_ns = int(site.settings.bucket.late_seconds * clock.NS)
@@ -233,7 +235,7 @@ def test_a_doubt_that_is_noted_again_waits_again(
     site.rows("UPDATE doubt SET look_ns = look_ns + 1 RETURNING 1")
     held.release()
     thread.join()
-    assert is_doubtful(site)
+    assert is_indeterminate(site)
 
 
 def lose_deletion(site: Site) -> Fault:
@@ -278,7 +280,7 @@ def test_a_deletion_of_a_killed_drain_does_not_take_the_next_file(rclone_site: S
     assert site.left() == []
 
 
-def test_a_file_that_replaces_another_one_is_not_in_doubt(rclone_site: Site) -> None:
+def test_a_file_that_replaces_another_one_is_not_indeterminate(rclone_site: Site) -> None:
     site = rclone_site
     site.write("f", b"old")
     site.drain()
@@ -290,7 +292,7 @@ def test_a_file_that_replaces_another_one_is_not_in_doubt(rclone_site: Site) -> 
     assert site.rows("SELECT key FROM doubt") == []
 
 
-def note_doubt(site: Site, path: str, look_ns: int = 0) -> None:
+def note_indeterminate(site: Site, path: str, look_ns: int = 0) -> None:
     site.rows(
         "INSERT INTO doubt (key, ino, noted_ns, look_ns) "
         f"VALUES ('{PREFIX}/{path}', {site.attr(path).ino}, 1, {look_ns}) RETURNING 1"
@@ -305,7 +307,7 @@ def test_a_lost_object_of_a_file_that_is_open_is_sent_after_a_close_without_writ
     site.drain()
     site.client.delete_object(Bucket=site.bucket, Key=f"{PREFIX}/f")
     site.namespace.open_write(ino)
-    note_doubt(site, "f")
+    note_indeterminate(site, "f")
     site.drain()
     site.namespace.seal(ino, site.sealed_unchanged(b"data"))
     site.drain()
@@ -315,23 +317,23 @@ def test_a_lost_object_of_a_file_that_is_open_is_sent_after_a_close_without_writ
 def test_a_look_that_lies_further_ahead_than_it_can_have_been_set_is_due(
     rclone_site: Site, clocks: Clocks, started: Started
 ) -> None:
-    """This happens after the clock went back. It is not known for how long, so the doubt stays."""
+    """This happens after the clock went back. It is not known for how long, so the row stays."""
     site = rclone_site
     site.write("f", b"data")
     site.drain()
-    note_doubt(site, "f", clock.now_ns() + 86_400 * clock.NS)
+    note_indeterminate(site, "f", clock.now_ns() + 86_400 * clock.NS)
     drain = started()
     assert looks(site, drain) == 1
     assert looks(site, drain) == 0
     require_an_end_in_time(site, drain, clocks)
 
 
-def test_doubts_that_are_gone_are_forgotten(rclone_site: Site) -> None:
+def test_indeterminate_writes_that_are_gone_are_forgotten(rclone_site: Site) -> None:
     site = rclone_site
     site.write("f", b"data")
-    note_doubt(site, "f", clock.now_ns() + clock.NS)
+    note_indeterminate(site, "f", clock.now_ns() + clock.NS)
     context = Context(site.settings, Database(site.settings.database_url), S3Store(site.settings))
-    waits = Waits()
+    waits = IndeterminateWaits()
     for known in (1, 0):
         with context.reading() as view:
             waits.due(view)

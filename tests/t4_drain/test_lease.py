@@ -169,7 +169,7 @@ def test_a_multipart_upload_of_a_paused_drain_is_never_completed(rclone_site: Si
     assert site.objects() == {"f": data}
 
 
-def test_an_object_that_is_not_ours_is_left_at_a_doubtful_key(rclone_site: Site) -> None:
+def test_an_object_that_is_not_ours_is_left_at_an_indeterminate_key(rclone_site: Site) -> None:
     site = rclone_site
     site.client.put_object(Bucket=site.bucket, Key=f"{PREFIX}/theirs", Body=b"foreign")
     connection = site.namespace._database.connect()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.common.errors import DataFileError
-from gateway.objectstore.bodies import BLOCK_BYTES, Section, blocks, digest
+from gateway.objectstore.bodies import BLOCK_BYTES, FileRange, blocks, digest
 from tests.support.drainsite import MIB, Site
 from tests.support.s3proxy import Act
 from tests.support.waiting import until
@@ -85,7 +85,7 @@ def test_a_hole_is_not_read(tmp_path: Path, read_bytes: Counted) -> None:
         file.seek(9 * BLOCK_BYTES)
         file.write(b"data")
     with path.open("rb", buffering=0) as held_open:
-        section = Section(held_open.fileno(), BLOCK_BYTES // 2, size - BLOCK_BYTES // 2)
+        section = FileRange(held_open.fileno(), BLOCK_BYTES // 2, size - BLOCK_BYTES // 2)
         whole = b"".join(bytes(block) for block in blocks(section))
         md5 = digest(section).md5
     assert whole == path.read_bytes()[BLOCK_BYTES // 2 :]
@@ -99,7 +99,7 @@ def test_a_file_that_ends_early_is_not_a_hole(tmp_path: Path) -> None:
     with path.open("rb", buffering=0) as file:
         for start in (0, 10):
             with pytest.raises(DataFileError, match="early"):
-                digest(Section(file.fileno(), start, 100))
+                digest(FileRange(file.fileno(), start, 100))
 
 
 def test_what_the_disk_does_not_give_is_not_the_stores_fault(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_what_the_disk_does_not_give_is_not_the_stores_fault(tmp_path: Path) -> 
     path.write_bytes(b"x" * 10)
     unreadable = os.open(path, os.O_WRONLY)
     with pytest.raises(DataFileError, match="cannot be read"):
-        digest(Section(unreadable, 0, 10))
+        digest(FileRange(unreadable, 0, 10))
     os.close(unreadable)
 
 

@@ -10,7 +10,7 @@ import pytest
 from gateway.common.types import ROOT_CRED, SetAttr
 from gateway.drain import precedence, queue
 from gateway.drain.job import JobOutcome
-from gateway.drain.plan.survey import COMPARED, LOOKED_AT, Behind, DirtySurvey
+from gateway.drain.plan.survey import COMPARED, LOOKED_AT, DependentFiles, DirtySurvey
 from gateway.drain.queue import QueueState
 from gateway.drain.send import upload
 from gateway.service.queue import opened
@@ -76,7 +76,7 @@ def test_an_upload_that_was_planned_before_looks_again(rclone_site: Site) -> Non
 
 
 @pytest.mark.parametrize("left", [".nfs0000000000ab01", "x.distcp.tmp"])
-def test_a_leftover_holds_nothing_up(rclone_site: Site, left: str) -> None:
+def test_an_abandoned_file_holds_nothing_up(rclone_site: Site, left: str) -> None:
     site = rclone_site
     site.write("run/step-10/.metadata", b"{}")
     if left.startswith(".nfs"):
@@ -194,7 +194,7 @@ def test_a_hundred_thousand_files_that_wait_cost_little(rclone_site: Site) -> No
     site = rclone_site
     shard = site.write("run/step-10/__0_0.distcp", b"x")
     with opened(site.settings) as context:
-        behind = Behind()
+        behind = DependentFiles()
         with context.reading() as view:
             behind.add(view.session, 1, shard)
             for ino in range(10**6, 10**6 + 100_000):

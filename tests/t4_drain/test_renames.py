@@ -15,7 +15,7 @@ from gateway.drain.context import Context
 from gateway.drain.job import DrainJob
 from gateway.drain.paths import Paths
 from gateway.drain.plan.renames import LEFT_MAX, Renames
-from gateway.drain.plan.survey import REST, STEP_MAX_SECONDS
+from gateway.drain.plan.survey import PAUSE_RATIO, STEP_MAX_SECONDS
 from gateway.drain.subtree import NAMES_PAGE
 from gateway.objectstore.s3 import S3Store
 from tests.support.drainsite import PREFIX, Site
@@ -183,7 +183,7 @@ def test_names_of_a_page_that_the_database_did_not_answer_are_read_again(
     context.database.close()
 
 
-def test_a_paused_machine_does_not_make_the_drain_rest(
+def test_a_paused_machine_does_not_make_the_drain_pause(
     rclone_site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = rclone_site
@@ -202,6 +202,6 @@ def test_a_paused_machine_does_not_make_the_drain_rest(
     monkeypatch.setattr(Paths, "key_of", pause)
     assert sum(map(len, read_round(renames, context))) == 3
     assert read_round(renames, context) == [[]]
-    now[0] += REST * STEP_MAX_SECONDS
+    now[0] += PAUSE_RATIO * STEP_MAX_SECONDS
     assert len({job.id for page in read_round(renames, context) for job in page}) == 3
     context.database.close()

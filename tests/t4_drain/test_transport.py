@@ -21,7 +21,7 @@ from botocore.exceptions import (
 )
 
 from gateway.common.errors import StoreUnavailable
-from gateway.objectstore.bodies import Section
+from gateway.objectstore.bodies import FileRange
 from gateway.objectstore.pace import Pace, Rates
 from gateway.objectstore.s3 import S3Store
 from gateway.objectstore.transport import UNHEEDED_MAX, Timeouts, Transport
@@ -134,10 +134,10 @@ def tls(request: pytest.FixtureRequest, tmp_path: Path) -> ssl.SSLContext | None
 
 
 @pytest.fixture
-def large(tmp_path: Path) -> Iterator[Section]:
+def large(tmp_path: Path) -> Iterator[FileRange]:
     (tmp_path / "f").write_bytes(bytes(LARGE_BYTES))
     with (tmp_path / "f").open("rb") as data:
-        yield Section(data.fileno(), 0, LARGE_BYTES)
+        yield FileRange(data.fileno(), 0, LARGE_BYTES)
 
 
 def transport_to(address: str, tmp_path: Path, tls: ssl.SSLContext | None) -> Transport:
@@ -166,7 +166,7 @@ def read_body(connection: socket.socket, size: int) -> None:
 
 
 def test_an_answer_instead_of_the_body_is_heard(
-    tmp_path: Path, tls: ssl.SSLContext | None, large: Section, patient: None
+    tmp_path: Path, tls: ssl.SSLContext | None, large: FileRange, patient: None
 ) -> None:
     """A store that is too busy answers and closes the connection. No byte of the body is sent."""
     heads, bodies = [], []
@@ -188,7 +188,7 @@ def test_an_answer_instead_of_the_body_is_heard(
 
 
 def test_an_answer_in_the_middle_of_the_body_is_heard(
-    tmp_path: Path, tls: ssl.SSLContext | None, large: Section
+    tmp_path: Path, tls: ssl.SSLContext | None, large: FileRange
 ) -> None:
     """The answer is heard each time, whether it comes between two blocks or during one."""
 
@@ -206,7 +206,7 @@ def test_an_answer_in_the_middle_of_the_body_is_heard(
 
 
 def test_the_rest_of_a_body_that_was_answered_is_not_sent(
-    tmp_path: Path, tls: ssl.SSLContext | None, large: Section
+    tmp_path: Path, tls: ssl.SSLContext | None, large: FileRange
 ) -> None:
     """A busy store that answers early does not get gigabytes that it would throw away."""
     sizes = []
@@ -232,7 +232,7 @@ def test_the_rest_of_a_body_that_was_answered_is_not_sent(
 def test_a_server_that_does_not_know_expectations_gets_the_body_all_the_same(
     tmp_path: Path,
     tls: ssl.SSLContext | None,
-    large: Section,
+    large: FileRange,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("gateway.objectstore.transport.CONTINUE_SECONDS", 0.05)
@@ -253,7 +253,7 @@ def test_a_server_that_does_not_know_expectations_gets_the_body_all_the_same(
 
 
 def test_a_server_that_refuses_expectations_is_asked_without(
-    tmp_path: Path, tls: ssl.SSLContext | None, large: Section, patient: None
+    tmp_path: Path, tls: ssl.SSLContext | None, large: FileRange, patient: None
 ) -> None:
     heads = []
 
@@ -285,7 +285,7 @@ def test_a_small_body_is_sent_at_once(tmp_path: Path, tls: ssl.SSLContext | None
 
 
 def test_a_status_line_that_comes_in_pieces_is_heard_as_one(
-    tmp_path: Path, tls: ssl.SSLContext | None, large: Section
+    tmp_path: Path, tls: ssl.SSLContext | None, large: FileRange
 ) -> None:
     def serve(connection: socket.socket) -> None:
         read_head(connection)

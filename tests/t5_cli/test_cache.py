@@ -31,7 +31,7 @@ from tests.support.waiting import meanwhile, until
 from tests.t5_cli.test_names import run
 from tests.t5_cli.test_status import lines_of, status
 
-pytestmark = pytest.mark.usefixtures("door_of_namespace")
+pytestmark = pytest.mark.usefixtures("control_socket_of_namespace")
 MODE = SetAttr(mode=0o644)
 SIZE = 100_000
 
@@ -212,7 +212,7 @@ def hydrating(site: Site, *arrive: int, fail: int | None = None) -> Iterator[Non
                     f"SELECT ino FROM warming WHERE ino = {ino}"
                     " AND ino NOT IN (SELECT ino FROM retry WHERE work = 'hydrate')"
                 )
-                until(partial(query, site.settings, where), "the wish")
+                until(partial(query, site.settings, where), "the request")
                 if ino == fail:
                     query(site.settings, FAILED, ino=ino)
                     return
@@ -260,7 +260,7 @@ def test_warm_tells_what_cannot_be_fetched(filled: Site) -> None:
     assert shown["journal"] == r"reader a\x1b fell behind and must read everything again"
 
 
-def test_the_status_tells_what_thaws_and_until_when(filled: Site) -> None:
+def test_the_status_tells_what_is_being_restored_and_until_when(filled: Site) -> None:
     since_ns = clock.now_ns() - 2 * 3600 * clock.NS
     expected_ns = since_ns + 5 * 3600 * clock.NS
     one = {"ino": 7, "since_ns": since_ns, "tier": "Standard", "expected_ns": expected_ns}

@@ -11,7 +11,7 @@ from gateway.cli.main import EXIT_INTERRUPTED, main
 from gateway.namespace.lookup import Browser, NamedInode
 from tests.support.clisite import Site
 
-pytestmark = pytest.mark.usefixtures("door_of_namespace")
+pytestmark = pytest.mark.usefixtures("control_socket_of_namespace")
 
 
 class Interrupted:

@@ -18,7 +18,7 @@ from gateway.cli.output import Results
 from gateway.common.errors import UserError
 from tests.support.clisite import Site
 
-pytestmark = pytest.mark.usefixtures("door_of_namespace")
+pytestmark = pytest.mark.usefixtures("control_socket_of_namespace")
 
 WITHOUT = {
     "up": "it runs until it is ended, and prints what happens",

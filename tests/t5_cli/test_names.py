@@ -1,4 +1,5 @@
-"""`spillway ls`, `stat`, `mkdir`, `mv` and `rm`. The namespace itself answers at the door."""
+"""`spillway ls`, `stat`, `mkdir`, `mv` and `rm`. The namespace itself answers over the control
+socket."""
 
 from __future__ import annotations
 
@@ -23,14 +24,14 @@ from gateway.namespace.data_files import DataFiles
 from gateway.namespace.lookup import Browser, NamedInode
 from gateway.rpc.control import opened
 from gateway.rpc.frames import Op, RpcRequest
-from gateway.rpc.removal import Removal
+from gateway.rpc.removal import TreeRemoval
 from tests.support.clisite import Site
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
 
-pytestmark = pytest.mark.usefixtures("door_of_namespace")
+pytestmark = pytest.mark.usefixtures("control_socket_of_namespace")
 MODE = SetAttr(mode=0o644)
-TREE = int(os.environ.get("SPILLWAY_DOOR_FILES", "10000"))
+TREE = int(os.environ.get("SPILLWAY_CONTROL_FILES", "10000"))
 
 
 def run(site: Site, command: str, *args: str, status: int = 0) -> str:
@@ -153,8 +154,8 @@ def test_what_cannot_be_done_says_what_to_do(site: Site) -> None:
 
 def test_symbolic_links_are_named_not_followed(site: Site) -> None:
     run(site, "mkdir", "d")
-    with opened(site.settings) as door:
-        [answer] = door.run([RpcRequest(Op.SYMLINK, ROOT_INO, b"latest", name2=b"d")])
+    with opened(site.settings) as control:
+        [answer] = control.run([RpcRequest(Op.SYMLINK, ROOT_INO, b"latest", name2=b"d")])
         assert answer.errno == 0
     assert "latest -> d" in run(site, "ls", "-l")
     assert facts(site, "latest")["target"] == "d"
@@ -167,14 +168,14 @@ def test_a_symbolic_link_is_removed_while_it_is_shown(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = Browser.target
-    with opened(site.settings) as door:
+    with opened(site.settings) as control:
 
         def target_later(browser: Browser, ino: int) -> bytes | None:
-            door.run([RpcRequest(Op.REMOVE, ROOT_INO, b"latest")])
+            control.run([RpcRequest(Op.REMOVE, ROOT_INO, b"latest")])
             return target(browser, ino)
 
         def show(*command: str, status: int = 0) -> str:
-            door.run([RpcRequest(Op.SYMLINK, ROOT_INO, b"latest", name2=b"d")])
+            control.run([RpcRequest(Op.SYMLINK, ROOT_INO, b"latest", name2=b"d")])
             return run(site, *command, status=status)
 
         monkeypatch.setattr(Browser, "target", target_later)
@@ -211,14 +212,14 @@ def test_what_a_client_moves_out_of_a_tree_stays(site: Site, moved: str, at: int
     run(site, "mkdir", "-p", "safe", "top/keep/inside", "top/other")
     make_file(site, "top/keep/inside/model", b"bytes")
     top = facts(site, "top")["ino"]
-    with Browser(site.settings) as browser, opened(site.settings) as door:
+    with Browser(site.settings) as browser, opened(site.settings) as control:
         entry = browser.entry(ROOT_INO, b"safe")
         assert entry is not None
         move = RpcRequest(Op.RENAME, ROOT_INO, b"top", entry.attr.ino, b"moved")
         if moved == "top/keep":
             move = RpcRequest(Op.RENAME, top, b"keep", entry.attr.ino, b"moved")
-        moving = Moving(browser, lambda: door.run([move]), at)
-        removal = Removal(moving, door.run)
+        moving = Moving(browser, lambda: control.run([move]), at)
+        removal = TreeRemoval(moving, control.run)
         removal.tree(ROOT_INO, b"top", top)
     assert (b"model" in moving.listed) == bool(at)
     kept = "safe/moved/inside" if moved == "top/keep" else "safe/moved/keep/inside"
@@ -246,9 +247,9 @@ class Moving(Browser):
 def test_a_name_that_is_another_inode_by_now_stays(site: Site) -> None:
     make_file(site, "f", b"old")
     old = facts(site, "f")["ino"]
-    with opened(site.settings) as door:
+    with opened(site.settings) as control:
         removals = [RpcRequest(Op.REMOVE, ROOT_INO, b"f", ino) for ino in (old + 1, old)]
-        assert [door.run([one])[0].errno for one in removals] == [errno.ENOENT, 0]
+        assert [control.run([one])[0].errno for one in removals] == [errno.ENOENT, 0]
 
 
 @pytest.mark.parametrize("name", [b"\xff", b"\x1b[2J\n"])

@@ -15,7 +15,7 @@ from gateway.common.errors import UserError
 from tests.support.clisite import Site
 from tests.support.ports import free_port
 
-pytestmark = pytest.mark.usefixtures("door_of_namespace")
+pytestmark = pytest.mark.usefixtures("control_socket_of_namespace")
 READING: dict[str, frozenset[str]] = {
     "policy": frozenset({"list", "show", "history", "plan", "validate", "log", "approvals"}),
     "export": frozenset({"list", "show", "validate"}),

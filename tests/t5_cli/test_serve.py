@@ -16,7 +16,7 @@ import pytest
 
 from gateway.common import clock
 from gateway.common.models import to_json
-from gateway.common.process import STALL_SECONDS, Rounds
+from gateway.common.process import STALL_SECONDS, LoopProgress
 from gateway.nfs import server
 from gateway.service import status
 from tests.support.clisite import PROGRAM, Running, Site, assert_refused, environ, spillway
@@ -138,7 +138,7 @@ def test_notes_of_services_leave_the_report_of_up_alone(site: Site) -> None:
 def test_a_loop_that_stands_still_is_not_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     now, made = 1000.0, 1
     monkeypatch.setattr(clock, "monotonic_seconds", lambda: now)
-    rounds = Rounds(lambda: made)
+    rounds = LoopProgress(lambda: made)
     assert rounds.go_on()
     now += STALL_SECONDS - 1
     assert rounds.go_on()

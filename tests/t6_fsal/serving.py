@@ -1,4 +1,4 @@
-"""A real NFS server and its door."""
+"""A real NFS server and its control socket."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from tests.support.nfsserver import Server
 from tests.support.waiting import until
 
 
-def await_door(server: Server) -> None:
-    """Wait for the door: without ``spillway up``, no lock says that the server is starting."""
-    until((server.settings.run_dir / "nfs.sock").exists, "the door")
+def await_control_socket(server: Server) -> None:
+    """Wait for the control socket: without ``spillway up``, no lock says that the server is
+    starting."""
+    until((server.settings.run_dir / "nfs.sock").exists, "the control socket")
 
 
 @contextmanager
 def serving(directory: Path) -> Iterator[tuple[Server, Remote]]:
     """Run a server. Parameters: directory, empty."""
     with Server("spillway", directory, directory / "log") as server:
-        await_door(server)
-        with closing(Remote(server.settings)) as door:
-            yield server, door
+        await_control_socket(server)
+        with closing(Remote(server.settings)) as control:
+            yield server, control

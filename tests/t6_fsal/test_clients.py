@@ -26,7 +26,7 @@ from tests.support import nfs4
 from tests.support.adminsite import ADMIN, serving
 from tests.support.nfsserver import LEASE_SECONDS, Server
 from tests.support.waiting import until
-from tests.t6_fsal.serving import await_door
+from tests.t6_fsal.serving import await_control_socket
 
 KIB = 1024
 ONE, TWO = "127.0.0.2", "127.0.0.3"
@@ -37,7 +37,7 @@ NAMES = {ONE: b"Linux NFSv4.0 one\x1b[31m", TWO: b"two" * 100}
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory: Path = tmp_path_factory.mktemp("clients")
     with Server("spillway", directory, directory / "log") as started:
-        await_door(started)
+        await_control_socket(started)
         yield started
 
 

@@ -1,4 +1,4 @@
-"""Tests evicted files on a real NFS server. The test plays the hydrator at the door."""
+"""Tests evicted files on a real NFS server. The test plays the hydrator over the control socket."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Site(NamedTuple):
     """A server, a connection of the hydrator's, and a client."""
 
     server: Server
-    door: Remote
+    control: Remote
     client: nfs4.Client
 
     @property
@@ -48,7 +48,7 @@ class Site(NamedTuple):
         return self.server.settings
 
     def ask(self, op: Op, ino: int, **more: Any) -> RpcReply:
-        [answer] = self.door.run([RpcRequest(op, ino, **more)])
+        [answer] = self.control.run([RpcRequest(op, ino, **more)])
         return answer
 
     def done(self, op: Op, ino: int, **more: Any) -> RpcReply:
@@ -68,8 +68,8 @@ class File(NamedTuple):
 
 
 def start(stack: ExitStack, directory: Path) -> Site:
-    server, door = stack.enter_context(serving(directory))
-    return Site(server, door, stack.enter_context(nfs4.Client(server.port)))
+    server, control = stack.enter_context(serving(directory))
+    return Site(server, control, stack.enter_context(nfs4.Client(server.port)))
 
 
 @pytest.fixture(scope="module")

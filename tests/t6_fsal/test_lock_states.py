@@ -13,7 +13,7 @@ from tests.support import nfs4, nfs41
 from tests.support.nfs4 import op, putfh
 from tests.support.nfs41 import TEST_STATEID, Slot, after_sequence, opened
 from tests.support.nfsserver import EXPORT, Server
-from tests.t6_fsal.serving import await_door
+from tests.t6_fsal.serving import await_control_socket
 
 BAD_STATEID = 10025
 ROUNDS = 200
@@ -24,7 +24,7 @@ LOOKS = 1000
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     with Server("spillway", tmp_path, tmp_path / "log") as started:
-        await_door(started)
+        await_control_socket(started)
         yield started
 
 

@@ -25,7 +25,7 @@ from tests.support.nfs41 import (
     opened,
 )
 from tests.support.nfsserver import EXPORT, LEASE_SECONDS, Server
-from tests.t6_fsal.serving import await_door
+from tests.t6_fsal.serving import await_control_socket
 
 DESTROY_SESSION = 44
 WAIT_SECONDS = 2.0
@@ -84,7 +84,7 @@ class Owner:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("server")
     with Server("spillway", directory, directory / "log") as started:
-        await_door(started)
+        await_control_socket(started)
         yield started
 
 
@@ -268,7 +268,7 @@ def test_locks_of_a_client_that_is_gone_are_not_waited_for(three: list[Owner]) -
 
 def test_the_server_stops_while_locks_wait(tmp_path: Path) -> None:
     with Server("spillway", tmp_path, tmp_path / "log") as server, ExitStack() as stack:
-        await_door(server)
+        await_control_socket(server)
         holder = Owner.of(stack.enter_context(Slot(server.port)), b"held", b"held")
         assert at_once(holder, WRITE)
         waiting(server, stack, holder, WAITERS_MAX)

@@ -16,7 +16,7 @@ from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.models import RUNS_INO, TRASH_INO
 from gateway.namespace import fingerprint, latest_links
-from gateway.rpc.control import Door
+from gateway.rpc.control import ControlSocket
 from gateway.rpc.frames import Op, RpcRequest
 from tests.support import nfs4, trash
 from tests.support.nfs4 import op, opaque, putfh
@@ -29,7 +29,7 @@ LINK, NEW = b"latest-complete", b".new~latest-complete"
 
 class Site(NamedTuple):
     server: Server
-    door: Door
+    control: ControlSocket
     client: nfs4.Client
     """It changes checkpoints."""
     reader: nfs4.Client
@@ -42,8 +42,9 @@ class Site(NamedTuple):
             yield session
 
     def ask(self, asked: Op, *values: Any) -> int:
-        """Ask the door as the gateway. Returns an errno. Parameters: values, of the request."""
-        [answer] = self.door.run([RpcRequest(asked, *values)._replace(cred=GATEWAY_CRED)])
+        """Ask over the control socket as the gateway. Returns an errno. Parameters: values, of the
+        request."""
+        [answer] = self.control.run([RpcRequest(asked, *values)._replace(cred=GATEWAY_CRED)])
         return answer.errno
 
     def mkdir(self, above: bytes, name: str) -> None:
@@ -81,9 +82,9 @@ class Site(NamedTuple):
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     directory: Path = tmp_path_factory.mktemp("named")
     with ExitStack() as stack:
-        server, door = stack.enter_context(serving(directory))
+        server, control = stack.enter_context(serving(directory))
         clients = [stack.enter_context(nfs4.Client(server.port)) for _ in range(2)]
-        yield Site(server, door, *clients)
+        yield Site(server, control, *clients)
 
 
 def save(site: Site, run: str) -> bytes:

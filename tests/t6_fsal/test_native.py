@@ -205,17 +205,21 @@ def test_names_that_two_machines_share_are_found(tmp_path: Path) -> None:
     run_suite(tmp_path, "test_shared", ("shared.c",), "address,undefined", "-DSPW_SHARED_SETS=16u")
 
 
-def test_frames_of_the_door_are_not_believed(tmp_path: Path) -> None:
-    run_suite(tmp_path, "test_door_frame", ("door_frame.c",), "address,undefined")
+def test_frames_of_the_control_socket_are_not_believed(tmp_path: Path) -> None:
+    run_suite(tmp_path, "test_control_frame", ("control_frame.c",), "address,undefined")
 
 
 @SANITIZERS
-@pytest.mark.parametrize("suite", ["test_door", "test_door_told", "test_door_rubbish"])
-def test_nobody_at_the_door_holds_others_up(tmp_path: Path, suite: str, sanitizer: str) -> None:
-    sources = ("door.c", "door_frame.c", "door_peer.c")
+@pytest.mark.parametrize("suite", ["test_control", "test_control_told", "test_control_rubbish"])
+def test_nobody_at_the_control_socket_holds_others_up(
+    tmp_path: Path, suite: str, sanitizer: str
+) -> None:
+    sources = ("control.c", "control_frame.c", "control_peer.c")
     # Addresses of sockets are short.
-    with tempfile.TemporaryDirectory(prefix="door") as directory:
-        run_suite(tmp_path, suite, sources, sanitizer, "-DSPW_DOOR_STALL_MS=1000", root=directory)
+    with tempfile.TemporaryDirectory(prefix="control") as directory:
+        run_suite(
+            tmp_path, suite, sources, sanitizer, "-DSPW_CONTROL_STALL_MS=1000", root=directory
+        )
 
 
 @pytest.fixture(scope="module")

@@ -107,7 +107,7 @@ def test_a_change_that_was_made_is_never_answered_with_delay(
         assert all(client.result() > 0 for client in clients)
 
 
-def test_open_files_are_served_while_a_change_is_in_doubt(
+def test_open_files_are_served_while_a_change_is_indeterminate(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:
     with (
@@ -126,7 +126,9 @@ def test_open_files_are_served_while_a_change_is_in_doubt(
             client.mkdir(at, "again")
             proxy.cut_after(b"COMMIT", then_refuse=True)
             renamed = pool.submit(other.rename, at, "old", "new")
-            until(lambda: "a change is in doubt, and all changes wait" in said(server), "a line")
+            until(
+                lambda: "a change is indeterminate, and all changes wait" in said(server), "a line"
+            )
             file.write(b"during", 6)
             assert file.read() == b"beforeduring"
             assert not renamed.done()

@@ -23,7 +23,7 @@ from tests.support.gateway import PLUGINS_DIR
 from tests.support.nfsserver import Server
 from tests.support.volumes import query
 from tests.support.waiting import until
-from tests.t6_fsal.serving import await_door
+from tests.t6_fsal.serving import await_control_socket
 
 NATIVE = Path(__file__).parents[2] / "fsal" / "native"
 FORGETS = "spw_named_check(self->fh.ino, self->fh.generation);"
@@ -39,7 +39,7 @@ REPLACEMENTS = 1000
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory: Path = tmp_path_factory.mktemp("races")
     with Server("spillway", directory, directory / "log") as started:
-        await_door(started)
+        await_control_socket(started)
         yield started
 
 

@@ -19,7 +19,7 @@ from gateway.db.models import (
     RUNS_INO,
     TRASH_INO,
 )
-from gateway.rpc.control import Door
+from gateway.rpc.control import ControlSocket
 from gateway.rpc.frames import Op, RpcRequest
 from tests.support import nfs4, trash
 from tests.support.nfs4 import op, opaque, putfh
@@ -34,12 +34,12 @@ READ, MODIFY, EXTEND, DELETE = 1, 4, 8, 16
 
 class Site(NamedTuple):
     server: Server
-    door: Door
+    control: ControlSocket
     client: nfs4.Client
 
     def ask(self, asked: Op, ino: int, name: bytes = b"", **more: Any) -> Attr | None:
         request = RpcRequest(asked, ino, name, cred=GATEWAY_CRED)._replace(**more)
-        [answer] = self.door.run([request])
+        [answer] = self.control.run([request])
         assert answer.errno == 0, errno.errorcode[answer.errno]
         return answer.attr
 
@@ -58,10 +58,10 @@ class Site(NamedTuple):
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     directory: Path = tmp_path_factory.mktemp("reserved")
-    with serving(directory) as (server, door), nfs4.Client(server.port) as client:
+    with serving(directory) as (server, control), nfs4.Client(server.port) as client:
         with client.opened(client.handle("export"), "theirs") as file:
             file.write(b"bytes")
-        yield Site(server, door, client)
+        yield Site(server, control, client)
 
 
 def test_the_roots_listing_lacks_it_and_a_lookup_finds_it(site: Site) -> None:
@@ -83,7 +83,7 @@ def test_what_another_process_makes_in_the_trash_is_found_after_it_left(site: Si
     """The gateway looked for the name before; the server may not remember that it was absent."""
     copy, first = (site.ask(Op.MKDIR, TRASH_INO, name) for name in (b"copy", b"first"))
     assert copy is not None and first is not None
-    [answer] = site.door.run([RpcRequest(Op.LOOKUP, copy.ino, b"made", cred=GATEWAY_CRED)])
+    [answer] = site.control.run([RpcRequest(Op.LOOKUP, copy.ino, b"made", cred=GATEWAY_CRED)])
     assert answer.errno == errno.ENOENT
     query(
         site.server.settings,
@@ -148,7 +148,7 @@ def test_every_change_is_refused(site: Site) -> None:
     assert site.client.read_once(receipt, 0, 9) == b"bytes"
 
 
-def test_the_door_needs_the_flag(site: Site) -> None:
+def test_the_control_socket_needs_the_flag(site: Site) -> None:
     run = site.ask(Op.MKDIR, RUNS_INO, b"flagged")
     assert run is not None
     site.install(run.ino, b"receipt", b"bytes")
@@ -161,7 +161,7 @@ def test_the_door_needs_the_flag(site: Site) -> None:
         RpcRequest(Op.INSTALL, RUNS_INO, b"x", name2=b"x"),
         RpcRequest(Op.MKDIR, ROOT_INO, b".spillway", cred=GATEWAY_CRED),
     ):
-        [answer] = site.door.run([request])
+        [answer] = site.control.run([request])
         assert answer.errno == errno.EROFS, request
 
 

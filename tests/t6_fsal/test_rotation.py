@@ -25,8 +25,8 @@ from tests.t6_fsal.test_reserved import Site
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     directory: Path = tmp_path_factory.mktemp("rotation")
-    with serving(directory) as (server, door), nfs4.Client(server.port) as client:
-        yield Site(server, door, client)
+    with serving(directory) as (server, control), nfs4.Client(server.port) as client:
+        yield Site(server, control, client)
 
 
 def save(site: Site, run: str, *names: str) -> bytes:
@@ -102,7 +102,7 @@ def is_gone(site: Site, handle: bytes) -> bool:
 
 
 def test_a_save_over_a_member_and_the_way_back(site: Site) -> None:
-    """The new file has the name, and the old one comes back by the door to another."""
+    """The new file has the name, and the old one comes back over the control socket to another."""
     top = save(site, "again", "a")
     old = site.client.lookup(top, "a").fileid
     with site.client.opened(top, "a.new") as file:
@@ -117,7 +117,7 @@ def test_a_save_over_a_member_and_the_way_back(site: Site) -> None:
     url = site.server.settings.database_url
     with closing(Database(url)) as database, database.reading() as session:
         seen = fingerprint.of(session, old).number
-    [answer] = site.door.run(
+    [answer] = site.control.run(
         [RpcRequest(Op.RENAME, parent, b"a", into, b"a.old", change=seen, cred=GATEWAY_CRED)]
     )
     assert answer.errno == 0

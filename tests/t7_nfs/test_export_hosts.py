@@ -23,7 +23,7 @@ def test_a_host_that_was_taken_out_stays_out(tmp_path: Path) -> None:
         closing(Database(server.settings.database_url)) as database,
         nfs4.Client(server.port) as client,
     ):
-        until((server.settings.run_dir / "nfs.sock").exists, "the door")
+        until((server.settings.run_dir / "nfs.sock").exists, "the control socket")
         exports = ExportService(server.settings, database)
         source = server.settings.source
         text = source.read_text()

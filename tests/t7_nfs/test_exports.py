@@ -54,7 +54,7 @@ ROOT_NAMES = ["run7", "other"]
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("exports")
     with Server("spillway", directory, directory / "log") as started:
-        until((started.settings.run_dir / "nfs.sock").exists, "the door")
+        until((started.settings.run_dir / "nfs.sock").exists, "the control socket")
         for name in ROOT_NAMES:
             ask(started, Op.MKDIR, name)
         yield started
@@ -77,9 +77,9 @@ def client(server: Server) -> Iterator[nfs4.Client]:
 
 
 def ask(server: Server, what: Op, name: str, parent: int = ROOT_INO) -> Attr | None:
-    with opened(server.settings) as door:
+    with opened(server.settings) as control:
         mode = SetAttr(mode=0o777)
-        [answer] = door.run([RpcRequest(what, parent, name.encode(), wanted=mode)])
+        [answer] = control.run([RpcRequest(what, parent, name.encode(), wanted=mode)])
     assert answer.errno == 0
     return answer.attr
 
@@ -140,9 +140,9 @@ def test_clients_with_open_and_locked_files_continue(
             lambda: exports.remove("/datasets", "me"),
             exports.reload,
         ):
-            before = exports_server.told(server.settings)
+            before = exports_server.served_exports(server.settings)
             step()
-            after = exports_server.told(server.settings)
+            after = exports_server.served_exports(server.settings)
             assert before is not None
             assert after is not None
             assert after.last_reading > before.last_reading, "it returns after the reload"
@@ -258,9 +258,9 @@ def test_an_export_is_a_directory_not_a_path(
             refused()
     with client.opened(root, "file") as file:
         file.write(b"bytes")
-        with opened(server.settings) as door:
+        with opened(server.settings) as control:
             move = RpcRequest(Op.RENAME, ROOT_INO, b"first", ROOT_INO, b"second")
-            assert door.run([move])[0].errno == 0
+            assert control.run([move])[0].errno == 0
         ask(server, Op.MKDIR, "first")
         exports.reload()
         assert client.names(client.handle("data")) == ["file"]
@@ -283,7 +283,7 @@ def unchanged(server: Server, exports: ExportService) -> Iterator[None]:
     """Require that exports are afterwards what they were before, with other readings."""
 
     def seen() -> object:
-        told = exports_server.told(server.settings)
+        told = exports_server.served_exports(server.settings)
         assert told is not None
         without = {(one.number, one.directory, one.revision) for one in told.exports}
         return without, server.settings.ganesha_conf.read_text(), exports.listed()
@@ -372,7 +372,7 @@ def test_they_survive_a_restart(server: Server, exports: ExportService) -> None:
     ganesha_conf.write(server.settings, at_start(server.settings)[0])
     server.crash()
     # The socket of the killed server is still there, so its name says nothing.
-    until(lambda: exports_server.told(server.settings) is not None, "the door")
+    until(lambda: exports_server.served_exports(server.settings) is not None, "the control socket")
     with nfs4.Client(server.port) as client:
         assert client.handle("data") == root, "the number is a part of it"
         assert client.names(root) == client.names(client.handle("export", "run7"))

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.cli.main import main
 from gateway.common import clock
-from gateway.common.errors import DoorClosed
+from gateway.common.errors import ControlSocketClosed
 from gateway.rpc import statistics
 from gateway.rpc.statistics import Statistics
 from tests.support import nfs4
@@ -31,7 +31,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     directory = tmp_path_factory.mktemp("statistics")
     values = {"acknowledge": {"rule": [{"path": "durable"}]}}
     with Server("spillway", directory, directory / "log", values) as started:
-        until((started.settings.run_dir / "nfs.sock").exists, "the door")
+        until((started.settings.run_dir / "nfs.sock").exists, "the control socket")
         yield started
 
 
@@ -120,5 +120,5 @@ def test_the_command_shows_them(server: Server, capsys: pytest.CaptureFixture[st
 def test_nobody_answers_for_a_server_that_is_down(tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
     settings.run_dir.mkdir()
-    with pytest.raises(DoorClosed, match="no NFS server answers"):
+    with pytest.raises(ControlSocketClosed, match="no NFS server answers"):
         statistics.read(settings)

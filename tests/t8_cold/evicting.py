@@ -41,8 +41,8 @@ def tmpfs(directory: Path) -> Iterator[None]:
         run_as_root("umount", "--lazy", directory)
 
 
-class Door:
-    """The door of a stopped gateway, which keeps the requests.
+class RecordingControlSocket:
+    """The control socket of a stopped gateway, which keeps the requests.
 
     Parameters: direct; asked, which gets the requests; before, which hears of them first.
     """
@@ -67,7 +67,7 @@ class Cold(Site):
     """A gateway whose namespace is closed while its evictor works."""
 
     asked: list[RpcRequest]
-    """The requests of the evictors at the door."""
+    """The requests of the evictors over the control socket."""
     before_asked: Callable[[list[RpcRequest]], None] = staticmethod(lambda _requests: None)
     """Hears of requests before they are answered."""
 
@@ -97,21 +97,23 @@ class Cold(Site):
         return query(self.settings, statement, **values)
 
     @contextmanager
-    def door(self) -> Iterator[Door]:
+    def control(self) -> Iterator[RecordingControlSocket]:
         """Open the namespace in place of a server."""
         self.namespace.close()
         try:
-            with closing(Door(Direct(self.settings), self.asked, self.before_asked)) as door:
-                yield door
+            with closing(
+                RecordingControlSocket(Direct(self.settings), self.asked, self.before_asked)
+            ) as control:
+                yield control
         finally:
-            # A door inside of this one has opened it.
+            # A control socket inside of this one has opened it.
             self.namespace.close()
             self.namespace = Namespace(self.settings)
 
     def evictor(self) -> Evictor:
         """Return a new evictor."""
         database = Database(self.settings.database_url)
-        return Evictor(self.settings, database, S3Store(self.settings), self.door)
+        return Evictor(self.settings, database, S3Store(self.settings), self.control)
 
     def absent(self) -> set[int]:
         """Return the absent files. Their data files are gone, and no others."""

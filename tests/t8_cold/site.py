@@ -18,7 +18,7 @@ from gateway.config import loader
 from gateway.db.drain_models import HYDRATE
 from gateway.namespace import residency
 from tests.support.drainsite import MIB, PREFIX, Site
-from tests.support.fakedoor import FakeDoor
+from tests.support.fake_control_socket import FakeControlSocket
 from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import Server, die_with_parent
 from tests.support.volumes import make_settings
@@ -35,7 +35,7 @@ class ColdSite(Site):
         # The disk of the tests may be full of other things.
         self.values["cache"] = {"workers": 4, "evict_from": 1.0}
         self.values["space"] = {"slow_from": 0.999, "reserve_bytes": 0}
-        self.door = FakeDoor(self.namespace, self.settings.run_dir)
+        self.control = FakeControlSocket(self.namespace, self.settings.run_dir)
         self.set_cache()
 
     def set_cache(self, **cache: Any) -> None:
@@ -63,7 +63,7 @@ class ColdSite(Site):
         assert self.is_clean()
         for ino, data in zip(inos, files.values(), strict=True):
             self.evict(ino)
-            self.door.expected[ino] = data
+            self.control.expected[ino] = data
         self.proxy.forget()
         return inos
 
@@ -90,7 +90,7 @@ class ColdSite(Site):
     def finish(self, hydrator: Hydrator, seconds: float = 30.0) -> None:
         """Wait until no client waits, and the hydrator has nothing left to do."""
         until(
-            lambda: not self.door.lacking() and len(hydrator._board) == 0,
+            lambda: not self.control.lacking() and len(hydrator._scheduler) == 0,
             "the end of all hydrations",
             seconds,
         )
@@ -98,7 +98,7 @@ class ColdSite(Site):
     def hydrate(self, ino: int, data: bytes, at: int = 0) -> None:
         """Let a client wait for a byte of an absent file, until the file is back with its bytes."""
         with self.hydrating() as hydrator:
-            self.door.want(ino, at)
+            self.control.want(ino, at)
             self.finish(hydrator)
         assert self.bytes_of(ino) == data
 
@@ -131,19 +131,19 @@ class ColdSite(Site):
 
     @contextmanager
     def hydrating(self) -> Iterator[Hydrator]:
-        """Run the hydrator on threads of this process, and the door."""
+        """Run the hydrator on threads of this process, and the control socket."""
         stop = threading.Event()
         hydrator = Hydrator(self.settings, stop)
         thread = threading.Thread(target=hydrator.run)
         thread.start()
         try:
-            with self.door:
+            with self.control:
                 yield hydrator
         finally:
             stop.set()
             thread.join(20)
             assert not thread.is_alive()
-        assert self.door.wrong == []
+        assert self.control.wrong == []
 
     @contextmanager
     def hydrator(self, *command: str) -> Iterator[subprocess.Popen[bytes]]:

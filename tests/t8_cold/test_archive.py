@@ -1,4 +1,4 @@
-"""Objects in archives are asked back. People see what thaws and until when, and moves wait."""
+"""Objects in archives are restored. People see which ones and until when, and moves wait."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def thawing(site: ColdSite) -> list[dict[str, Any]]:
     return list(site.cache_report().get("thawing", []))
 
 
-def wishes(site: ColdSite) -> list[str]:
+def restore_requests(site: ColdSite) -> list[str]:
     """Return the bodies of the requests that ask objects back."""
-    return [one.wish.decode() for one in site.proxy.operations() if asks_back(one)]
+    return [one.restore_body.decode() for one in site.proxy.operations() if asks_back(one)]
 
 
 def warm(site: ColdSite, ino: int) -> None:
@@ -78,19 +78,19 @@ def test_an_archived_object_is_asked_back(aws_site: ColdSite) -> None:
     archive(site)
     cold = frozen(site)
     with site.hydrating() as hydrator:
-        site.door.want(ino, 0)
-        site.door.wait(Op.FAILED, ino)
+        site.control.want(ino, 0)
+        site.control.wait(Op.FAILED, ino)
         [shown] = until(lambda: thawing(site), "the report")
         assert (shown["path"], shown["tier"]) == ("f", BULK)
         assert shown["expected_ns"] - shown["since_ns"] == 12 * HOUR_NS
         assert abs(clock.now_ns() - shown["since_ns"]) < HOUR_NS
         cold.release()
-        site.door.want(ino, 0)
+        site.control.want(ino, 0)
         site.finish(hydrator)
     assert site.bytes_of(ino) == data
-    [wish] = wishes(site)
-    assert "<Days>7</Days>" in wish
-    assert "<Tier>Bulk</Tier>" in wish
+    [restore_body] = restore_requests(site)
+    assert "<Days>7</Days>" in restore_body
+    assert "<Tier>Bulk</Tier>" in restore_body
     assert thawing(site) == []
     assert site.rows("SELECT 1 FROM warming") == []
 
@@ -104,7 +104,7 @@ def test_an_archived_object_is_warmed(aws_site: ColdSite) -> None:
         site.arrive(ino)
         site.finish(hydrator)
     assert site.bytes_of(ino) == data
-    assert len(wishes(site)) == 1
+    assert len(restore_requests(site)) == 1
 
 
 @pytest.mark.parametrize(
@@ -133,8 +133,8 @@ def test_each_archive_is_asked_as_it_can_be(
         [shown] = until(lambda: thawing(site), "the report")
     assert shown["tier"] == sent
     assert shown["expected_ns"] - shown["since_ns"] == int(hours * HOUR_NS)
-    assert re.findall("<Tier>(.*)</Tier>", wishes(site)[0]) == [sent]
-    assert ("<Days>" in wishes(site)[0]) == (storage_class != "INTELLIGENT_TIERING")
+    assert re.findall("<Tier>(.*)</Tier>", restore_requests(site)[0]) == [sent]
+    assert ("<Days>" in restore_requests(site)[0]) == (storage_class != "INTELLIGENT_TIERING")
 
 
 def test_without_capacity_for_expedited_it_is_asked_again_as_standard(aws_site: ColdSite) -> None:
@@ -144,32 +144,32 @@ def test_without_capacity_for_expedited_it_is_asked_again_as_standard(aws_site: 
     archive(site)
 
     def is_expedited(request: Request) -> bool:
-        return b"<Tier>Expedited</Tier>" in request.wish
+        return b"<Tier>Expedited</Tier>" in request.restore_body
 
     code = "GlacierExpeditedRetrievalNotAvailable"
     site.proxy.inject(is_expedited, Act.FAIL, 1e9, 503, code)
     cold = frozen(site)
     with site.hydrating():
-        site.door.want(ino, 0)
+        site.control.want(ino, 0)
         [shown] = until(lambda: thawing(site), "the report")
         assert shown["tier"] == STANDARD
         assert site.cache_report()["bucket"]["state"] == "reachable"
         cold.release()
         site.arrive(ino)
     assert site.bytes_of(ino) == data
-    assert "<Tier>Standard</Tier>" in wishes(site)[-1]
+    assert "<Tier>Standard</Tier>" in restore_requests(site)[-1]
 
 
-def test_what_thaws_is_known_after_a_restart(aws_site: ColdSite) -> None:
+def test_what_is_being_restored_is_known_after_a_restart(aws_site: ColdSite) -> None:
     """No client asks again, and the object is not asked back again."""
     site = aws_site
     ino, data = site.cold_file(3 * MIB)
     archive(site)
     cold = frozen(site)
     with site.hydrating():
-        site.door.want(ino, 0)
+        site.control.want(ino, 0)
         [before] = until(lambda: thawing(site), "the report")
-    site.door.clear()
+    site.control.clear()
     (site.settings.run_dir / "cache.json").unlink()
     answers = heads(site, ONGOING)
     with site.hydrating():
@@ -179,7 +179,7 @@ def test_what_thaws_is_known_after_a_restart(aws_site: ColdSite) -> None:
         answers.release()
         site.arrive(ino)
     assert site.bytes_of(ino) == data
-    assert len(wishes(site)) == 1
+    assert len(restore_requests(site)) == 1
 
 
 def test_it_is_shown_until_when_an_object_is_back_that_has_no_room(aws_site: ColdSite) -> None:
@@ -190,20 +190,20 @@ def test_it_is_shown_until_when_an_object_is_back_that_has_no_room(aws_site: Col
     archive(site)
     cold = frozen(site)
     with site.hydrating() as hydrator:
-        until(lambda: not hydrator._board.has_room, "a disk without room")
-        site.door.want(ino, 0)
-        site.door.wait(Op.FAILED, ino)
+        until(lambda: not hydrator._scheduler.has_room, "a disk without room")
+        site.control.want(ino, 0)
+        site.control.wait(Op.FAILED, ino)
         cold.release()
         answers = heads(site, BACK)
         gets = len(site.gets())
         until(lambda: thawing(site) and thawing(site)[0]["expires_ns"] == EXPIRES_NS, "the end")
         assert len(site.gets()) == gets
         # A client has its bytes all the same.
-        site.door.want(ino, 0)
-        site.door.wait(Op.PRESENT, ino)
-        until(lambda: thawing(site) == [], "the end of the thaw")
+        site.control.want(ino, 0)
+        site.control.wait(Op.PRESENT, ino)
+        until(lambda: thawing(site) == [], "the end of the restore")
         answers.release()
-    assert len(wishes(site)) == 1
+    assert len(restore_requests(site)) == 1
     assert site.bytes_of(ino) == data
 
 

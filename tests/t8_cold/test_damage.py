@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from gateway.cache.fetch_recovery import NO_OBJECT
-from gateway.cache.hydration import ALONE_SECONDS, ALONE_TRIES, Alone, BlockState
+from gateway.cache.hydration import ALONE_SECONDS, ALONE_TRIES, BlockState, LoneFailures
 from gateway.rpc.frames import Op
 from tests.support.drainsite import MIB, PREFIX
 from tests.support.s3proxy import Act, Request
@@ -78,18 +78,18 @@ def test_a_damaged_object_is_an_error(
     spoil(site, data)
     site.proxy.forget()
     with site.hydrating():
-        site.door.want(ino, WRONG * BLOCK_BYTES)
-        site.door.wait(Op.FAILED, ino)
+        site.control.want(ino, WRONG * BLOCK_BYTES)
+        site.control.wait(Op.FAILED, ino)
         until(lambda: site.retries(), "the row of the failure")
-        # What was written is not present: FakeDoor compares each block that is told.
-        told = [one.offset for one in site.door.of(Op.PRESENT, ino)]
+        # What was written is not present: FakeControlSocket compares each block that is told.
+        told = [one.offset for one in site.control.of(Op.PRESENT, ino)]
         assert WRONG * BLOCK_BYTES not in told
-        assert site.door.of(Op.ARRIVED) == []
-        failed = len(site.door.of(Op.FAILED, ino))
+        assert site.control.of(Op.ARRIVED) == []
+        failed = len(site.control.of(Op.FAILED, ino))
         # A client that asks again is answered again, after another try.
         tries = len(site.gets())
-        site.door.want(ino, WRONG * BLOCK_BYTES)
-        site.door.wait(Op.FAILED, ino, failed + 1)
+        site.control.want(ino, WRONG * BLOCK_BYTES)
+        site.control.wait(Op.FAILED, ino, failed + 1)
         assert len(site.gets()) > tries
     assert not site.is_resident(ino)
     rows = site.retries()
@@ -116,8 +116,8 @@ def test_an_object_of_another_version_or_without_digests_is_not_read(
     ino, _data = site.cold_file(SIZE)
     site.rows(f"{change} WHERE ino = {ino} RETURNING 1")
     with site.hydrating():
-        site.door.want(ino, 0)
-        site.door.wait(Op.FAILED, ino)
+        site.control.want(ino, 0)
+        site.control.wait(Op.FAILED, ino)
         until(lambda: site.retries(), "the row of the failure")
     assert site.gets() == []
     assert NO_OBJECT in site.retries()[0][3]
@@ -128,13 +128,13 @@ def test_the_good_blocks_of_a_damaged_object_come(site: ColdSite) -> None:
     ino, data = site.cold_file(SIZE)
     flip(site, data)
     with site.hydrating():
-        site.door.want(ino, 0)
-        site.door.wait(Op.PRESENT, ino, 2)
+        site.control.want(ino, 0)
+        site.control.wait(Op.PRESENT, ino, 2)
         until(lambda: site.retries(), "the row of the failure")
-    told = {one.offset // BLOCK_BYTES for one in site.door.of(Op.PRESENT, ino)}
+    told = {one.offset // BLOCK_BYTES for one in site.control.of(Op.PRESENT, ino)}
     assert told == {0, 2}
     # No client waits for the bad block, so no client is told EIO.
-    assert site.door.of(Op.FAILED) == []
+    assert site.control.of(Op.FAILED) == []
 
 
 def test_a_healed_object_is_read_again_by_itself(
@@ -144,8 +144,8 @@ def test_a_healed_object_is_read_again_by_itself(
     ino, data = site.cold_file(SIZE)
     flip(site, data)
     with site.hydrating() as hydrator:
-        site.door.want(ino, WRONG * BLOCK_BYTES)
-        site.door.wait(Op.FAILED, ino)
+        site.control.want(ino, WRONG * BLOCK_BYTES)
+        site.control.wait(Op.FAILED, ino)
         site.replace("f", data)
         site.finish(hydrator)
     assert site.bytes_of(ino) == data
@@ -159,10 +159,10 @@ def test_a_damaged_file_is_tried_again_after_a_restart(
     ino, data = site.cold_file(SIZE)
     flip(site, data)
     with site.hydrating():
-        site.door.want(ino, WRONG * BLOCK_BYTES)
-        site.door.wait(Op.FAILED, ino)
+        site.control.want(ino, WRONG * BLOCK_BYTES)
+        site.control.wait(Op.FAILED, ino)
     site.replace("f", data)
-    site.door.clear()
+    site.control.clear()
     with site.hydrating():
         site.arrive(ino)
         until(lambda: not site.retries(), "the end of the row")
@@ -173,7 +173,7 @@ def test_the_drain_leaves_the_failures_of_the_hydrator_alone(site: ColdSite) -> 
     ino, data = site.cold_file(SIZE)
     flip(site, data)
     with site.hydrating():
-        site.door.want(ino, WRONG * BLOCK_BYTES)
+        site.control.want(ino, WRONG * BLOCK_BYTES)
         until(lambda: site.retries(), "the row of the failure")
     site.write("other", b"bytes")
     site.drain()
@@ -185,14 +185,14 @@ def test_a_fault_on_the_wire_heals_by_itself(site: ColdSite, act: Act) -> None:
     ino, data = site.cold_file(SIZE)
     site.proxy.inject(ranged, act)
     site.hydrate(ino, data)
-    assert site.door.of(Op.FAILED) == []
+    assert site.control.of(Op.FAILED) == []
 
 
 def test_a_flipped_byte_on_the_wire_heals_by_itself(site: ColdSite) -> None:
     ino, data = site.cold_file(SIZE)
     site.proxy.inject(ranged, Act.FLIP)
     site.hydrate(ino, data)
-    assert site.door.of(Op.FAILED) == []
+    assert site.control.of(Op.FAILED) == []
     assert site.cache_report()["counters"]["retries"] == 1
 
 
@@ -209,9 +209,9 @@ def test_a_short_body_is_no_block(site: ColdSite) -> None:
     ino, data = site.cold_file(3 * MIB)
     site.proxy.inject(ranged, Act.CUT, 2)
     site.hydrate(ino, data)
-    assert len(site.door.of(Op.PRESENT, ino)) == 1
+    assert len(site.control.of(Op.PRESENT, ino)) == 1
     # The network is to blame, not the object.
-    assert site.door.of(Op.FAILED) == []
+    assert site.control.of(Op.FAILED) == []
     assert site.cache_report()["counters"]["wrong_objects"] == 0
 
 
@@ -221,9 +221,9 @@ def test_the_recorded_etag_is_a_condition(aws_site: ColdSite) -> None:
     ino, data = site.cold_file(SIZE)
     flip(site, data)
     with site.hydrating():
-        site.door.want(ino, 0)
-        site.door.wait(Op.FAILED, ino)
-    assert site.door.of(Op.PRESENT) == []
+        site.control.want(ino, 0)
+        site.control.wait(Op.FAILED, ino)
+    assert site.control.of(Op.PRESENT) == []
     assert "PreconditionFailed" in site.retries()[0][3]
 
 
@@ -236,7 +236,7 @@ def test_an_older_version_with_the_recorded_etag_is_read(aws_site: ColdSite) -> 
     site.replace("f", os.urandom(SIZE))
     site.proxy.forget()
     site.hydrate(ino, data)
-    assert site.door.of(Op.FAILED) == []
+    assert site.control.of(Op.FAILED) == []
     assert site.cache_report()["counters"]["older_versions"] == 1
     assert any("versionId" in one.query for one in site.gets())
 
@@ -253,7 +253,7 @@ def test_the_version_behind_a_delete_marker_is_read(
     assert site.objects() == {}
     site.proxy.forget()
     site.hydrate(ino, data)
-    assert site.door.of(Op.FAILED) == []
+    assert site.control.of(Op.FAILED) == []
     assert site.cache_report()["counters"]["older_versions"] == 1
     assert "which has the recorded ETag" in caplog.text
 
@@ -268,9 +268,9 @@ def test_another_version_behind_a_delete_marker_is_no_copy(aws_site: ColdSite) -
     )
     delete(site, data)
     with site.hydrating():
-        site.door.want(ino, 0)
-        site.door.wait(Op.FAILED, ino)
-    assert site.door.of(Op.PRESENT) == []
+        site.control.want(ino, 0)
+        site.control.wait(Op.FAILED, ino)
+    assert site.control.of(Op.PRESENT) == []
     assert site.cache_report()["counters"]["older_versions"] == 0
 
 
@@ -279,13 +279,13 @@ def test_the_bucket_goes_and_comes_back(site: ColdSite) -> None:
     ino, data = site.cold_file(SIZE)
     away = site.proxy.inject(ranged, Act.FAIL, 10**6, status=503, code="SlowDown")
     with site.hydrating() as hydrator:
-        site.door.want(ino)
+        site.control.want(ino)
         until(lambda: site.cache_report().get("bucket", {}).get("state") == "unreachable", "it")
         assert len(site.gets()) < 30
         away.release()
         site.finish(hydrator)
     assert site.bytes_of(ino) == data
-    assert site.door.of(Op.FAILED) == []
+    assert site.control.of(Op.FAILED) == []
     assert site.retries() == []
 
 
@@ -293,16 +293,16 @@ def test_refused_credentials_are_no_damage(site: ColdSite) -> None:
     ino, data = site.cold_file(3 * MIB)
     refused = site.proxy.inject(ranged, Act.FAIL, 99, status=403, code="InvalidAccessKeyId")
     with site.hydrating() as hydrator:
-        site.door.want(ino, 0)
+        site.control.want(ino, 0)
         until(lambda: site.cache_report().get("bucket", {}).get("state") == "refused", "it")
         refused.release()
         site.finish(hydrator, 40)
     assert site.bytes_of(ino) == data
-    assert site.door.of(Op.FAILED) == []
+    assert site.control.of(Op.FAILED) == []
 
 
 def test_a_file_fails_alone_only_while_others_are_served() -> None:
-    alone = Alone()
+    alone = LoneFailures()
     assert not alone.failed(began=9, now=10, worked_at=9, throttles=0)
     assert not alone.failed(began=10, now=11, worked_at=9, throttles=0), (
         "the bucket has not worked since"
@@ -335,43 +335,44 @@ def test_a_key_that_is_always_refused_is_an_error(
     )
 
     def is_answered(tried: int) -> bool:
-        # The wish may have come just before the file was given up: then it is not fetched for it.
-        return len(site.gets()) > tried or bool(site.door.of(Op.FAILED, bad))
+        # The request may have come just before the file was given up: then it is not fetched for
+        # it.
+        return len(site.gets()) > tried or bool(site.control.of(Op.FAILED, bad))
 
     with site.hydrating() as hydrator:
-        site.door.want(bad)
+        site.control.want(bad)
         for ino in good:
-            site.door.want(ino)
+            site.control.want(ino)
             site.arrive(ino)
-            until(lambda: len(hydrator._board) == 1, "the end of the good file")
+            until(lambda: len(hydrator._scheduler) == 1, "the end of the good file")
             tried = len(site.gets())
-            site.door.want(bad, 0)
+            site.control.want(bad, 0)
             until(partial(is_answered, tried), "the next try, or the error")
-            if site.door.of(Op.FAILED, bad):
+            if site.control.of(Op.FAILED, bad):
                 break
-        site.door.wait(Op.FAILED, bad)
+        site.control.wait(Op.FAILED, bad)
         until(lambda: site.cache_report().get("damaged"), "the report")
         [shown] = site.cache_report()["damaged"]
         assert shown["path"] == "bad"
         assert "the bucket gives other files, but not this one" in shown["reason"]
-        refused = hydrator._board.get(bad)
+        refused = hydrator._scheduler.get(bad)
         assert refused is not None
         assert refused.map[0] is BlockState.BAD, "it is fetched again before a client asks"
         for _ in range(2):
             # No other file is read meanwhile. The client gets its error all the same, at once.
-            told = len(site.door.of(Op.FAILED, bad))
-            site.door.want(bad)
-            site.door.wait(Op.FAILED, bad, told + 1)
-        assert hydrator._board.bucket.shown()["state"] == "reachable"
-        site.door.want(last)
+            told = len(site.control.of(Op.FAILED, bad))
+            site.control.want(bad)
+            site.control.wait(Op.FAILED, bad, told + 1)
+        assert hydrator._scheduler.bucket.shown()["state"] == "reachable"
+        site.control.want(last)
         site.arrive(last)
         denied.release()
 
         def read_again() -> bool:
             # A request of before may fail only now, which pauses the file, and a client asks again.
             if not site.is_resident(bad):
-                site.door.want(bad)
-            return len(hydrator._board) == 0 and site.is_resident(bad)
+                site.control.want(bad)
+            return len(hydrator._scheduler) == 0 and site.is_resident(bad)
 
         until(read_again, "the end of all hydrations")
     assert site.bytes_of(bad) == files["bad"]

@@ -42,7 +42,7 @@ def partly(site: ColdSite, size: int = 20 * MIB) -> Iterator[tuple[int, bytes, F
     ino, data = site.cold_file(size)
     hold = hold_rest(site)
     with site.hydrating():
-        site.door.want(ino, 0)
+        site.control.want(ino, 0)
         until(lambda: site.durable(ino) == [0, 1, 2, 3], "the durable map")
         yield ino, data, hold
 
@@ -121,7 +121,7 @@ def test_an_arrival_waits_for_the_sync_of_the_last_block(
         synced.append(time.monotonic())
         hold.release()
         # The last block comes while this sync runs.
-        until(lambda: len(site.door.of(Op.PRESENT, ino)) >= 5, "the last block")
+        until(lambda: len(site.control.of(Op.PRESENT, ino)) >= 5, "the last block")
         fdatasync(fd)
 
     monkeypatch.setattr(os, "fdatasync", syncing)
@@ -168,7 +168,7 @@ def test_a_map_is_forgotten_before_its_lost_data_file_is_made_again(site: ColdSi
     site.namespace.files.path(ino, epoch).unlink()
     away = site.proxy.inject(lambda _request: True, Act.FAIL, 10**6)
     with site.hydrating():
-        site.door.want(ino, 0)
+        site.control.want(ino, 0)
         until(site.namespace.files.path(ino, epoch).exists, "the new data file")
         assert site.durable(ino) == []
     away.release()
@@ -179,7 +179,7 @@ def test_a_restart_fetches_what_is_missing_only(site: ColdSite) -> None:
         pass
     hold.release()
     site.proxy.forget()
-    site.door.clear()
+    site.control.clear()
     site.hydrate(ino, data)
     assert site.fetched_bytes() == len(data) - HELD_AT
 
@@ -189,11 +189,11 @@ def test_kills_at_any_moment(site: ColdSite) -> None:
     ino, data = site.cold_file(80 * MIB)
     site.set_cache(bytes_per_second=50 * MIB)
     kills = 3
-    with site.door:
+    with site.control:
         for _ in range(kills):
             before = site.fetched_bytes()
             with site.hydrator() as process:
-                site.door.want(ino)
+                site.control.want(ino)
                 until(lambda: site.fetched_bytes() > before, "a request")  # noqa: B023
                 time.sleep(random.uniform(0.0, 0.4))
                 site.kill(process)
@@ -202,10 +202,10 @@ def test_kills_at_any_moment(site: ColdSite) -> None:
                 at = slice(block * BLOCK_BYTES, (block + 1) * BLOCK_BYTES)
                 assert bytes_now[at] == data[at]
         with site.hydrator():
-            site.door.want(ino)
+            site.control.want(ino)
             site.arrive(ino, 60)
     assert site.bytes_of(ino) == data
-    assert site.door.wrong == []
+    assert site.control.wrong == []
     # Each of four threads had at the most one range of 16 MiB under way.
     assert site.fetched_bytes() <= len(data) + kills * 4 * HELD_AT
 
@@ -214,14 +214,14 @@ def test_verified_blocks_outlive_a_kill_before_their_sync(site: ColdSite) -> Non
     """They are in the data file. They are verified there, and neither fetched nor written again."""
     ino, data = site.cold_file(20 * MIB)
     hold = hold_rest(site)
-    with site.door, site.hydrator() as process:
-        site.door.want(ino, 0)
-        site.door.wait(Op.PRESENT, ino, 4)
+    with site.control, site.hydrator() as process:
+        site.control.want(ino, 0)
+        site.control.wait(Op.PRESENT, ino, 4)
         site.kill(process)
     site.rows(f"DELETE FROM presence WHERE ino = {ino} RETURNING 1")
     hold.release()
     site.proxy.forget()
-    site.door.clear()
+    site.control.clear()
     site.hydrate(ino, data)
     assert site.fetched_bytes() == len(data) - HELD_AT
 
@@ -258,7 +258,7 @@ def test_a_map_of_another_epoch_is_not_believed(site: ColdSite) -> None:
     )
     with site.namespace.files.path(ino, attr.epoch).open("wb") as file:
         file.truncate(len(data))
-    site.door.clear()
+    site.control.clear()
     site.hydrate(ino, data)
 
 
@@ -268,7 +268,7 @@ def test_a_map_without_its_data_file_is_not_believed(site: ColdSite) -> None:
     hold.release()
     path = site.namespace.files.path(ino, site.namespace.getattr(ino).epoch)
     path.unlink()
-    site.door.clear()
+    site.control.clear()
     site.hydrate(ino, data)
 
 
@@ -296,12 +296,12 @@ def test_a_failed_sync_makes_nothing_believed(
         monkeypatch.setattr(os, "fdatasync", failing)
         monkeypatch.setattr(Rows, "save", saving)
         hold.release()
-        site.door.wait(Op.FAILED, ino)
-        site.door.want(ino, 0)
+        site.control.wait(Op.FAILED, ino)
+        site.control.want(ino, 0)
         site.arrive(ino)
     assert site.bytes_of(ino) == data
     assert forgotten == [ino]
-    assert [one.length for one in site.door.of(Op.FAILED, ino)] == [ALL_BYTES]
+    assert [one.length for one in site.control.of(Op.FAILED, ino)] == [ALL_BYTES]
 
 
 def test_an_eviction_meanwhile_starts_anew(site: ColdSite) -> None:
@@ -310,15 +310,17 @@ def test_an_eviction_meanwhile_starts_anew(site: ColdSite) -> None:
         attr = site.evict(ino)
         path = site.namespace.files.path(ino, attr.epoch)
         hold.release()
-        until(lambda: any(one.epoch < attr.epoch for one in site.door.told[4:]), "an old PRESENT")
+        until(
+            lambda: any(one.epoch < attr.epoch for one in site.control.told[4:]), "an old PRESENT"
+        )
         assert not path.exists() or path.stat().st_size in (0, len(data))
-        site.door.want(ino, 0)
+        site.control.want(ino, 0)
         site.arrive(ino)
         assert site.bytes_of(ino) == data
-        arrived = site.door.of(Op.ARRIVED, ino)
+        arrived = site.control.of(Op.ARRIVED, ino)
         # The last block may come before the hydrator has heard of the eviction. It then says that
         # the old data file is whole, and the server refuses this.
-        taken = [one.epoch for one in arrived if one not in site.door.refused]
+        taken = [one.epoch for one in arrived if one not in site.control.refused]
         assert taken == [attr.epoch]
 
 
@@ -350,19 +352,19 @@ def test_a_rename_meanwhile_is_followed(site: ColdSite) -> None:
         hold.release()
         site.arrive(ino)
     assert site.bytes_of(ino) == data
-    assert site.door.of(Op.FAILED) == []
+    assert site.control.of(Op.FAILED) == []
 
 
 def test_a_deletion_meanwhile_ends_it(site: ColdSite) -> None:
     ino, data = site.cold_file(20 * MIB)
     hold = hold_rest(site)
     with site.hydrating() as hydrator:
-        site.door.want(ino, 0)
-        site.door.wait(Op.PRESENT, ino, 4)
+        site.control.want(ino, 0)
+        site.control.wait(Op.PRESENT, ino, 4)
         removed = site.namespace.remove(ROOT_CRED, *site.split("f"))
         site.namespace.reclaim(removed.ino, removed.epoch)
         site.drain()
         hold.release()
-        until(lambda: len(hydrator._board) == 0, "the end", 20)
+        until(lambda: len(hydrator._scheduler) == 0, "the end", 20)
     assert list(site.namespace.files.walk()) == []
     assert len(data) == 20 * MIB

@@ -19,7 +19,7 @@ from gateway.cache import evictor as evictor_module
 from gateway.cache.eviction import Candidates, Directory, Eviction, EvictionVerdict, survey
 from gateway.cache.evictor import LOOK_SECONDS, RETRY_SECONDS
 from gateway.common import clock
-from gateway.common.errors import DoorClosed, TryAgain
+from gateway.common.errors import ControlSocketClosed, TryAgain
 from gateway.config.settings import Settings
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
@@ -38,7 +38,7 @@ context = multiprocessing.get_context("forkserver")
 
 
 class Refusing:
-    """A door with an answer of its own for each request."""
+    """A control socket with an answer of its own for each request."""
 
     def __init__(self, answer: int | Exception) -> None:
         self.answer = answer
@@ -56,7 +56,7 @@ class Refusing:
 
 @pytest.mark.parametrize(
     ("answer", "again_seconds"),
-    [(errno.EAGAIN, 10.0), (errno.ENOTSUP, 10.0), (DoorClosed("gone"), 0.0)],
+    [(errno.EAGAIN, 10.0), (errno.ENOTSUP, 10.0), (ControlSocketClosed("gone"), 0.0)],
 )
 def test_a_refusal_is_no_reason_to_ask_again_at_once(
     cold: Cold,
@@ -66,9 +66,9 @@ def test_a_refusal_is_no_reason_to_ask_again_at_once(
 ) -> None:
     cold.configured("cache", evict_from=0.1, evict_to=0.0)
     cold.save("run", 4, hours_ago=1)
-    door = Refusing(answer)
+    control = Refusing(answer)
     working = cold.evictor()
-    working._open_door = lambda: closing(door)
+    working._open_control = lambda: closing(control)
     now = [clock.monotonic_seconds()]
     monkeypatch.setattr(clock, "monotonic_seconds", lambda: now[0])
     for passed, asked in ((0.0, 4), (again_seconds - 1, 4), (2.0, 8)):
@@ -76,7 +76,7 @@ def test_a_refusal_is_no_reason_to_ask_again_at_once(
             continue
         now[0] += passed
         working.step()
-        assert door.asked == asked
+        assert control.asked == asked
     assert cold.absent() == set()
 
 
@@ -86,18 +86,18 @@ def test_a_file_that_stays_busy_is_asked_for_ever_less_often(
     """A reader of one moment must not keep a file on a full disk for a minute."""
     cold.configured("cache", evict_from=0.1, evict_to=0.0)
     cold.save("run", 4, hours_ago=1)
-    door = Refusing(errno.EBUSY)
+    control = Refusing(errno.EBUSY)
     working = cold.evictor()
-    working._open_door = lambda: closing(door)
+    working._open_control = lambda: closing(control)
     now = [clock.monotonic_seconds()]
     started = now[0]
     monkeypatch.setattr(clock, "monotonic_seconds", lambda: now[0])
     asked_at = []
     while now[0] < started + 300.0:
-        before = door.asked
+        before = control.asked
         working.step()
-        assert door.asked - before in (0, 4)
-        if door.asked > before:
+        assert control.asked - before in (0, 4)
+        if control.asked > before:
             asked_at.append(now[0] - started)
         now[0] += 1.0
     assert asked_at == [0, 1, 3, 7, 15, 31, 63, 123, 183, 243]
@@ -108,7 +108,7 @@ def test_a_server_that_went_away_is_asked_again_soon(cold: Cold) -> None:
     cold.configured("cache", evict_from=0.1, evict_to=0.0)
     cold.save("run", 4, hours_ago=1)
     working = cold.evictor()
-    working._open_door = lambda: closing(Refusing(DoorClosed("gone")))
+    working._open_control = lambda: closing(Refusing(ControlSocketClosed("gone")))
     assert working.step() == LOOK_SECONDS
 
 
@@ -118,11 +118,11 @@ def test_a_server_that_has_no_time_is_not_asked_for_every_file(
     monkeypatch.setattr(evictor_module, "TOGETHER", 1)
     cold.configured("cache", evict_from=0.1, evict_to=0.0)
     cold.save("run", 4, hours_ago=1)
-    door = Refusing(errno.EAGAIN)
+    control = Refusing(errno.EAGAIN)
     working = cold.evictor()
-    working._open_door = lambda: closing(door)
+    working._open_control = lambda: closing(control)
     working.step()
-    assert door.asked == 1
+    assert control.asked == 1
 
 
 def test_a_row_stays_until_its_deletion_is_durable(
@@ -136,8 +136,8 @@ def test_a_row_stays_until_its_deletion_is_durable(
 
     working = cold.evictor()
     sync = data_files.sync_directory
-    with cold.door() as door:
-        working._open_door = lambda: _given(door)
+    with cold.control() as control:
+        working._open_control = lambda: _given(control)
         monkeypatch.setattr(data_files, "sync_directory", fail)
         assert working.step() == RETRY_SECONDS
         assert cold.run("SELECT count(*) FROM eviction") == [(4,)]
@@ -149,8 +149,8 @@ def test_a_row_stays_until_its_deletion_is_durable(
 
 
 @contextmanager
-def _given(door: Any) -> Iterator[Any]:
-    yield door
+def _given(control: Any) -> Iterator[Any]:
+    yield control
 
 
 def test_two_evictors_at_once_are_harmless(cold: Cold) -> None:
@@ -159,9 +159,12 @@ def test_two_evictors_at_once_are_harmless(cold: Cold) -> None:
     with database.reader() as connection:
         session = Session(connection, database.dialect)
         found = list(Candidates(session, cold.settings).inside(survey(session)))
-    with cold.door() as door, Eviction(cold.settings, database, S3Store(cold.settings)) as eviction:
-        assert eviction.run(door.run, found) == [EvictionVerdict.EVICTED] * 4
-        assert eviction.run(door.run, found) == [EvictionVerdict.BUSY] * 4
+    with (
+        cold.control() as control,
+        Eviction(cold.settings, database, S3Store(cold.settings)) as eviction,
+    ):
+        assert eviction.run(control.run, found) == [EvictionVerdict.EVICTED] * 4
+        assert eviction.run(control.run, found) == [EvictionVerdict.BUSY] * 4
         # Of another eviction the data file is still there: a start after a kill must find its row.
         cold.run("INSERT INTO eviction VALUES (:ino, 7)", ino=found[0].ino)
         path = DataFiles(cold.settings.files_dir).path(found[0].ino, 7)
@@ -195,7 +198,7 @@ def test_a_kill_between_commit_and_unlink_leaves_nothing_behind(cold: Cold) -> N
     assert cold.run("SELECT ino, epoch FROM eviction") == [(ino, 0)]
     database = Database(cold.settings.database_url)
     assert fsck.check(database, DataFiles(cold.settings.files_dir)) == []
-    with cold.door():
+    with cold.control():
         pass
     assert cold.absent() == {ino}
     assert cold.run("SELECT * FROM eviction") == []
@@ -237,14 +240,14 @@ def test_only_the_look_at_the_tables_needs_a_rest(
     monkeypatch.setattr(clock, "monotonic_seconds", lambda: now[0])
     monkeypatch.setattr(evictor_module, "survey", slow_survey)
     working = cold.evictor()
-    working._open_door = lambda: closing(Slow(errno.EAGAIN))
+    working._open_control = lambda: closing(Slow(errno.EAGAIN))
     for passed, looks in ((0, 1), (4, 1), (2, 2)):
         now[0] += passed
         assert working.step() == LOOK_SECONDS
         assert len(surveys) == looks
     # Files are evicted, and the disk is still too full: a save continues.
     now[0] += 11
-    working._open_door = cold.door
+    working._open_control = cold.control
     working.step()
     assert cold.absent() == set(inos)
     working.step()

@@ -20,8 +20,8 @@ def evict(site: Cold, path: str, data: bytes) -> int:
     """Make an absent file."""
     ino = site.write(path, data)
     site.drain()
-    with site.door() as door:
-        [answer] = door.run([RpcRequest(Op.EVICT, ino, change=1)])
+    with site.control() as control:
+        [answer] = control.run([RpcRequest(Op.EVICT, ino, change=1)])
     assert answer.errno == 0
     assert ino in site.absent()
     return ino

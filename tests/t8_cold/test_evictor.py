@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cache.evictor import LOOK_SECONDS, RETRY_SECONDS, Evictor, Growth
+from gateway.cache.evictor import LOOK_SECONDS, RETRY_SECONDS, Evictor, WriteBurst
 from gateway.common import clock
 from gateway.db.engine import Database
 from gateway.namespace import data_files, fsck
@@ -47,7 +47,7 @@ def test_above_the_watermark_whole_old_directories_go_first(cold: Cold) -> None:
     oldest = cold.save("run1", 8, hours_ago=9)
     middle = cold.save("run2", 8, hours_ago=8)
     idle = Evictor(
-        cold.settings, Untouched(cold.settings.database_url), S3Store(cold.settings), cold.door
+        cold.settings, Untouched(cold.settings.database_url), S3Store(cold.settings), cold.control
     )
     assert cold.used_bytes() == pytest.approx(0.75 * DISK_BYTES, rel=0.02)
     assert idle.step() == LOOK_SECONDS
@@ -194,8 +194,8 @@ def test_a_directory_that_cannot_shrink_to_its_limit_keeps_nothing_else(cold: Co
 def test_blocks_of_absent_files_that_nobody_uses_go_first(cold: Cold) -> None:
     old, used, wanted = cold.save("run", 3, hours_ago=9)
     fresh = cold.save("fresh", 1, hours_ago=9)[0]
-    with cold.door() as door:
-        door.run([RpcRequest(Op.EVICT, ino, change=1) for ino in (old, used, wanted, fresh)])
+    with cold.control() as control:
+        control.run([RpcRequest(Op.EVICT, ino, change=1) for ino in (old, used, wanted, fresh)])
     absent = cold.absent()
     cold.run("DELETE FROM eviction")
     before = cold.write("young", os.urandom(FILE_BYTES))
@@ -219,8 +219,8 @@ def test_blocks_of_absent_files_that_nobody_uses_go_first(cold: Cold) -> None:
 
 def test_blocks_that_a_killed_hydrator_did_not_record_are_evicted(cold: Cold) -> None:
     left, fresh, empty = inos = cold.save("run", 3, hours_ago=9)
-    with cold.door() as door:
-        door.run([RpcRequest(Op.EVICT, ino, change=1) for ino in inos])
+    with cold.control() as control:
+        control.run([RpcRequest(Op.EVICT, ino, change=1) for ino in inos])
     epochs = dict(cold.run("SELECT ino, epoch FROM inode WHERE kind = 1"))
     cold.run("DELETE FROM eviction")
     before = cold.write("young", os.urandom(FILE_BYTES))
@@ -269,12 +269,12 @@ def test_the_disk_of_somebody_else_is_left_alone(cold: Cold, break_: Any) -> Non
 
     @contextmanager
     def trusting() -> Iterator[Any]:
-        """Open the door of a server that has not noticed."""
+        """Open the control socket of a server that has not noticed."""
         (cold.settings.files_dir / data_files.NAME).write_text(before)
-        with cold.door() as door:
-            yield door
+        with cold.control() as control:
+            yield control
 
-    working._open_door = trusting
+    working._open_control = trusting
     break_(cold)
     assert working.step() == RETRY_SECONDS
     assert cold.asked == []
@@ -290,7 +290,7 @@ def test_room_for_the_next_save_is_made_before_it(
     working.step()
     cold.save("save1", 12, hours_ago=5)  # 6 MiB
     assert working.step() == LOOK_SECONDS
-    assert working._growth.largest_bytes == pytest.approx(12 * FILE_BYTES, rel=0.05)
+    assert working._burst.largest_bytes == pytest.approx(12 * FILE_BYTES, rel=0.05)
     assert cold.absent() == set()
     # After a restart the last save is still known: the next one needs as much below 14.4 MiB.
     now = clock.monotonic_seconds()
@@ -313,7 +313,7 @@ def test_a_save_as_large_as_the_disk_does_not_empty_it(cold: Cold) -> None:
     # Below half of the watermark, 6.4 MiB, everything stays.
     small = cold.save("small", 8, hours_ago=9)
     working = cold.evictor()
-    working._growth._peaks = {clock.now_ns() // HOUR_NS: 2 * DISK_BYTES}
+    working._burst._peaks = {clock.now_ns() // HOUR_NS: 2 * DISK_BYTES}
     assert working.step() == LOOK_SECONDS
     assert cold.absent() == set()
     large = cold.save("large", 8, hours_ago=1)
@@ -331,18 +331,18 @@ def test_peaks_are_forgotten_after_a_day_and_a_lost_file_means_not_known(
     times = [0.0, 1_700_000_000 * clock.NS]
     monkeypatch.setattr(clock, "monotonic_seconds", lambda: times[0])
     monkeypatch.setattr(clock, "now_ns", lambda: times[1])
-    growth = Growth(path)
-    assert growth.largest_bytes == 0
+    burst = WriteBurst(path)
+    assert burst.largest_bytes == 0
     for seconds, written in ((0, 100), (300, 150), (700, 160), (1400, 160)):
         times[0] = float(seconds)
-        growth.saw(written)
-    assert growth.largest_bytes == 50
-    assert Growth(path).largest_bytes == 50
+        burst.saw(written)
+    assert burst.largest_bytes == 50
+    assert WriteBurst(path).largest_bytes == 50
     times[1] += 23 * 3600 * clock.NS
-    growth.saw(160)
-    assert growth.largest_bytes == 50
+    burst.saw(160)
+    assert burst.largest_bytes == 50
     times[1] += 2 * 3600 * clock.NS
-    growth.saw(160)
-    assert growth.largest_bytes == 0
+    burst.saw(160)
+    assert burst.largest_bytes == 0
     path.write_text("{")
-    assert Growth(path).largest_bytes == 0
+    assert WriteBurst(path).largest_bytes == 0

@@ -12,7 +12,7 @@ from gateway.cache.hydration import DataFile
 from gateway.cache.rows import AbsentSource
 from gateway.catalogue import statements as own
 from gateway.catalogue.facts import Unread
-from gateway.catalogue.tree import Texts, entry_of
+from gateway.catalogue.tree import FileReader, entry_of
 from gateway.common.types import ROOT_CRED, Sealed, SetAttr
 from gateway.config.settings import Settings
 from gateway.db.compiled import Session
@@ -50,11 +50,11 @@ def test_no_checkpoint_is_judged_by_what_is_left_of_a_file(
     database, files = Database(settings.database_url), DataFiles(settings.files_dir)
     with database.reader() as connection:
         entry = entry_of(Session(connection, database.dialect).one(own.INODE, ino=attr.ino))
-    assert Texts(database, files).read(b"latest", entry, 0, 4096) == DATA
+    assert FileReader(database, files).read(b"latest", entry, 0, 4096) == DATA
     if left is None:
         path.unlink()
     else:
         os.truncate(path, left)
     for length in (len(DATA), 4096):
         with pytest.raises(Unread):
-            Texts(database, files).read(b"latest", entry, 0, length)
+            FileReader(database, files).read(b"latest", entry, 0, length)

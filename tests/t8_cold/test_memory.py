@@ -79,11 +79,11 @@ def test_memory_is_bounded_with_many_large_files(site: ColdSite, endpoint: str) 
     inos = make_large(site)
     site.values["bucket"]["endpoint_url"] = endpoint
     site.set_cache(workers=16)
-    with site.door, site.hydrator() as process:
+    with site.control, site.hydrator() as process:
         for ino in inos:
-            site.door.want(ino, SIZE // 2)
+            site.control.want(ino, SIZE // 2)
         for ino in inos:
-            site.door.wait(Op.PRESENT, ino, 1, 60)
+            site.control.wait(Op.PRESENT, ino, 1, 60)
         status = Path(f"/proc/{process.pid}/status").read_text()
     peak_kib = int(status.split("VmHWM:")[1].split()[0])
     print(f"{FILES} files of {SIZE // MIB} MiB in flight: {peak_kib} KiB")

@@ -52,8 +52,8 @@ def test_a_wanted_range_is_the_next_one_beside_a_warm_with_a_rate(site: ColdSite
 
         def come(name: str, ino: int) -> None:
             before = len(site.gets())
-            site.door.want(ino, 0)
-            site.door.wait(Op.PRESENT, ino)
+            site.control.want(ino, 0)
+            site.control.wait(Op.PRESENT, ino)
             # One request may have been on its way already.
             assert places_of(site, name)[0] <= before + 1, name
 
@@ -75,7 +75,7 @@ def test_two_hundred_small_files_are_warmed_in_a_few_seconds(site: ColdSite) -> 
     gets = site.proxy.inject(lambda r: "range" in r.headers, Act.HOLD, 1e9)
     with site.hydrating() as hydrator:
         # All are found before the first has come.
-        until(lambda: len(hydrator._board) == len(inos), "the finding of all files")
+        until(lambda: len(hydrator._scheduler) == len(inos), "the finding of all files")
         began = clock.monotonic_seconds()
         gets.release()
         until(lambda: not site.rows("SELECT 1 FROM warming"), "the arrival of all files")
@@ -103,7 +103,7 @@ def test_the_drain_gives_way_to_reads_that_clients_wait_for(site: ColdSite) -> N
     uploads = site.proxy.inject(lambda r: r.operation == "PUT", Act.HOLD, 1e9)
     with site.process(), site.hydrating() as hydrator:
         until(lambda: at_once(site) == PLACES, "the first report of the drain")
-        site.door.want(ino, 0)
+        site.control.want(ino, 0)
         until(lambda: at_once(site) == FEWER, "the drain to give way")
         for number in range(3 * PLACES):
             # Each is too large for a batch, whose files take one place together.

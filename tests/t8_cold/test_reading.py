@@ -25,7 +25,7 @@ def test_a_file_comes_back_in_any_order_of_reads(site: ColdSite) -> None:
     offsets = list(range(0, len(data), BLOCK_BYTES))
     random.Random(7).shuffle(offsets)
     with site.hydrating() as hydrator:
-        site.door.want(ino, *offsets)
+        site.control.want(ino, *offsets)
         site.finish(hydrator)
     assert site.is_resident(ino)
     assert site.bytes_of(ino) == data
@@ -43,7 +43,7 @@ def test_the_wanted_block_comes_first(site: ColdSite) -> None:
     site.hydrate(ino, data, 24 * MIB)
     first = site.gets()[0].headers["range"]
     assert first.startswith(f"bytes={24 * MIB}-")
-    assert site.door.of(Op.PRESENT)[0].offset == 24 * MIB
+    assert site.control.of(Op.PRESENT)[0].offset == 24 * MIB
 
 
 def test_sixteen_readers_cost_one_transfer(site: ColdSite) -> None:
@@ -54,7 +54,7 @@ def test_sixteen_readers_cost_one_transfer(site: ColdSite) -> None:
             order = list(range(0, len(data), BLOCK_BYTES))
             random.Random(number).shuffle(order)
             for offset in order:
-                site.door.want(ino, offset)
+                site.control.want(ino, offset)
 
         readers = [threading.Thread(target=read, args=(number,)) for number in range(16)]
         for reader in readers:
@@ -76,12 +76,12 @@ def test_what_clients_wait_for_comes_before_the_rest_of_other_files(site: ColdSi
     def more(_told: object) -> None:
         if not asked.is_set():
             asked.set()
-            site.door.want(b, 0)
-            site.door.want(c, 20 * MIB)
+            site.control.want(b, 0)
+            site.control.want(c, 20 * MIB)
 
-    site.door.on_present = more
+    site.control.on_present = more
     with site.hydrating() as hydrator:
-        site.door.want(a, 0)
+        site.control.want(a, 0)
         site.finish(hydrator)
     keys = [one.key.rpartition("/")[2] for one in site.gets()]
     assert keys[0] == "a"
@@ -96,21 +96,21 @@ def test_nothing_is_fetched_beside_the_first_block_of_a_reader(
     f, g = site.cold({name: os.urandom(24 * MIB) for name in ("f", "g")})
     held = site.proxy.inject(lambda r: "range" in r.headers, Act.HOLD)
     with site.hydrating() as hydrator:
-        site.door.want(f, 0)
+        site.control.want(f, 0)
         held.wait()
         # What another client waits for is fetched, also by threads that have nothing else to do.
         for number, offset in enumerate((0, 20 * MIB), start=1):
-            site.door.want(g, offset)
+            site.control.want(g, offset)
             until(partial(is_present, site, g, offset), "the block of the other file")
             assert len(site.gets()) == 1 + number
         held.release()
-        site.door.wait(Op.PRESENT, f)
+        site.control.wait(Op.PRESENT, f)
         site.finish(hydrator)
 
 
 def is_present(site: ColdSite, ino: int, offset: int) -> bool:
     """Return whether the server was told of a block."""
-    return any(one.offset == offset for one in site.door.of(Op.PRESENT, ino))
+    return any(one.offset == offset for one in site.control.of(Op.PRESENT, ino))
 
 
 def test_holes_are_not_fetched(site: ColdSite) -> None:
@@ -129,7 +129,7 @@ def test_holes_are_not_fetched(site: ColdSite) -> None:
 def test_a_file_of_zeros_arrives_without_a_request(site: ColdSite) -> None:
     ino = site.cold({"f": bytes(20 * MIB)})[0]
     with site.hydrating() as hydrator:
-        site.door.want(ino, 0)
+        site.control.want(ino, 0)
         site.finish(hydrator)
     assert site.is_resident(ino)
     assert site.gets() == []
@@ -143,16 +143,16 @@ def test_a_warmed_file_comes_back_without_a_reader(site: ColdSite) -> None:
         site.finish(hydrator)
     assert site.bytes_of(ino) == data
     assert site.rows("SELECT 1 FROM warming") == []
-    assert site.door.of(Op.PRESENT) == []
+    assert site.control.of(Op.PRESENT) == []
 
 
 def test_siblings_follow_a_reader_in_the_order_of_names(site: ColdSite) -> None:
     files = {f"ckpt/shard-{number}": os.urandom(MIB) for number in range(6)}
     inos = site.cold(files)
     with site.hydrating() as hydrator:
-        site.door.want(inos[1], 0)
+        site.control.want(inos[1], 0)
         site.arrive(inos[1])
-        site.door.want(inos[2], 0)
+        site.control.want(inos[2], 0)
         for ino in inos[3:]:
             site.arrive(ino)
         site.finish(hydrator)
@@ -167,10 +167,10 @@ def test_read_ahead_can_be_off(site: ColdSite) -> None:
     site.set_cache(read_ahead=False)
     with site.hydrating() as hydrator:
         for ino in inos[:2]:
-            site.door.want(ino, 0)
+            site.control.want(ino, 0)
             site.arrive(ino)
-        hydrator._finder.find()
-        assert len(hydrator._board) == 0 or not site.gets()[2:]
+        hydrator._prefetcher.find()
+        assert len(hydrator._scheduler) == 0 or not site.gets()[2:]
     assert not site.is_resident(inos[2])
 
 
@@ -191,7 +191,7 @@ def test_requests_are_spaced(site: ColdSite) -> None:
     site.set_cache(requests_per_second=5)
     with site.hydrating() as hydrator:
         for ino in inos:
-            site.door.want(ino, 0)
+            site.control.want(ino, 0)
         site.finish(hydrator)
     times = sorted(one.time for one in site.gets())
     assert len(times) == 6
@@ -206,14 +206,14 @@ def test_the_server_goes_and_comes_back(site: ColdSite) -> None:
         lambda r: r.headers.get("range", "").startswith(f"bytes={16 * MIB}-"), Act.HOLD
     )
     with site.hydrating():
-        site.door.want(ino, 0)
-        site.door.wait(Op.PRESENT, ino, 4)
-        site.door.__exit__()
-        site.door.told.clear()
-        with site.door:
-            site.door.want(ino, 0)
-            site.door.wait(Op.PRESENT, ino)
-            assert site.door.of(Op.PRESENT, ino)[0].offset == 0
+        site.control.want(ino, 0)
+        site.control.wait(Op.PRESENT, ino, 4)
+        site.control.__exit__()
+        site.control.told.clear()
+        with site.control:
+            site.control.want(ino, 0)
+            site.control.wait(Op.PRESENT, ino)
+            assert site.control.of(Op.PRESENT, ino)[0].offset == 0
             hold.release()
             site.arrive(ino)
     assert site.bytes_of(ino) == data
@@ -227,9 +227,9 @@ def test_sigterm_ends_it_soon(site: ColdSite) -> None:
     site.proxy.inject(
         lambda r: r.headers.get("range", "").startswith(f"bytes={16 * MIB}-"), Act.HOLD, 99
     )
-    with site.door, site.hydrator() as process:
-        site.door.want(ino, 0)
-        until(lambda: 12 * MIB in (one.offset for one in site.door.of(Op.PRESENT)), "block 3")
+    with site.control, site.hydrator() as process:
+        site.control.want(ino, 0)
+        until(lambda: 12 * MIB in (one.offset for one in site.control.of(Op.PRESENT)), "block 3")
         began = clock.monotonic_seconds()
         process.terminate()
         assert process.wait(20) == 0
@@ -242,20 +242,20 @@ def test_a_file_that_is_evicted_as_it_arrives_is_fetched_again(site: ColdSite) -
     """What a client asks for between the arrival and the end of the hydration is not lost."""
     ino, data = site.cold_file(3 * MIB)
     with site.hydrating() as hydrator:
-        find = hydrator._judge._rows.find
+        find = hydrator._recovery._rows.find
         evicted: list[int] = []
 
         def finding(ino: int) -> AbsentFileRow | None:
             found = find(ino)
             if found is None and not evicted:
                 evicted.append(site.evict(ino).epoch)
-                site.door.want(ino, 0)
-                until(lambda: hydrator._board.get(ino).asks, "the wish")  # type: ignore[union-attr]
+                site.control.want(ino, 0)
+                until(lambda: hydrator._scheduler.get(ino).asks, "the request")  # type: ignore[union-attr]
             return found
 
-        hydrator._judge._rows.find = finding  # type: ignore[method-assign]
-        site.door.want(ino, 0)
-        until(lambda: len(site.door.of(Op.ARRIVED, ino)) == 2, "the second arrival")
+        hydrator._recovery._rows.find = finding  # type: ignore[method-assign]
+        site.control.want(ino, 0)
+        until(lambda: len(site.control.of(Op.ARRIVED, ino)) == 2, "the second arrival")
         site.finish(hydrator)
     assert evicted
     assert site.bytes_of(ino) == data
@@ -275,7 +275,7 @@ def test_nothing_is_done_while_no_file_is_fetched(
     monkeypatch.setattr(FetchScheduler, "choose", choosing)
     ino, data = site.cold_file(MIB)
     with site.hydrating() as hydrator:
-        site.door.want(ino, 0)
+        site.control.want(ino, 0)
         site.finish(hydrator)
         began, rounds = len(chosen), hydrator.rounds
         until(lambda: hydrator.rounds >= rounds + 3, "three looks for files")

@@ -61,15 +61,15 @@ def put(site: Site) -> str:
         return until(trashed, "a complete checkpoint that may be put into the trash")
 
 
-def put_with(site: Site, imprint: int) -> int:
-    """Ask at the door for the rename of a put. Returns its errno. Parameters: imprint, of the
-    request."""
+def put_with(site: Site, fingerprint: int) -> int:
+    """Ask over the control socket for the rename of a put. Returns its errno. Parameters:
+    fingerprint, of the request."""
     settings = loader.load(site.gateway.config, {})
-    with opened(settings) as door:
-        [run] = door.run([RpcRequest(Op.LOOKUP, ROOT_INO, b"run")])
+    with opened(settings) as control:
+        [run] = control.run([RpcRequest(Op.LOOKUP, ROOT_INO, b"run")])
         assert run.attr is not None
-        asked = RpcRequest(Op.RENAME, run.attr.ino, b"step-1", TRASH_INO, b"t1", imprint)
-        return door.run([asked._replace(cred=GATEWAY_CRED)])[0].errno
+        asked = RpcRequest(Op.RENAME, run.attr.ino, b"step-1", TRASH_INO, b"t1", fingerprint)
+        return control.run([asked._replace(cred=GATEWAY_CRED)])[0].errno
 
 
 def listed(site: Site) -> list[dict[str, Any]]:
@@ -83,7 +83,7 @@ def test_a_checkpoint_comes_back_byte_for_byte(site: Site) -> None:
     files = {"a.distcp": os.urandom(3 * MIB), ".metadata": b"meta"}
     write(site, files)
     site.gateway.until_drained()
-    assert put_with(site, imprint=1) == errno.EBUSY
+    assert put_with(site, fingerprint=1) == errno.EBUSY
     with nfs4.Client(site.gateway.port) as client:
         before = client.handle("checkpoints", *PATH.split("/"), "a.distcp")
         trashed = put(site)

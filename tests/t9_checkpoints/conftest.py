@@ -38,7 +38,7 @@ def follower(world: World) -> Follower:
 
 
 @pytest.fixture
-def keeper(world: World) -> Iterator[ReceiptReconciler]:
+def reconciler(world: World) -> Iterator[ReceiptReconciler]:
     made = ReceiptReconciler(world.settings, threading.Event())
     yield made
     made._database.close()
@@ -71,7 +71,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 @pytest.fixture
 def job(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
-    monkeypatch.setattr(expiry, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(expiry, "PASS_SECONDS", 0.0)
     made = Job(site)
     yield made
     made.end()

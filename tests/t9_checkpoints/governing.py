@@ -12,7 +12,7 @@ from gateway.catalogue.tracker import Follower
 from gateway.common import clock
 from gateway.db.engine import Database
 from gateway.lifecycle.retention import policy, store
-from gateway.lifecycle.retention.facts import Plan, Situation
+from gateway.lifecycle.retention.facts import Plan, PlanInputs
 from gateway.lifecycle.retention.planning import Planned, Planning
 from gateway.lifecycle.retention.policy import DAY_NS, HOUR_NS
 from tests.support.checkpoints.records import record
@@ -82,7 +82,7 @@ def govern(
             store.put(session, policy.of({"name": f"p{number}", **table}), "a person")
         if draw.random() < 0.5:
             row = clock.KnownTime(now_ns, "boot", 0)
-            store.save_time(session, clock.JudgedTime(now_ns, 0, row))
+            store.save_time(session, clock.TrustedTime(now_ns, 0, row))
     database.close()
     places = [*saved.durable, f"{saved.durable[0]}/a", "s"]
     for path in draw.sample(places, draw.choice([0, 0, 1, 2])):
@@ -103,7 +103,7 @@ def govern(
     return clock.ClockReading(now_ns + days * DAY_NS, "boot", uptime_days * DAY_NS)
 
 
-def looked(site: Site) -> tuple[Situation, Planned]:
+def looked(site: Site) -> tuple[PlanInputs, Planned]:
     """Follow, and plan. Returns the plan and what it is made of."""
     database = Database(site.settings.database_url)
     follow(Follower(site.settings, database, threading.Event()))

@@ -22,7 +22,7 @@ from gateway.db.engine import Database
 from gateway.db.models import PROMOTED_INO, TRASH_INO
 from gateway.lifecycle.promotion import members, store, task
 from gateway.lifecycle.promotion.store import (
-    NO_WISHES,
+    NO_OPTIONS,
     PromotionOptions,
     PromotionRow,
     PromotionState,
@@ -47,18 +47,18 @@ context.set_forkserver_preload(["gateway.lifecycle.promotion.task", "gateway.obj
 @contextmanager
 def direct(settings: Settings) -> Iterator[Direct]:
     """Open the namespace in place of a server."""
-    with closing(Direct(settings)) as door:
-        yield door
+    with closing(Direct(settings)) as control:
+        yield control
 
 
 class Promoting(Site):
-    """A gateway whose namespace is closed while its promotions use the door."""
+    """A gateway whose namespace is closed while its promotions use the control socket."""
 
-    on_door: Callable[[Sequence[RpcRequest]], None] = staticmethod(lambda _requests: None)
+    on_control: Callable[[Sequence[RpcRequest]], None] = staticmethod(lambda _requests: None)
     """Hears of requests before they are answered."""
 
     @contextmanager
-    def door(self) -> Iterator[Any]:
+    def control(self) -> Iterator[Any]:
         self.namespace.close()
         try:
             with direct(self.settings) as opened:
@@ -68,9 +68,9 @@ class Promoting(Site):
 
     def promoter(self) -> Promoter:
         database = Database(self.settings.database_url)
-        return Promoter(self.settings, database, self.door, threading.Event())
+        return Promoter(self.settings, database, self.control, threading.Event())
 
-    def ask(self, path: str, name: str, wishes: PromotionOptions = NO_WISHES) -> PromotionRow:
+    def ask(self, path: str, name: str, options: PromotionOptions = NO_OPTIONS) -> PromotionRow:
         """Record a promotion, as the command does."""
         ino = self.attr(path).ino
         database = Database(self.settings.database_url)
@@ -80,7 +80,7 @@ class Promoting(Site):
             seen = members.look(session, ino, rules_of(self.settings))
             assert seen is not None
             of = path.encode()
-            return members.record(session, prefix, name, of, seen, "", "me", wishes)
+            return members.record(session, prefix, name, of, seen, "", "me", options)
 
     def demote(self, name: str) -> None:
         query(self.settings, "UPDATE promotion SET state = 'demoting' WHERE name = :n", n=name)
@@ -110,7 +110,7 @@ class Promoting(Site):
         turning = promoter
 
         def is_settled() -> bool:
-            turning.turn()
+            turning.run_once()
             return not self.pending()
 
         until(is_settled, "promotions to end")
@@ -194,15 +194,15 @@ class Promoting(Site):
 
 
 class _Heard:
-    def __init__(self, door: Direct, site: Promoting) -> None:
-        self._door, self._site = door, site
+    def __init__(self, control: Direct, site: Promoting) -> None:
+        self._control, self._site = control, site
 
     def run(self, requests: Sequence[RpcRequest]) -> list[RpcReply]:
-        self._site.on_door(requests)
-        return self._door.run(requests)
+        self._site.on_control(requests)
+        return self._control.run(requests)
 
     def close(self) -> None:
-        self._door.close()
+        self._control.close()
 
 
 def save(site: Site) -> dict[str, bytes]:
@@ -255,4 +255,4 @@ def work(settings: Settings, failpoint: str) -> None:
     database = Database(settings.database_url)
     promoter = Promoter(settings, database, lambda: direct(settings), threading.Event())
     for _ in range(60):
-        promoter.turn()
+        promoter.run_once()

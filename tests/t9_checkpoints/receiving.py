@@ -15,13 +15,13 @@ def save(world: World, path: str) -> None:
     world.write(f"{path}/.metadata", b"1")
 
 
-def door_of(world: World) -> Direct:
-    """Return a door that changes the namespace which is open already."""
-    door = Direct.__new__(Direct)
-    door._namespace = world.namespace
-    return door
+def control_of(world: World) -> Direct:
+    """Return a control socket that changes the namespace which is open already."""
+    control = Direct.__new__(Direct)
+    control._namespace = world.namespace
+    return control
 
 
-def tree(keeper: ReceiptReconciler) -> dict[str, Any]:
+def tree(reconciler: ReceiptReconciler) -> dict[str, Any]:
     """Return the receipts that are there, by path."""
-    return {b"/".join(path).decode(): one for path, one in keeper._tree.read().items()}
+    return {b"/".join(path).decode(): one for path, one in reconciler._tree.read().items()}

@@ -1,4 +1,4 @@
-"""A job that rotates its checkpoints, with the real drain and the duties of the gateway."""
+"""A job that rotates its checkpoints, with the real drain and the tasks of the gateway."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ MANIFEST = ".spillway/checkpoints/run/1.json"
 
 
 class Job:
-    """A job that saves checkpoints and removes them, with the duties of the gateway."""
+    """A job that saves checkpoints and removes them, with the tasks of the gateway."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
         self.database = Database(site.settings.database_url)
         self.refused: str | None = None
-        """Why the law of retention keeps what it is asked about."""
+        """Why the deletion guard keeps what it is asked about."""
         stop = threading.Event()
-        open_door = opener(site.namespace)
+        open_control = opener(site.namespace)
         self.follower = Follower(site.settings, self.database, stop)
         self.manifests = Manifests(site.settings, self.database, stop)
-        self.trash = Trash(site.settings, self.database, open_door)
-        self.duty = Expiry(site.settings, self.database, stop, self._law, open_door)
+        self.trash = Trash(site.settings, self.database, open_control)
+        self.task = Expiry(site.settings, self.database, stop, self._guard, open_control)
         self.asked: list[TrashRow] = []
-        """What the law was asked about."""
+        """What the guard was asked about."""
 
-    def _law(self, entry: TrashRow) -> str | None:
+    def _guard(self, entry: TrashRow) -> str | None:
         self.asked.append(entry)
         return self.refused
 
@@ -69,7 +69,7 @@ class Job:
     def look(self) -> None:
         follow(self.follower)
         self.manifests._refused.clear()
-        self.manifests.turn()
+        self.manifests.run_once()
 
     def unlink(self, *names: str, path: str = PATH) -> None:
         for name in names:
@@ -80,10 +80,10 @@ class Job:
         self.unlink("a.distcp", "deep/b.distcp", "deep", ".metadata", path=path)
         self.site.namespace.remove(ROOT_CRED, *self.site.split(path))
 
-    def turn(self) -> None:
+    def run_once(self) -> None:
         """Do what is due, and bring the bucket up to date."""
         self.look()
-        self.duty.turn()
+        self.task.run_once()
         self.look()
         self.site.drain()
 

@@ -71,7 +71,7 @@ def test_a_checkpoint_becomes_durable(world: World, follower: Follower) -> None:
     assert world.state("job/step-1") == "draining"
 
 
-DOUBTS = [
+INDETERMINATE_WRITES = [
     "UPDATE object SET key = 'elsewhere' WHERE ino = :ino",
     "UPDATE object SET size = 4 WHERE ino = :ino",
     "UPDATE object SET content_version = 0 WHERE ino = :ino",
@@ -85,7 +85,7 @@ DOUBTS = [
 
 
 def test_what_the_bucket_may_not_have_is_not_durable(world: World, follower: Follower) -> None:
-    for number, doubt in enumerate(DOUBTS):
+    for number, doubt in enumerate(INDETERMINATE_WRITES):
         ino = world.write(f"job/step-{number}/.metadata", b"12345")
         world.drain(f"job/step-{number}/.metadata")
         follow(follower)

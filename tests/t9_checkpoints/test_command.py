@@ -229,16 +229,16 @@ def test_the_status_counts_such_directories_once_an_hour(
     survey = UnrecognisedSurvey(configured.settings, database, threading.Event())
     with database.reading() as session:
         assert shown() == [], "nobody has looked"
-        assert LOOK_SECONDS - 60 < survey.turn() <= LOOK_SECONDS
+        assert LOOK_SECONDS - 60 < survey.run_once() <= LOOK_SECONDS
         assert shown() == []
         configured.write("ours/alpha/model.data-00000-of-00002", b"1")
         configured.write("ours/alpha/model.index", b"1")
         configured.write("theirs/rank0.pt", b"1")
-        survey.turn()
+        survey.run_once()
         assert shown() == [], "it was looked at just now"
         later = clock.monotonic_seconds() + LOOK_SECONDS
         monkeypatch.setattr(clock, "monotonic_seconds", lambda: later)
-        survey.turn()
+        survey.run_once()
         [text] = shown()
         assert text.startswith(
             "2 directories with files of tensors that no rule knows, first ours/alpha"
@@ -255,14 +255,14 @@ def test_a_restart_does_not_read_all_names_again(
 ) -> None:
     """The last report counts for an hour, unless the clock went back or the rules are others."""
     database = Database(configured.settings.database_url)
-    UnrecognisedSurvey(configured.settings, database, threading.Event()).turn()
+    UnrecognisedSurvey(configured.settings, database, threading.Event()).run_once()
     path = configured.settings.run_dir / datadir.UNRECOGNISED
     report = json.loads(path.read_text())
     report["time_ns"] = clock.now_ns() - int(age_seconds * clock.NS)
     report["rules"] = rules or report["rules"]
     path.write_text(json.dumps(report))
     configured.write("theirs/rank0.pt", b"1")
-    left_seconds = UnrecognisedSurvey(configured.settings, database, threading.Event()).turn()
+    left_seconds = UnrecognisedSurvey(configured.settings, database, threading.Event()).run_once()
     database.close()
     assert (json.loads(path.read_text())["directories"] == 1) is is_read
     assert is_read or left_seconds <= LOOK_SECONDS - age_seconds

@@ -553,7 +553,7 @@ def test_a_file_that_a_client_removed_and_still_writes_is_no_member(
     assert world.state("run/step-1") == "complete"
 
 
-def test_a_temporary_file_older_than_the_save_is_a_leftover(
+def test_a_temporary_file_older_than_the_save_is_abandoned(
     world: World, follower: Follower
 ) -> None:
     world.write("run/step-1/__0_0.distcp.tmp", b"half")

@@ -22,7 +22,7 @@ from gateway.namespace.data_files import DataFiles
 from gateway.processes import checkpoints as process
 from gateway.rpc import control
 from gateway.rpc.frames import RpcReply
-from tests.support.checkpoints.trashing import Door, put, save, trash_of
+from tests.support.checkpoints.trashing import NamespaceControlSocket, put, save, trash_of
 from tests.support.checkpoints.world import World, follow
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
@@ -70,7 +70,7 @@ def test_what_was_deleted_a_second_time_has_a_grace_of_its_own(world: World) -> 
 
 def test_what_is_pinned_or_being_copied_stays_in_the_trash(world: World) -> None:
     with_values(world, retention={"trash_seconds": 0.0})
-    trash, duty = trash_of(world), expiry_of(world)
+    trash, task = trash_of(world), expiry_of(world)
     save(world, PATH)
     save(world, "run/step-2")
     inside, whole = (put(world, trash, f"run/step-{step}") for step in (1, 2))
@@ -89,13 +89,13 @@ def test_what_is_pinned_or_being_copied_stays_in_the_trash(world: World) -> None
         ino=ones[whole],
         path=b"run/step-2",
     )
-    assert duty.turn() > 1
+    assert task.run_once() > 1
     assert [one.id for one in trash.entries()] == [inside, whole]
     query(world.settings, "UPDATE promotion SET state = 'done'")
-    duty.turn()
+    task.run_once()
     assert [one.id for one in trash.entries()] == [inside]
     query(world.settings, "DELETE FROM pin")
-    duty.turn()
+    task.run_once()
     assert trash.entries() == []
 
 
@@ -103,7 +103,9 @@ def test_what_is_pinned_or_being_copied_stays_in_the_trash(world: World) -> None
 def test_a_refusal_leaves_nothing(world: World, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     trash: Trash = trash_of(world)
     save(world, PATH)
-    monkeypatch.setattr(Door, "run", lambda self, requests: [RpcReply(code, None)])
+    monkeypatch.setattr(
+        NamespaceControlSocket, "run", lambda self, requests: [RpcReply(code, None)]
+    )
     with pytest.raises(TrashRefused):
         put(world, trash, PATH)
     assert query(world.settings, "SELECT state FROM trash") == []
@@ -149,12 +151,12 @@ def test_an_older_database_ends_no_grace(
         left_ns = [one.expires_ns - trash.now_ns() for one in trash.entries()]
         assert [ns >= 7 * DAY_NS for ns in left_ns] == 2 * [is_older]
     world.namespace = Namespace(world.settings)
-    duty = expiry_of(world)
-    duty.turn()
+    task = expiry_of(world)
+    task.run_once()
     assert len(trash.entries()) == 2
     monkeypatch.setattr(clock, "uptime_ns", lambda: honest_ns + (30 + 13) * DAY_NS)
-    duty._tick_at = 0.0
-    duty.turn()
+    task._tick_at = 0.0
+    task.run_once()
     assert trash.entries() == []
 
 
@@ -167,8 +169,8 @@ def test_retention_waits_for_a_server_as_other_duties_do(
     row = world.row(PATH)
     assert row is not None
     monkeypatch.setattr(control, "BACKGROUND_SECONDS", 0.2)
-    duties = process._duties(world.settings, threading.Event())
-    trash: Any = next(one._trash for one in duties if isinstance(one, Applier))
+    tasks = process._tasks(world.settings, threading.Event())
+    trash: Any = next(one._trash for one in tasks if isinstance(one, Applier))
     started = clock.monotonic_seconds()
     with datadir.locked(world.settings, datadir.COMMAND), pytest.raises(UserError):
         trash.put(row.ino, row.path, row.evidence, "policy", "why")

@@ -1,4 +1,4 @@
-"""Trees that people remove, and renames to held names: the laws of deletions hold for them."""
+"""Trees that people remove, and renames to held names: the deletion guards hold for them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.namespace import Namespace
 from tests.support.records import record
 from tests.support.volumes import query
 
-pytestmark = pytest.mark.usefixtures("door_of_namespace")
+pytestmark = pytest.mark.usefixtures("control_socket_of_namespace")
 
 Run = Callable[..., tuple[int, str]]
 

@@ -27,7 +27,7 @@ from tests.support.s3proxy import Act
 from tests.support.s3server import SECRET_KEY, credentials
 from tests.support.volumes import query
 
-pytestmark = pytest.mark.usefixtures("door_of_namespace")
+pytestmark = pytest.mark.usefixtures("control_socket_of_namespace")
 
 FILES = ("__0_0.distcp", ".metadata", "deep/er/c")
 
@@ -160,12 +160,12 @@ def test_corrected_credentials_are_used_without_a_restart(
     assert heads.differs(catalogue, one) is None
 
 
-def turn(site: Site, database: Database) -> list[tuple[str, str]]:
-    """Have a turn of a new process, while no server runs. Returns what was done."""
+def run_once(site: Site, database: Database) -> list[tuple[str, str]]:
+    """Have a pass of a new process, while no server runs. Returns what was done."""
     site.namespace.close()
     stop = threading.Event()
     trash = Trash(site.settings, database)
-    Applier(site.settings, database, stop, trash, BucketHeads(site.settings, stop)).turn()
+    Applier(site.settings, database, stop, trash, BucketHeads(site.settings, stop)).run_once()
     site.namespace = Namespace(site.settings)
     return query(site.settings, "SELECT what, result FROM action ORDER BY id")
 
@@ -179,7 +179,7 @@ def govern(database: Database, **table: object) -> None:
 def test_what_the_bucket_lost_keeps_the_older_one(site: Site, database: Database) -> None:
     govern(database, keep_newest=1)
     lose(site, f"{PREFIX}/run/step-2/__0_0.distcp")
-    [(what, result)] = turn(site, database)
+    [(what, result)] = run_once(site, database)
     assert what == "trash"
     assert result.startswith(
         "refused: the bucket does not have the newer one, run/step-2: the bucket lost the object"
@@ -191,7 +191,7 @@ def test_what_the_bucket_lost_keeps_the_older_one(site: Site, database: Database
     site.drain()
     follow(Follower(site.settings, database, threading.Event()))
     record(site.settings)
-    [(_what, result)] = turn(site, database)
+    [(_what, result)] = run_once(site, database)
     assert result.startswith("in the trash as t")
 
 
@@ -200,8 +200,8 @@ def test_a_silent_bucket_deletes_nothing_and_stops_nothing_else(
 ) -> None:
     govern(database, keep_newest=1, evict_after_hours=0)
     fault = site.proxy.inject(lambda request: "step-" in request.key, Act.FAIL, times=10**6)
-    found = turn(site, database)
+    found = run_once(site, database)
     assert "nothing is deleted now: " in caplog.text
     assert [what for what, _result in found] == ["evict"]
     fault.release()
-    assert tuple(what for what, _result in turn(site, database)[1:]) == ("trash", "evict")
+    assert tuple(what for what, _result in run_once(site, database)[1:]) == ("trash", "evict")

@@ -33,12 +33,12 @@ def test_a_clock_that_jumps_a_year_makes_nothing_old(
     put(world, {"name": "aged", "delete_after_days": 30})
     trash = Bin(world, tmp_path / "log")
     read_at(monkeypatch, 0, 1)
-    applier(world, trash).turn()
+    applier(world, trash).run_once()
     read_at(monkeypatch, 365, 1.01)
     assert shown(world) == set()
     assert planned(world).time.ahead_ns > 364 * DAY_NS
-    applier(world, trash).turn()
-    applier(world, trash).turn()
+    applier(world, trash).run_once()
+    applier(world, trash).run_once()
     assert trash.log() == []
     # The time that really passes counts, and so does a machine that was off.
     read_at(monkeypatch, 365 + 29, 30)
@@ -47,7 +47,7 @@ def test_a_clock_that_jumps_a_year_makes_nothing_old(
     assert len(shown(world)) == 4
     read_at(monkeypatch, 31, 32)
     assert len(shown(world)) == 4
-    applier(world, trash).turn()
+    applier(world, trash).run_once()
     assert len(trash.log()) == 4
 
 
@@ -81,7 +81,7 @@ def test_the_known_time(
 
     row = None if known is None else clock.KnownTime(*moment(known))
     newest_ns = None if newest is None else FIRST_NS + int(newest * DAY_NS)
-    found = clock.judge(ClockReading(*moment(read)), row, Completions(last_ns=newest_ns))
+    found = clock.trusted_time(ClockReading(*moment(read)), row, Completions(last_ns=newest_ns))
     assert ((found.now_ns - FIRST_NS) / DAY_NS, found.ahead_ns / DAY_NS) == (now, ahead)
     # A clock that went back is compared with what was known before.
     is_back = row is not None and found.now_ns < row.known_ns
@@ -112,14 +112,14 @@ def test_a_stored_time_that_cannot_be_right_is_repaired(
     row = clock.KnownTime(ns(stored), "boot", 0)
     times = Completions(None if first is None else ns(first), None if last is None else ns(last))
     read = ClockReading(ns(400), "boot", DAY_NS)
-    found = clock.judge(read, row, times)
+    found = clock.trusted_time(read, row, times)
     assert (found.now_ns - FIRST_NS) / DAY_NS == known
     assert found.row.known_ns <= read.clock_ns
     is_repaired = stored < 0 or (first or 0) > stored
     assert found.is_repaired == is_repaired
     # It is stored at once, although the machine has not run for long since.
     assert clock.is_due(row, found)
-    at_once = clock.judge(read._replace(uptime_ns=1), row, times)
+    at_once = clock.trusted_time(read._replace(uptime_ns=1), row, times)
     assert clock.is_due(row, at_once) == is_repaired
 
 
@@ -132,7 +132,7 @@ def test_a_first_policy_before_anything_is_complete_knows_what_time_it_is(
     catch_up(world)
     trash = Bin(world, tmp_path / "log")
     read_at(monkeypatch, 0, 1)
-    applier(world, trash).turn()
+    applier(world, trash).run_once()
     [(known_ns,)] = query(world.settings, "SELECT known_ns FROM known_time")
     assert known_ns > clock.now_ns() - DAY_NS
     # A save before the clock was set tells no time either.
@@ -146,7 +146,7 @@ def test_a_first_policy_before_anything_is_complete_knows_what_time_it_is(
     query(world.settings, "INSERT INTO known_time VALUES (1, 5, 'boot', 0)")
     save(world, *(f"run/step-{step}" for step in range(3, 7)))
     catch_up(world)
-    applier(world, trash).turn()
+    applier(world, trash).run_once()
     assert planned(world).time.ahead_ns == 0
     read_at(monkeypatch, 31, 32)
     assert len(shown(world)) == 3

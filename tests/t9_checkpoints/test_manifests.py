@@ -54,7 +54,7 @@ def database(settings: Settings) -> Iterator[Database]:
 
 
 @pytest.fixture
-def duty(settings: Settings, database: Database) -> Manifests:
+def task(settings: Settings, database: Database) -> Manifests:
     return Manifests(settings, database, threading.Event())
 
 
@@ -76,10 +76,10 @@ def listed(server: RcloneServer) -> dict[str, Any]:
     return restore.manifests(server.client(), BUCKET, PREFIX)
 
 
-def turned(follower: Follower, duty: Manifests, server: RcloneServer) -> set[str]:
-    """Follow the journal, let the duty do all, and return the names of the manifests."""
+def run_until_done(follower: Follower, task: Manifests, server: RcloneServer) -> set[str]:
+    """Follow the journal, let the task do all, and return the names of the manifests."""
     follow(follower)
-    while duty.turn() == 1.0:
+    while task.run_once() == 1.0:
         pass
     return set(listed(server))
 
@@ -87,17 +87,17 @@ def turned(follower: Follower, duty: Manifests, server: RcloneServer) -> set[str
 def test_manifests_follow_the_catalogue(
     world: World,
     follower: Follower,
-    duty: Manifests,
+    task: Manifests,
     database: Database,
     server: RcloneServer,
 ) -> None:
-    def turn() -> set[str]:
-        return turned(follower, duty, server)
+    def run_once() -> set[str]:
+        return run_until_done(follower, task, server)
 
     save(world, "job/step-5", "we%41ird\n/step-7", "job/last")
     world.write("job/step-6/.metadata", b"1")
     names = {"job/5.json", "we%2541ird%0A/7.json", "job/~last.json"}
-    assert turn() == names
+    assert run_once() == names
     rows = query(world.settings, "SELECT key, etag, look_ns FROM manifest")
     etags = {
         one["Key"]: one["ETag"].strip('"')
@@ -107,17 +107,17 @@ def test_manifests_follow_the_catalogue(
     assert {key: etag for key, etag, _look_ns in rows} == etags
     assert {look_ns for *_rest, look_ns in rows} == {None}
     # What did not change is not written again, by the next process neither.
-    assert turn() == names
-    Manifests(world.settings, database, threading.Event()).turn()
+    assert run_once() == names
+    Manifests(world.settings, database, threading.Event()).run_once()
     assert query(world.settings, "SELECT key, etag, look_ns FROM manifest") == rows
     # Written again in place: the manifest goes before the bucket has anything else.
     world.write("job/step-5/__0_0.distcp", b"new")
-    assert turn() == names - {"job/5.json"}
+    assert run_once() == names - {"job/5.json"}
     world.drain("job/step-5/__0_0.distcp")
-    assert turn() == names
+    assert run_once() == names
     # An attribute of a member is in the manifest too.
     world.chmod("job/step-5/.metadata", 0o600)
-    assert turn() == names
+    assert run_once() == names
     (metadata, _shard) = listed(server)["job/5.json"]["members"]
     assert (metadata["path"], metadata["mode"]) == (".metadata", "0600")
     # An object that was sent once more.
@@ -125,70 +125,70 @@ def test_manifests_follow_the_catalogue(
     query(world.settings, "UPDATE object SET etag = 'again', stored_ns = :now", now=sent_again)
     ino = world.attr("job/last/.metadata").ino
     query(world.settings, "INSERT INTO journal (what, inos) VALUES (4, :inos)", inos=f"[{ino}]")
-    assert turn() == names
+    assert run_once() == names
     assert {one["etag"] for one in listed(server)["job/~last.json"]["members"]} == {"again"}
 
 
 def test_what_a_killed_save_left_is_not_in_the_manifest(
-    world: World, follower: Follower, duty: Manifests, server: RcloneServer
+    world: World, follower: Follower, task: Manifests, server: RcloneServer
 ) -> None:
     world.write("out/checkpoint-5/trainer_state.json", b"{}")
     world.drain("out/checkpoint-5/trainer_state.json")
     world.write("out/checkpoint-5/.tmp1aB2cD", b"the half of a file")
-    assert turned(follower, duty, server) == {"out/5.json"}
+    assert run_until_done(follower, task, server) == {"out/5.json"}
     members = listed(server)["out/5.json"]["members"]
     assert [one["path"] for one in members] == ["trainer_state.json"]
 
 
 def test_manifests_follow_names(
-    world: World, follower: Follower, duty: Manifests, server: RcloneServer
+    world: World, follower: Follower, task: Manifests, server: RcloneServer
 ) -> None:
-    def turn() -> set[str]:
-        return turned(follower, duty, server)
+    def run_once() -> set[str]:
+        return run_until_done(follower, task, server)
 
     save(world, "job/step-5", "we%41ird\n/step-7", "job/last")
     names = {"job/5.json", "we%2541ird%0A/7.json", "job/~last.json"}
-    assert turn() == names
+    assert run_once() == names
     # A rename: another path, run and step.
     world.rename("job/step-5", "other-step-50")
-    assert turn() == names - {"job/5.json"}
+    assert run_once() == names - {"job/5.json"}
     for name in (".metadata", "__0_0.distcp"):
         world.drain(f"other-step-50/{name}")
     names = names - {"job/5.json"} | {"other-step-N/50.json"}
-    assert turn() == names
+    assert run_once() == names
     assert listed(server)["other-step-N/50.json"]["path"] == "other-step-50"
     # Two checkpoints of one step. The second one has the number of its inode in its key.
     for path in ("job/step-9", "job/step_9"):
         save(world, path)
-        turn()
+        run_once()
     ino = world.attr("job/step_9").ino
     second = {f"job/9~{ino}.json"}
-    assert turn() == {*names, "job/9.json", *second}
+    assert run_once() == {*names, "job/9.json", *second}
     assert listed(server)["job/9.json"]["path"] == "job/step-9"
     # Deletion, and another checkpoint in its place.
     delete(world, "job/step-9")
     delete(world, "we%41ird\n/step-7")
     save(world, "we%41ird\n/step-7", data=b"other")
-    assert turn() == {*names, *second}
+    assert run_once() == {*names, *second}
     assert listed(server)["we%2541ird%0A/7.json"]["size"] == 10
     # Only emptied: it is no checkpoint any more.
     for name in (".metadata", "__0_0.distcp"):
         world.remove(f"job/last/{name}")
-    assert turn() == {*names, *second} - {"job/~last.json"}
+    assert run_once() == {*names, *second} - {"job/~last.json"}
 
 
 def test_only_what_is_known_to_be_deleted_goes(
-    world: World, follower: Follower, duty: Manifests, server: RcloneServer
+    world: World, follower: Follower, task: Manifests, server: RcloneServer
 ) -> None:
     save(world, "job/step-1", "job/step-2", "job/step-3", "job/step-4")
     follow(follower)
     record(world.settings)  # the objects of older ones need not be held for a newer one
     follow(follower)
-    duty.turn()
+    task.run_once()
     names = {"job/1.json", "job/2.json", "job/3.json", "job/4.json"}
 
     def remaining() -> set[str]:
-        duty.turn()
+        task.run_once()
         return set(listed(server))
 
     assert remaining() == names
@@ -218,7 +218,7 @@ def test_only_what_is_known_to_be_deleted_goes(
 def test_a_checkpoint_that_changes_during_the_request_has_no_manifest(
     world: World,
     follower: Follower,
-    duty: Manifests,
+    task: Manifests,
     server: RcloneServer,
     monkeypatch: pytest.MonkeyPatch,
     how: str,
@@ -240,10 +240,10 @@ def test_a_checkpoint_that_changes_during_the_request_has_no_manifest(
     follow(follower)
     monkeypatch.setattr(S3Store, "put", changing)
     # The catalogue has not seen the change yet.
-    assert duty.turn() == 1.0
+    assert task.run_once() == 1.0
     assert listed(server) == {}
     assert query(world.settings, "SELECT * FROM manifest") == []
-    duty.turn()
+    task.run_once()
     assert set(listed(server)) == ({"job/1.json"} if how == "chmod" else set())
 
 
@@ -263,7 +263,7 @@ def put_there(world: World, server: RcloneServer, volume: str | None) -> None:
 def test_an_object_of_others_at_the_key_of_a_manifest_stays(
     world: World,
     follower: Follower,
-    duty: Manifests,
+    task: Manifests,
     database: Database,
     server: RcloneServer,
     caplog: pytest.LogCaptureFixture,
@@ -271,24 +271,24 @@ def test_an_object_of_others_at_the_key_of_a_manifest_stays(
 ) -> None:
     put_there(world, server, volume)
     save(world, "job/step-1", "job/step-2")
-    assert turned(follower, duty, server) == {"job/1.json", "job/2.json"}
+    assert run_until_done(follower, task, server) == {"job/1.json", "job/2.json"}
     assert listed(server)["job/1.json"]["members"] == [1, 2]
     assert "job/1.json: an object that this gateway did not put there" in caplog.text
-    # No later turn takes it for a manifest of its own.
+    # No later pass takes it for a manifest of its own.
     for _ in range(2):
-        Manifests(world.settings, database, threading.Event()).turn()
+        Manifests(world.settings, database, threading.Event()).run_once()
     delete(world, "job/step-1")
-    assert turned(follower, duty, server) == {"job/1.json", "job/2.json"}
+    assert run_until_done(follower, task, server) == {"job/1.json", "job/2.json"}
     assert listed(server)["job/1.json"]["members"] == [1, 2]
 
 
 def test_a_manifest_of_an_earlier_time_of_this_namespace_is_replaced(
-    world: World, follower: Follower, duty: Manifests, server: RcloneServer
+    world: World, follower: Follower, task: Manifests, server: RcloneServer
 ) -> None:
     """The database was restored, and does not know of it."""
     put_there(world, server, volume_of(world))
     save(world, "job/step-1")
-    assert turned(follower, duty, server) == {"job/1.json"}
+    assert run_until_done(follower, task, server) == {"job/1.json"}
     assert "path" in listed(server)["job/1.json"]["members"][0]
 
 
@@ -301,22 +301,22 @@ def test_a_request_that_was_given_up_is_looked_at(
 ) -> None:
     """The bucket is away in the middle of a request, and carries it out later."""
     timeouts = replace(world.settings.bucket, read_timeout_seconds=0.1)
-    duty = Manifests(replace(world.settings, bucket=timeouts), database, threading.Event())
+    task = Manifests(replace(world.settings, bucket=timeouts), database, threading.Event())
     save(world, "job/step-1", data=b"old")
     follow(follower)
     server.stop()
-    assert duty.turn() > 0
+    assert task.run_once() > 0
     ((etag, look_ns),) = query(world.settings, "SELECT etag, look_ns FROM manifest")
     assert etag is None
     assert look_ns > 0
     server.start()
-    monkeypatch.setattr(duty._breaker, "_retry_at", 0.0)
-    duty.turn()
+    monkeypatch.setattr(task._breaker, "_retry_at", 0.0)
+    task.run_once()
     assert set(listed(server)) == {"job/1.json"}
     # The late request brings an older manifest.
     put_there(world, server, volume_of(world))
     query(world.settings, "UPDATE manifest SET look_ns = 1")
-    duty.turn()
+    task.run_once()
     assert len(listed(server)["job/1.json"]["members"]) == 2
     assert "path" in listed(server)["job/1.json"]
     ((etag, look_ns),) = query(world.settings, "SELECT etag, look_ns FROM manifest")

@@ -1,4 +1,4 @@
-"""One example of each law of retention and of each keep, with its words."""
+"""One example of each deletion guard and of each keep, with its words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from gateway.catalogue.facts import CheckpointState, Grade
 from gateway.common.types import FIRST_NS, Extent
 from gateway.lifecycle.retention import planner, policy
-from gateway.lifecycle.retention.facts import Current, Measure, Plan, PlanCheckpoint, Situation
+from gateway.lifecycle.retention.facts import Current, Measure, Plan, PlanCheckpoint, PlanInputs
 from gateway.lifecycle.retention.policy import DAY_NS, HOUR_NS, Best
 
 NOW_NS = FIRST_NS + 100 * DAY_NS
@@ -72,7 +72,7 @@ def made(
     is_made: bool = True,
     referred: dict[int, str] | None = None,
 ) -> Plan:
-    situation = Situation(checkpoints, policies(*tables), said, now_ns, is_made, referred or {})
+    situation = PlanInputs(checkpoints, policies(*tables), said, now_ns, is_made, referred or {})
     return planner.plan(situation, metric)
 
 
@@ -194,12 +194,12 @@ def test_what_is_much_smaller_stands_for_nothing() -> None:
 def test_what_has_no_place_in_its_run_stays_and_stands_for_nothing() -> None:
     plan = made([*five(), checkpoint(6, 60, completion=None)], {"keep_newest": 1})
     assert deleted(plan) == {1, 2, 3, 4}
-    assert why(plan, 6) == planner.NOT_JUDGED
+    assert why(plan, 6) == planner.NOT_GRADED
     assert why(made([*five(grade=None), checkpoint(6, 60)], {"keep_newest": 1}), 5) == (
-        planner.NOT_JUDGED
+        planner.NOT_GRADED
     )
     assert why(made([checkpoint(1, 10, completion=None)], {"keep_newest": 1}), 1) == (
-        planner.NOT_JUDGED
+        planner.NOT_GRADED
     )
 
 

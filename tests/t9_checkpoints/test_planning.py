@@ -82,7 +82,7 @@ def test_rows_on_both_engines(settings: Settings) -> None:
     writing(lambda session: store.ask(session, None, frozenset()))
     assert writing(store.approvals) == []
     known = clock.KnownTime(7, "boot", 5)
-    found = clock.JudgedTime(7, 0, known)
+    found = clock.TrustedTime(7, 0, known)
     for _ in range(2):
         writing(lambda session: store.save_time(session, found))
     assert writing(store.known_time) == known
@@ -124,7 +124,7 @@ def test_metrics_are_read_once_and_kept_when_evicted(world: World, tmp_path: Pat
     world.evict("run/step-1/eval/m.json")
     assert "is evicted, so it cannot be read now" in reasons(planned(world))[1]
     assert shown(world) == set()
-    applier(world, Bin(world, tmp_path / "log")).turn()
+    applier(world, Bin(world, tmp_path / "log")).run_once()
     assert query(world.settings, "SELECT count(*) FROM warming") == [(1,)]
 
 

@@ -165,16 +165,16 @@ def test_each_version_of_a_policy_is_approved_once(
         assert run(world, "approve", told(capsys, world, "plan")["asked"]["plan"]) == 0
 
     run(world, "set", file)
-    applier(world, trash).turn()
+    applier(world, trash).run_once()
     assert trash.log() == []
     approve()
-    applier(world, trash).turn()
+    applier(world, trash).run_once()
     assert sorted(trash.log()) == ["jobs/a/step-1", "jobs/a/step-2"]
     catch_up(world)
     # From then on each deletion by this version goes without a question.
     save(world, "jobs/a/step-5")
     catch_up(world)
-    applier(world, trash).turn()
+    applier(world, trash).run_once()
     assert trash.log()[2:] == ["jobs/a/step-3"]
     catch_up(world)
     # Any other version is asked about, also one that says the same again.
@@ -182,13 +182,13 @@ def test_each_version_of_a_policy_is_approved_once(
     run(world, "enable", "newest")
     save(world, "jobs/a/step-6")
     catch_up(world)
-    applier(world, trash).turn()
+    applier(world, trash).run_once()
     assert len(trash.log()) == 3
     approve()
     capsys.readouterr()
     [last, *_rest] = told(capsys, world, "approvals")
     assert last["policies"] == ["newest v3"]
-    applier(world, trash).turn()
+    applier(world, trash).run_once()
     assert len(trash.log()) == 4
     catch_up(world)
     # A plan without deletions by a policy approves nothing of it.
@@ -197,7 +197,7 @@ def test_each_version_of_a_policy_is_approved_once(
     # A person who wrote the policy may say that no question is wanted.
     file.write_text(FILE.replace("keep_newest = 2", 'keep_newest = 1\napprove = "automatic"'))
     run(world, "set", file)
-    applier(world, trash).turn()
+    applier(world, trash).run_once()
     assert len(trash.log()) == 5
 
 
@@ -213,7 +213,7 @@ def test_a_policy_of_an_earlier_release_waits_for_a_person(
         " VALUES ('0123456789ab', '[]', 0, 0, 1, 1, 'me')",
     )
     trash = Bin(world, tmp_path / "log")
-    applier(world, trash).turn()
+    applier(world, trash).run_once()
     assert trash.log() == []
 
 
@@ -226,7 +226,7 @@ def test_a_large_plan_is_approved_by_its_id(
     capsys.readouterr()
     plan = told(capsys, world, "plan")["asked"]["plan"]
     trash = Bin(world, tmp_path / "log")
-    applier(world, trash).turn()
+    applier(world, trash).run_once()
     lines = list(policies.status_lines(retention_of(world.settings)))
     asks = (
         "ASKS: 7 checkpoints, 70 B wait, and go into the trash once a person has approved exactly "
@@ -239,7 +239,7 @@ def test_a_large_plan_is_approved_by_its_id(
     save(world, "jobs/a/step-10")
     catch_up(world)
     assert run(world, "approve", plan) == 0
-    applier(world, trash).turn()
+    applier(world, trash).run_once()
     assert len(trash.log()) == 8
     capsys.readouterr()
     assert run(world, "log", "--limit", "1") == 0
@@ -261,7 +261,7 @@ def test_a_clock_that_jumped_is_confirmed(
     file.write_text('[[policy]]\nname = "aged"\nrun = "*"\ndelete_after_days = 30\n')
     run(world, "set", file)
     read_at(monkeypatch, 0, 1)
-    applier(world, Bin(world, tmp_path / "log")).turn()
+    applier(world, Bin(world, tmp_path / "log")).run_once()
     read_at(monkeypatch, 365, 1)
     lines = dict(policies.status_lines(retention_of(world.settings)))
     assert "the clock is 365.0 d ahead" in lines["retention"]

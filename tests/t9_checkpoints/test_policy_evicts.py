@@ -20,22 +20,22 @@ from tests.support.drainsite import Site
 from tests.support.namespace import Namespace
 from tests.support.volumes import query
 
-pytestmark = pytest.mark.usefixtures("door_of_namespace")
+pytestmark = pytest.mark.usefixtures("control_socket_of_namespace")
 
 
-def turn(site: Site) -> list[tuple[str, str, str]]:
-    """Have a turn of a new process, while no server runs. Returns the actions so far."""
+def run_once(site: Site) -> list[tuple[str, str, str]]:
+    """Have a pass of a new process, while no server runs. Returns the actions so far."""
     database = Database(site.settings.database_url)
     site.namespace.close()
     trash = Trash(site.settings, database)
-    Applier(site.settings, database, threading.Event(), trash, Present()).turn()
+    Applier(site.settings, database, threading.Event(), trash, Present()).run_once()
     site.namespace = Namespace(site.settings)
     found = query(site.settings, "SELECT what, author, path, result FROM action ORDER BY id")
     return [(f"{what} by {by}", bytes(path).decode(), res) for what, by, path, res in found]
 
 
 def save_long_ago(site: Site) -> None:
-    """Save two steps that a policy evicts by now. It has had a turn, without an action."""
+    """Save two steps that a policy evicts by now. It has had a pass, without an action."""
     database = Database(site.settings.database_url)
     for step in (1, 2):
         for name in ("__0_0.distcp", ".metadata", "b"):
@@ -48,7 +48,7 @@ def save_long_ago(site: Site) -> None:
         session = Session(connection, database.dialect)
         store.put(session, policy.of(table), "a person")
 
-    assert turn(site) == []
+    assert run_once(site) == []
     # The save is seven hours ago.
     ago_ns = 7 * HOUR_NS
     query(
@@ -66,7 +66,7 @@ def test_what_was_not_used_leaves_the_disk(site: Site) -> None:
     save_long_ago(site)
     # A file of the second step was read since.
     site.namespace.note_reads([(site.attr("run/step-2/b").ino, clock.now_ns())])
-    assert turn(site) == [
+    assert run_once(site) == [
         ("evict by disk v1", "run/step-1", "3 files evicted"),
         ("evict by disk v1", "run/step-2", "2 files evicted"),
     ]
@@ -74,12 +74,12 @@ def test_what_was_not_used_leaves_the_disk(site: Site) -> None:
     kept = {site.attr(f"run/{path}").ino for path in ("step-2/b", "step-3/__0_0.distcp")}
     assert {ino for (ino,) in query(site.settings, rows)} == kept
     # What has left is not recorded again.
-    assert len(turn(site)) == 2
+    assert len(run_once(site)) == 2
 
 
 def test_a_bucket_that_cannot_be_asked_is_the_result_of_an_action(site: Site) -> None:
     save_long_ago(site)
     site.settings.credentials_file.unlink()
-    [(what, path, result)] = turn(site)
+    [(what, path, result)] = run_once(site)
     assert (what, path) == ("evict by disk v1", "run/step-1")
     assert result.startswith("failed: no credentials for bucket checkpoints: write ")

@@ -90,11 +90,11 @@ def test_a_manifest_that_arrives_late_goes(
     key = f"team/run/{path}"
     late = site.proxy.inject(lambda one: one.operation == "PUT" and one.key == key, Act.HOLD, 1)
     promoter = site.promoter()
-    promoter.turn()
+    promoter.run_once()
     late.wait()
     # It is not shown before the bucket has its manifest, and the request is not repeated before
     # the first one can arrive no more.
-    promoter.turn()
+    promoter.run_once()
     assert site.tree() == {}
     # It arrives after the removal has looked for it.
     site.demote("best")
@@ -104,7 +104,7 @@ def test_a_manifest_that_arrives_late_goes(
     until(lambda: path in site.etags(), "the manifest to arrive")
     assert query(site.settings, "SELECT key FROM doubt") == [(key,)]
     site.ask("job/step-5", "best")
-    promoter.turn()
+    promoter.run_once()
     again = site.promotion("best")
     assert again is not None
     assert again.begun_ns is None
@@ -140,7 +140,7 @@ def test_a_copy_of_an_earlier_release_gets_its_manifest(
     promoter = site.promoter()
 
     def is_said() -> bool:
-        promoter.turn()
+        promoter.run_once()
         found = site.promotion("best")
         return found is not None and "an object that this gateway did not put there" in str(
             found.reason

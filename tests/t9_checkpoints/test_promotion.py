@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.common.errors import DoorClosed, UserError
+from gateway.common.errors import ControlSocketClosed, UserError
 from gateway.config import settings as settings_module
 from gateway.db.models import PROMOTED_INO
 from gateway.lifecycle.promotion import store, task
@@ -105,8 +105,8 @@ def test_a_copy_that_is_demoted_when_it_appears_goes_again(site: Promoting) -> N
     site.write("job/step-5/.metadata", b"all")
     site.drain()
     site.ask("job/step-5", "best")
-    # The first request at the door shows the copy.
-    site.on_door = lambda _requests: site.demote("best")
+    # The first request over the control socket shows the copy.
+    site.on_control = lambda _requests: site.demote("best")
     site.settle()
     assert site.promotion("best") is None
     assert site.tree() == {}
@@ -119,8 +119,10 @@ def test_a_copy_that_a_late_rename_shows_during_its_demotion_goes_too(site: Prom
     site.drain()
     promoted = site.ask("job/step-5", "best")
     promoter = site.promoter()
-    site.on_door = lambda _requests: (_ for _ in ()).throw(DoorClosed("the answer is lost"))
-    promoter.turn()
+    site.on_control = lambda _requests: (_ for _ in ()).throw(
+        ControlSocketClosed("the answer is lost")
+    )
+    promoter.run_once()
     site.demote("best")
     arrived: list[int] = []
 
@@ -135,7 +137,7 @@ def test_a_copy_that_a_late_rename_shows_during_its_demotion_goes_too(site: Prom
             query(site.settings, set_name, **move)
             query(site.settings, "UPDATE inode SET parent = :new WHERE ino = :top", **move)
 
-    site.on_door = late
+    site.on_control = late
     site.settle(promoter)
     assert arrived
     assert site.promotion("best") is None
@@ -324,12 +326,12 @@ def test_a_late_copy_is_looked_at_before_anything_is_shown(
     site.configure()
     late = site.proxy.inject(lambda one: one.operation == "COPY", Act.HOLD, 1)
     promoter = site.promoter()
-    promoter.turn()
+    promoter.run_once()
     late.wait()
     waiting = site.promotion("best")
     assert waiting is not None
     assert (waiting.state, waiting.begun_ns is not None) == (PromotionState.COPYING, True)
-    promoter.turn()
+    promoter.run_once()
     assert site.tree() == {}
     # It arrives after the second look. A store that encrypts gives the object another ETag then,
     # which other bytes do here.
@@ -354,7 +356,7 @@ def test_a_copy_whose_answer_comes_too_late_is_made_once(site: Promoting) -> Non
     site.proxy.forget()
     slow = site.proxy.inject(lambda one: one.operation == "COPY", Act.HOLD_ANSWER, 1)
     promoter = site.promoter()
-    promoter.turn()
+    promoter.run_once()
     slow.wait()
     site.settle(promoter)
     copied = [one.key for one in site.proxy.operations("COPY")]
@@ -368,7 +370,7 @@ def test_a_bucket_that_is_away_is_waited_for(site: Promoting) -> None:
     site.ask("job/step-5", "best")
     away = site.proxy.inject(lambda _request: True, Act.FAIL, math.inf)
     promoter = site.promoter()
-    assert promoter.turn() == task.RETRY_SECONDS
+    assert promoter.run_once() == task.RETRY_SECONDS
     waiting = site.promotion("best")
     assert waiting is not None
     assert waiting.state == PromotionState.COPYING and "it may recover" in str(waiting.reason)
@@ -398,7 +400,7 @@ def test_another_object_at_the_key_stays(site: Promoting) -> None:
     site.settle()
     site.ask("job/step-5", "best")
     promoter = site.promoter()
-    promoter.turn()
+    promoter.run_once()
     waiting = site.promotion("best")
     assert waiting is not None
     assert (waiting.begun_ns, waiting.reason) == (

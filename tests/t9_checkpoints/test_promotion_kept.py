@@ -17,7 +17,7 @@ from gateway.config import settings as settings_module
 from gateway.db.engine import Database
 from gateway.db.models import PROMOTED_INO
 from gateway.lifecycle.promotion import task
-from gateway.lifecycle.promotion.store import NO_WISHES, Hold, PromotionOptions, PromotionState
+from gateway.lifecycle.promotion.store import NO_OPTIONS, Hold, PromotionOptions, PromotionState
 from gateway.namespace import adopt
 from gateway.namespace.data_files import DataFiles
 from tests.support.s3proxy import Act, Request, S3Proxy
@@ -41,20 +41,20 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture
 def site(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Promoting]:
     monkeypatch.setattr(settings_module, "LATE_FACTOR", 0.001)
-    monkeypatch.setattr(task, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(task, "BACKOFF_SECONDS", 0.0)
     with S3Proxy(server.port) as proxy:
         made = Promoting(tmp_path, server, f"kept-{next(numbers)}", proxy)
         yield made
         made.close()
 
 
-def copy_all(site: Promoting, wishes: PromotionOptions = NO_WISHES) -> dict[str, bytes]:
+def copy_all(site: Promoting, options: PromotionOptions = NO_OPTIONS) -> dict[str, bytes]:
     """Promote a checkpoint up to its manifest, which the bucket does not take. Returns the
     files."""
     data = save(site)
-    site.ask("job/step-5", "best", wishes)
+    site.ask("job/step-5", "best", options)
     site.proxy.inject(lambda one: (one.method, one.key) == ("PUT", MANIFEST), Act.FAIL, 4)
-    site.promoter().turn()
+    site.promoter().run_once()
     assert site.copies() == {f"best/{path}": text for path, text in data.items()}
     assert site.described() == set()
     return data
@@ -72,7 +72,7 @@ def wait_for(site: Promoting, why: str) -> None:
     promoter = site.promoter()
 
     def is_said() -> bool:
-        promoter.turn()
+        promoter.run_once()
         found = site.promotion("best")
         assert found is not None
         assert found.state == PromotionState.COPYING, found.reason

@@ -18,7 +18,7 @@ from gateway.config.settings import Settings
 from gateway.db.compiled import Session, rows_of
 from gateway.db.engine import Database
 from gateway.db.models import PROMOTED_INO, ROOT_INO, TRASH_INO
-from gateway.drain.statements import DOUBT_DELETE, DOUBT_INSERT
+from gateway.drain.statements import INDETERMINATE_DELETE, INDETERMINATE_INSERT
 from gateway.lifecycle.promotion import copies, members, store
 from gateway.lifecycle.promotion.copier import OBJECTS, SOURCES, OriginalObject
 from gateway.lifecycle.promotion.store import PromotionRow, PromotionState, ProtectedInodes
@@ -118,10 +118,10 @@ def require_described(session: Session, of: PromotionRow) -> None:
     assert [one["path"] for one in found["members"]] == sorted(["deep", *below])
     # A request that was given up may yet replace one of the objects.
     key = f"team/.spillway/promoted/best/{below[0]}"
-    session.run(DOUBT_INSERT, key=key, ino=0, noted_ns=1, look_ns=1)
+    session.run(INDETERMINATE_INSERT, key=key, ino=0, noted_ns=1, look_ns=1)
     with pytest.raises(UserError, match="may not have __0_0"):
         list(copies.text(session, of))
-    session.run(DOUBT_DELETE, the_key=key)
+    session.run(INDETERMINATE_DELETE, the_key=key)
 
 
 def require_unmade(session: Session) -> None:

@@ -33,7 +33,7 @@ from gateway.lifecycle.retention.guard import DeletionGuard
 from gateway.lifecycle.trash.expiry import Expiry
 from gateway.lifecycle.trash.rows import TrashRow
 from gateway.objectstore import key_mapper
-from gateway.processes.checkpoints import _law
+from gateway.processes.checkpoints import _reason_against
 from tests.support.checkpoints import keeping
 from tests.support.checkpoints.layouts import deepspeed_states, metadata, tensors
 from tests.support.checkpoints.trashing import opener, trash_of
@@ -96,7 +96,7 @@ POLICY = {"name": "keep", "run": "*", "keep_newest": 1, "wait_hours": 0, "approv
 
 
 class Gateway:
-    """One gateway with the clients, the drain and the duties in one thread.
+    """One gateway with the clients, the drain and the tasks in one thread.
 
     Parameters: world; draw.
     """
@@ -119,14 +119,14 @@ class Gateway:
         self.sizes: dict[int, int] = {}
         """The inodes that the bucket has as they are, with their sizes."""
         settings = world.settings
-        law = DeletionGuard(settings, self._database(), keeping.Present())
+        guard = DeletionGuard(settings, self._database(), keeping.Present())
 
-        def why_not(entry: TrashRow) -> str | None:
-            return _law(law, entry)
+        def reason_against(entry: TrashRow) -> str | None:
+            return _reason_against(guard, entry)
 
         stop = threading.Event()
         self._expiry = Expiry(
-            settings, self._database(), stop, why_not, open_door=opener(world.namespace)
+            settings, self._database(), stop, reason_against, open_control=opener(world.namespace)
         )
         trash = trash_of(world)
         self._applier = Applier(settings, self._database(), stop, trash, keeping.Present())
@@ -269,10 +269,10 @@ class Gateway:
         self.follower = self.world.follower()
 
     def govern(self, _run: str) -> None:
-        """Let the duties do what the policy says, and what the trash has kept for long enough."""
+        """Let the tasks do what the policy says, and what the trash has kept for long enough."""
         self._applier._next_at = 0.0
-        self._applier.turn()
-        self._expiry.turn()
+        self._applier.run_once()
+        self._expiry.run_once()
         # The gateway forgets its actions after 90 days, of which each long run has many.
         actions = query(
             self.world.settings, "SELECT id, what FROM action WHERE id > :id", id=self._last_action
@@ -284,7 +284,7 @@ class Gateway:
         """Let time pass."""
         self.elapsed_seconds += self.draw.choice([1.0, 70.0, 4000.0, 10 * 86_400.0])
 
-    # The laws.
+    # The deletion guards.
 
     def check(self) -> None:
         follow(self.follower)
@@ -391,6 +391,6 @@ def test_nothing_deletes_the_last_whole_checkpoint(governed: World) -> None:
             assert row is not None, (save.path, seed)
             assert row.state not in (CheckpointState.WRITING, CheckpointState.BROKEN), (row, seed)
     print(f"{len(whole)} whole ones are left; {dict(gateway.done)}")
-    # How many depends on the seed; none at all would say that the laws were not tried.
+    # How many depends on the seed; none at all would say that the deletion guards were not tried.
     assert gateway.done["trash"] > steps / 500
     assert gateway.done["remove"] > steps / 500

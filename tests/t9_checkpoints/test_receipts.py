@@ -14,7 +14,7 @@ from gateway.catalogue import receipt_reconciler as keeper_module
 from gateway.catalogue import receipts
 from gateway.catalogue.facts import CheckpointState
 from gateway.catalogue.receipt_reconciler import ReceiptReconciler
-from gateway.catalogue.receipts import Fact, ReceiptLink, StatusFile
+from gateway.catalogue.receipts import ReceiptFacts, ReceiptLink, StatusFile
 from gateway.common.types import GATEWAY_CRED, ROOT_CRED, SetAttr
 from gateway.db.compiled import Session
 from gateway.db.models import CHECKPOINTS_INO, ROOT_INO, RUNS_INO
@@ -25,7 +25,7 @@ from tests.support.nfs4 import op, putfh
 from tests.support.site import Site, running
 from tests.support.volumes import query
 from tests.support.waiting import until
-from tests.t9_checkpoints.receiving import door_of, save, tree
+from tests.t9_checkpoints.receiving import control_of, save, tree
 from tests.t9_checkpoints.test_random import change_some
 
 
@@ -36,13 +36,13 @@ def fact(
     step: int | None,
     state: CheckpointState,
     completion: int | None = None,
-) -> Fact:
+) -> ReceiptFacts:
     """Return a fact. Parameters: completion, or None for that of the inode."""
     place = ino if completion is None else completion
-    return Fact(ino, path, run, step, str(state), 5, None, completion=place)
+    return ReceiptFacts(ino, path, run, step, str(state), 5, None, completion=place)
 
 
-def links(run: bytes, *facts: Fact) -> dict[bytes, bytes]:
+def links(run: bytes, *facts: ReceiptFacts) -> dict[bytes, bytes]:
     found = receipts.receipts(run, facts)
     return {
         b"/".join(path): one.target for path, one in found.items() if isinstance(one, ReceiptLink)
@@ -90,25 +90,25 @@ def test_a_document_says_that_a_checkpoint_is_archived() -> None:
     assert links_of_both[0] == links_of_both[1]
 
 
-def test_receipts_follow_the_catalogue(world: World, keeper: ReceiptReconciler) -> None:
+def test_receipts_follow_the_catalogue(world: World, reconciler: ReceiptReconciler) -> None:
     told: list[bool] = []
-    follower, door = world.follower(), door_of(world)
+    follower, control = world.follower(), control_of(world)
     follower._news = lambda _looks: told.append(True)
 
-    def turn() -> set[str]:
+    def run_once() -> set[str]:
         follow(follower)
-        keeper._turn(door)
-        return set(tree(keeper))
+        reconciler._pass(control)
+        return set(tree(reconciler))
 
     save(world, "run/step-1")
     save(world, "run/step-2")
     documents = {"checkpoints/run/1.json", "checkpoints/run/2.json"}
-    assert turn() == {"runs/run/latest-complete", *documents}
+    assert run_once() == {"runs/run/latest-complete", *documents}
     for name in ("0_0.distcp", ".metadata"):
         world.drain(f"run/step-1/{name}")
-    assert turn() == {"runs/run/latest-complete", "runs/run/latest-durable", *documents}
-    assert tree(keeper)["runs/run/latest-complete"].target == b"../../../run/step-2"
-    document = json.loads(tree(keeper)["checkpoints/run/1.json"].text)
+    assert run_once() == {"runs/run/latest-complete", "runs/run/latest-durable", *documents}
+    assert tree(reconciler)["runs/run/latest-complete"].target == b"../../../run/step-2"
+    document = json.loads(tree(reconciler)["checkpoints/run/1.json"].text)
     row = "SELECT complete_ns, durable_ns FROM checkpoint WHERE step = 1"
     ((complete_ns, durable_ns),) = query(world.settings, row)
     assert durable_ns >= complete_ns > 0
@@ -121,11 +121,11 @@ def test_receipts_follow_the_catalogue(world: World, keeper: ReceiptReconciler) 
     # A member is written again: neither link may name the checkpoint any more.
     world.open("run/step-2/.metadata")
     world.open("run/step-1/.metadata")
-    assert turn() == set()
+    assert run_once() == set()
     assert world.namespace.readdir(RUNS_INO, 0, 9) == []
     assert world.namespace.readdir(CHECKPOINTS_INO, 0, 9) == []
     world.close("run/step-1/.metadata", b"2")
-    assert turn() == {"runs/run/latest-complete", "checkpoints/run/1.json"}
+    assert run_once() == {"runs/run/latest-complete", "checkpoints/run/1.json"}
     # A removal takes the row with it: the follower writes nothing, and says so all the same.
     told.clear()
     save(world, "other/step-1")
@@ -136,7 +136,7 @@ def test_receipts_follow_the_catalogue(world: World, keeper: ReceiptReconciler) 
         world.remove(f"other/step-1/{name}".rstrip("/"))
     follow(follower)
     assert told
-    assert turn() == {"runs/run/latest-complete", "checkpoints/run/1.json"}
+    assert run_once() == {"runs/run/latest-complete", "checkpoints/run/1.json"}
     # What is kept in the gateway's own directory is no checkpoint of a run.
     trash.reserve(world.settings, world.directory("run"))
     world.namespace.rename(GATEWAY_CRED, *world.split("run"), RUNS_INO, b"kept")
@@ -145,41 +145,41 @@ def test_receipts_follow_the_catalogue(world: World, keeper: ReceiptReconciler) 
     assert world.row(".spillway/runs/kept/step-1") is None
 
 
-def test_no_receipt_names_a_broken_checkpoint(world: World, keeper: ReceiptReconciler) -> None:
-    door = door_of(world)
+def test_no_receipt_names_a_broken_checkpoint(world: World, reconciler: ReceiptReconciler) -> None:
+    control = control_of(world)
     save(world, "run/step-1")
     save(world, "run/step-2")
     follow(world.follower())
     record(world.settings)
-    keeper._turn(door)
-    assert tree(keeper)["runs/run/latest-complete"].target == b"../../../run/step-2"
+    reconciler._pass(control)
+    assert tree(reconciler)["runs/run/latest-complete"].target == b"../../../run/step-2"
     query(world.settings, "UPDATE checkpoint SET state = 'broken' WHERE step = 2")
-    keeper.changed({b"run"})
-    keeper._turn(door)
-    assert tree(keeper)["runs/run/latest-complete"].target == b"../../../run/step-1"
-    assert "checkpoints/run/2.json" not in tree(keeper)
+    reconciler.changed({b"run"})
+    reconciler._pass(control)
+    assert tree(reconciler)["runs/run/latest-complete"].target == b"../../../run/step-1"
+    assert "checkpoints/run/2.json" not in tree(reconciler)
     query(world.settings, "UPDATE checkpoint SET state = 'broken'")
-    keeper.changed({b"run"})
-    keeper._turn(door)
-    assert set(tree(keeper)) == set()
+    reconciler.changed({b"run"})
+    reconciler._pass(control)
+    assert set(tree(reconciler)) == set()
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_reading_the_runs_that_changed_gives_what_reading_all_gives(
-    seed: int, world: World, keeper: ReceiptReconciler, monkeypatch: pytest.MonkeyPatch
+    seed: int, world: World, reconciler: ReceiptReconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeper_module, "RUNS_AT_ONCE", 3)
     partly: list[frozenset[bytes]] = []
-    differing = keeper._differing
+    differing = reconciler._differing
 
     def seen(session: Session, changed: frozenset[bytes]) -> frozenset[bytes]:
         partly.append(differing(session, changed))
         return partly[-1]
 
-    monkeypatch.setattr(keeper, "_differing", seen)
-    draw, files, door = random.Random(seed), list[str](), door_of(world)
+    monkeypatch.setattr(reconciler, "_differing", seen)
+    draw, files, control = random.Random(seed), list[str](), control_of(world)
     follower = world.follower()
-    follower._news = lambda looks: keeper.changed({look.now.run for look in looks if look.now})
+    follower._news = lambda looks: reconciler.changed({look.now.run for look in looks if look.now})
     singles = 0
     for _ in range(20):
         change_some(world, draw, files)
@@ -193,18 +193,18 @@ def test_reading_the_runs_that_changed_gives_what_reading_all_gives(
                     world.remove(path)
                     singles += 1
         follow(follower)
-        keeper._turn(door)
-        assert keeper._facts == keeper._read(frozenset())
+        reconciler._pass(control)
+        assert reconciler._facts == reconciler._read(frozenset())
     assert singles > 2
     assert sum(0 < len(runs) <= 3 for runs in partly) > 3
 
 
-def test_what_a_crash_left_converges(world: World, keeper: ReceiptReconciler) -> None:
-    namespace, door = world.namespace, door_of(world)
+def test_what_a_crash_left_converges(world: World, reconciler: ReceiptReconciler) -> None:
+    namespace, control = world.namespace, control_of(world)
     save(world, "run/step-1")
     follow(world.follower())
-    keeper._turn(door)
-    expected = tree(keeper)
+    reconciler._pass(control)
+    expected = tree(reconciler)
     run = namespace.lookup(RUNS_INO, b"run").ino
     namespace.symlink(GATEWAY_CRED, run, b".new~latest-complete", b"x", SetAttr())
     namespace.symlink(GATEWAY_CRED, run, b"latest-durable", b"x", SetAttr())
@@ -216,11 +216,11 @@ def test_what_a_crash_left_converges(world: World, keeper: ReceiptReconciler) ->
     (namespace.files.incoming / "made").write_bytes(b"{}")
     namespace.install(GATEWAY_CRED, documents, b"7.json", b"made", SetAttr())
     after = ReceiptReconciler(world.settings, threading.Event())
-    after._turn(door)
+    after._pass(control)
     assert tree(after) == expected
     assert [one.name for one in namespace.readdir(RUNS_INO, 0, 9)] == [b"run"]
-    # A turn without changes asks the door for nothing.
-    after._turn(None)  # type: ignore[arg-type]
+    # A pass without changes asks the server for nothing.
+    after._pass(None)  # type: ignore[arg-type]
     after._database.close()
 
 
@@ -241,11 +241,11 @@ def test_an_idle_gateway_writes_no_status(world: World) -> None:
     assert (now["files_at_risk"], now["bytes_at_risk"]) == (2, 8)
     assert now["oldest_unsaved"] == facts["oldest_unsaved"]
     world.namespace.remove(ROOT_CRED, ROOT_INO, b"linked")
-    made._told = {**facts, "time": "", "seconds_at_risk": 7}
-    assert made.turn() == receipts.SECONDS
+    made._written = {**facts, "time": "", "seconds_at_risk": 7}
+    assert made.run_once() == receipts.SECONDS
     # There is no server to write to: the facts would not be known any more.
-    assert made._told is not None
-    assert 0 < made.turn() <= receipts.SECONDS
+    assert made._written is not None
+    assert 0 < made.run_once() <= receipts.SECONDS
     made._database.close()
 
 
@@ -292,7 +292,7 @@ def test_a_job_reads_receipts_through_nfs(site: Site) -> None:
             directory = client.handle("checkpoints", ".spillway", *names[:-1])
             if names[-1] not in client.names(directory):
                 return {}
-            # The keeper replaces the file at any time. A handle of the old one is stale then,
+            # The reconciler replaces the file at any time. A handle of the old one is stale then,
             # unless the reader has it open.
             with client.opened(directory, names[-1], reads=True) as file:
                 found: dict[str, Any] = json.loads(file.read())

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.common.errors import UserError
 from gateway.config import settings as settings_module
-from gateway.lifecycle.promotion.store import PromotionOptions, PromotionState, wishes_of
+from gateway.lifecycle.promotion.store import PromotionOptions, PromotionState, options_of
 from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import MotoServer, RcloneServer, Server
 from tests.t9_checkpoints.promoting import Promoting, context, held, lock, save, work
@@ -100,7 +100,7 @@ def test_a_release_replaces_nothing(site: Promoting) -> None:
 
 
 @pytest.mark.parametrize(
-    ("server", "wishes", "why"),
+    ("server", "options", "why"),
     [
         (MotoServer, PromotionOptions(legal_hold=True), "has no Object Lock"),
         (RcloneServer, PromotionOptions(tags=(("stage", "prod"),)), "keeps no tags"),
@@ -108,10 +108,10 @@ def test_a_release_replaces_nothing(site: Promoting) -> None:
     indirect=["server"],
 )
 def test_a_bucket_that_cannot_says_so_before_anything_is_done(
-    site: Promoting, wishes: PromotionOptions, why: str
+    site: Promoting, options: PromotionOptions, why: str
 ) -> None:
     save(site)
-    site.ask("job/step-5", "best", wishes)
+    site.ask("job/step-5", "best", options)
     site.proxy.forget()
     site.settle()
     failed = site.promotion("best")
@@ -139,8 +139,8 @@ def test_a_bucket_that_cannot_says_so_before_anything_is_done(
         ("team/run", [], "team", "outside of team/run/"),
     ],
 )
-def test_wishes_that_are_refused(prefix: str, tags: list[str], to: str | None, why: str) -> None:
+def test_options_that_are_refused(prefix: str, tags: list[str], to: str | None, why: str) -> None:
     with pytest.raises(UserError, match=why):
-        wishes_of(prefix, False, tags, to)
-    found = wishes_of("team/run", True, ["a=b=c", "e="], "/team/running/")
+        options_of(prefix, False, tags, to)
+    found = options_of("team/run", True, ["a=b=c", "e="], "/team/running/")
     assert found == PromotionOptions(True, (("a", "b=c"), ("e", "")), "team/running")

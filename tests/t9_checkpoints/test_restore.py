@@ -22,7 +22,7 @@ from gateway.cli.main import main
 from gateway.common.failpoints import MANIFEST
 from gateway.common.types import ROOT_CRED, SetAttr
 from gateway.db.engine import Database
-from gateway.drain.send.checksum import Form
+from gateway.drain.send.checksum import ChecksumForm
 from gateway.objectstore.bodies import digest
 from gateway.objectstore.checksums import ChecksumKind
 from tests.support import restore
@@ -167,7 +167,7 @@ def put_all(site: Site, directory: Path) -> None:
     site.drain()
     database = Database(site.settings.database_url)
     follow(Follower(site.settings, database, threading.Event()))
-    assert Manifests(site.settings, database, threading.Event()).turn() == 30.0
+    assert Manifests(site.settings, database, threading.Event()).run_once() == 30.0
     database.close()
 
 
@@ -235,6 +235,6 @@ def test_checksums_are_those_of_the_drain(kind: ChecksumKind, part_bytes: int | 
     data = os.urandom(3500)
     starts = range(0, len(data), part_bytes or len(data))
     parts = [digest(data[at : at + (part_bytes or len(data))], {kind}) for at in starts]
-    algorithm, *size, value = Form(kind, part_bytes).of(parts).split(":")
+    algorithm, *size, value = ChecksumForm(kind, part_bytes).of(parts).split(":")
     pieces = [data[at : at + 333] for at in range(0, len(data), 333)]
     assert manifest_check._checksum(algorithm, pieces, int(size[0]) if size else 0) == value

@@ -73,8 +73,8 @@ def test_the_plan_that_is_shown_is_done(world: World, tmp_path: Path) -> None:
     wanted = {f"run/step-{n}".encode() for n in (1, 2, 3)}
     assert shown(world) == wanted
     trash = Bin(world, tmp_path / "log")
-    duty = applier(world, trash)
-    assert duty.turn() >= applier_module.TURN_SECONDS
+    task = applier(world, trash)
+    assert task.run_once() >= applier_module.PASS_SECONDS
     assert {text.encode() for text in trash.log()} == wanted
     assert {what for what, _result in actions(world)} == {"trash"}
     rows = query(world.settings, "SELECT author, reason, began_ns, finished_ns, result FROM action")
@@ -86,7 +86,7 @@ def test_the_plan_that_is_shown_is_done(world: World, tmp_path: Path) -> None:
         assert result.startswith("in the trash as t")
     # The catalogue still has the rows: what is not there any more is not deleted again.
     assert shown(world) == wanted
-    applier(world, trash).turn()
+    applier(world, trash).run_once()
     assert len(trash.log()) == len(actions(world)) == 3
     catch_up(world)
     assert shown(world) == set()
@@ -94,7 +94,7 @@ def test_the_plan_that_is_shown_is_done(world: World, tmp_path: Path) -> None:
     # Saves come every second: the next plan is not made before its time.
     put(world, {"name": "two", "keep_newest": 1})
     assert shown(world) == {b"run/step-4"}
-    assert 0 < duty.turn() <= applier_module.TURN_SECONDS
+    assert 0 < task.run_once() <= applier_module.PASS_SECONDS
     assert len(actions(world)) == 3
 
 
@@ -152,7 +152,7 @@ def write_tracker(world: World) -> None:
     world.open("run/latest")
 
 
-def doubt_newest(world: World) -> None:
+def unsettle_newest(world: World) -> None:
     query(world.settings, "UPDATE checkpoint SET grade = 'marked' WHERE step = 5")
 
 
@@ -170,7 +170,7 @@ def number_again(world: World) -> None:
     "happens",
     [
         *(overwrite, forget, change_policy, change_all, open_all, move_all, lose_newest),
-        *(undrain, pin_all, link_all, name_all, write_tracker, doubt_newest, break_newest),
+        *(undrain, pin_all, link_all, name_all, write_tracker, unsettle_newest, break_newest),
         number_again,
     ],
     ids=lambda one: one.__name__,
@@ -182,7 +182,7 @@ def test_what_happens_after_the_plan_stops_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     trash = Bin(world, tmp_path / "log")
-    duty = applier(world, trash)
+    task = applier(world, trash)
     real = identity.require_surroundings
 
     def then(settings: Settings) -> None:
@@ -191,7 +191,7 @@ def test_what_happens_after_the_plan_stops_it(
 
     # The plan is made, and this is the last thing before its deletions.
     monkeypatch.setattr(identity, "require_surroundings", then)
-    duty.turn()
+    task.run_once()
     assert trash.log() == []
     assert actions(world) == []
 
@@ -205,7 +205,7 @@ def test_other_data_files_or_an_older_database_delete_nothing(
     data_files.write(world.settings.files_dir, later)
     trash = Bin(world, tmp_path / "log")
     assert shown(world)
-    applier(world, trash).turn()
+    applier(world, trash).run_once()
     assert trash.log() == []
     assert actions(world) == []
     assert "nothing is deleted, evicted or moved now" in caplog.text
@@ -218,13 +218,13 @@ def test_a_refusal_is_recorded_and_not_repeated_at_once(
     def refuse() -> None:
         raise TrashRefused("it is not as expected")
 
-    duty = applier(world, Bin(world, tmp_path / "log", meanwhile=refuse))
-    duty.turn()
+    task = applier(world, Bin(world, tmp_path / "log", meanwhile=refuse))
+    task.run_once()
     assert actions(world) == 3 * [("trash", "refused: it is not as expected")]
-    monkeypatch.setattr(applier_module, "TURN_SECONDS", 0.0)
-    monkeypatch.setattr(applier_module, "REST", 0)
-    monkeypatch.setattr(duty, "_next_at", 0.0)
-    duty.turn()
+    monkeypatch.setattr(applier_module, "PASS_SECONDS", 0.0)
+    monkeypatch.setattr(applier_module, "PAUSE_RATIO", 0)
+    monkeypatch.setattr(task, "_next_at", 0.0)
+    task.run_once()
     assert len(actions(world)) == 3
     assert PAUSE_SECONDS > 60
 
@@ -232,7 +232,7 @@ def test_a_refusal_is_recorded_and_not_repeated_at_once(
 def test_a_stop_ends_it_between_two_actions(world: World, tmp_path: Path) -> None:
     stop = threading.Event()
     trash = Bin(world, tmp_path / "log", meanwhile=stop.set)
-    applier(world, trash, stop).turn()
+    applier(world, trash, stop).run_once()
     assert len(trash.log()) == 1
     assert len(actions(world)) == 1
 
@@ -256,7 +256,7 @@ def live(
     database = Database(settings.database_url)
     trash = Trash(settings, database)
     with answering():
-        Applier(settings, database, threading.Event(), trash, heads or Present()).turn()
+        Applier(settings, database, threading.Event(), trash, heads or Present()).run_once()
 
 
 def test_a_kill_between_any_two_steps_repeats_harmlessly(made: Settings) -> None:
@@ -307,8 +307,8 @@ def test_a_plan_over_the_share_waits_for_a_person(world: World, tmp_path: Path) 
     assert found.asked is not None
     assert found.admitted == []
     assert len(found.plan.deletions) == 10
-    applier(world, trash).turn()
-    applier(world, trash).turn()
+    applier(world, trash).run_once()
+    applier(world, trash).run_once()
     assert trash.log() == []
     asked = "SELECT plan, checkpoints, approved_ns, author FROM approval"
     assert query(world.settings, asked) == [(found.asked.plan, 10, None, None)]
@@ -317,11 +317,11 @@ def test_a_plan_over_the_share_waits_for_a_person(world: World, tmp_path: Path) 
     save(world, "run/step-13")
     catch_up(world)
     assert len(shown(world)) == 11
-    applier(world, trash).turn()
+    applier(world, trash).run_once()
     assert len(trash.log()) == 11
     catch_up(world)
     # What was approved is forgotten when it is done.
     save(world, "run/step-14")
     catch_up(world)
-    applier(world, trash).turn()
+    applier(world, trash).run_once()
     assert query(world.settings, asked) == []

@@ -27,9 +27,9 @@ def test_a_job_that_rotates_leaves_a_whole_checkpoint_in_the_bucket(job: Job) ->
     for name in (".metadata", "deep/b.distcp"):
         assert f"{NEXT}/{name}" not in job.bucket()
     assert job.held() == [PATH]
-    # Turns, and even the new one's first files, change nothing.
+    # Passes, and even the new one's first files, change nothing.
     job.hold(f"{NEXT}/.metadata")
-    job.turn()
+    job.run_once()
     assert {*FILES, MANIFEST} <= job.bucket() and f"{NEXT}/a.distcp" in job.bucket()
     [manifest] = restore.manifests(job.site.client, job.site.bucket, PREFIX).values()
     restore.restore(job.site.client, job.site.bucket, manifest, job.site.settings.data_dir / "copy")
@@ -37,7 +37,7 @@ def test_a_job_that_rotates_leaves_a_whole_checkpoint_in_the_bucket(job: Job) ->
     query(job.site.settings, "DELETE FROM override")
     job.bring(NEXT, 2)
     assert {*FILES, MANIFEST} <= job.bucket()
-    job.turn()
+    job.run_once()
     assert job.held() == []
     assert not {*FILES, MANIFEST} & job.bucket()
     assert MANIFEST.replace("1", "2") in job.bucket()
@@ -48,27 +48,27 @@ def test_a_job_that_rotates_leaves_a_whole_checkpoint_in_the_bucket(job: Job) ->
     assert result == "removed for good"
 
 
-def test_the_law_and_the_order_of_completion_both_decide(job: Job) -> None:
-    """A newer step that was complete before, one whose grade is weak, and one that the law of
+def test_the_guard_and_the_order_of_completion_both_decide(job: Job) -> None:
+    """A newer step that was complete before, one whose grade is weak, and one that the guard of
     retention does not accept let nothing go."""
     job.save(PATH, 5)
     job.remove()
     job.save(NEXT, 4)
-    job.turn()
+    job.run_once()
     assert job.held() == [PATH] and job.asked == []
     job.bring(NEXT, 6, grade="marked")
-    job.turn()
+    job.run_once()
     assert job.held() == [PATH] and job.asked == []
     job.bring(NEXT, 6)
     job.refused = "no newer checkpoint of its run is durable"
-    job.turn()
+    job.run_once()
     assert job.held() == [PATH] and job.bucket() >= FILES
     assert [(one.path, one.run) for one in job.asked] == [(PATH.encode(), RUN.encode())]
     # It is not said that its grace is over.
     assert query(job.site.settings, "SELECT stays FROM trash") == [(None,)]
     job.refused = None
-    job.duty._rests.clear()
-    job.turn()
+    job.task._ask_again_at.clear()
+    job.run_once()
     assert job.held() == []
 
 
@@ -84,12 +84,12 @@ def test_what_names_it_in_the_bucket_goes_first(job: Job) -> None:
     job.site.namespace.open_write(job.site.attr(f"{RUN}/log.txt").ino)
     ino = job.site.write(f"{RUN}/latest", b"step-2")
     job.look()
-    job.duty.turn()
+    job.task.run_once()
     assert job.held() == [PATH]
     assert job.site.objects()[f"{RUN}/latest"] == b"step-1"
     job.site.drain()
     assert job.site.attr(f"{RUN}/latest").ino == ino
-    job.turn()
+    job.run_once()
     assert job.held() == []
     job.site.seal(job.site.attr(f"{RUN}/log.txt").ino, b"1")
 
@@ -100,17 +100,17 @@ def test_hours_end_it_by_no_clock(job: Job, monkeypatch: pytest.MonkeyPatch) -> 
     job.refused = "asked, although nobody need ask"
     honest_clock, honest_uptime = clock.now_ns, clock.uptime_ns
     monkeypatch.setattr(clock, "now_ns", lambda: honest_clock() + 400 * 24 * HOUR_NS)
-    job.duty.turn()
+    job.task.run_once()
     assert job.held() == [PATH]
     monkeypatch.setattr(clock, "now_ns", honest_clock)
     monkeypatch.setattr(clock, "uptime_ns", lambda: honest_uptime() + 71 * HOUR_NS)
-    job.duty.turn()
+    job.task.run_once()
     assert job.held() == [PATH]
     # The settings of today say for how many hours.
     retention = job.site.settings.retention
     assert retention.rotation_hours == 72.0
     monkeypatch.setattr(clock, "uptime_ns", lambda: honest_uptime() + 72 * HOUR_NS)
-    job.turn()
+    job.run_once()
     assert job.held() == [] and not {*FILES, MANIFEST} & job.bucket()
     assert query(job.site.settings, "SELECT reason FROM action") == [("its hours are over",)]
 
@@ -123,7 +123,7 @@ def test_a_person_may_release_it(job: Job) -> None:
     with pytest.raises(TrashRefused, match="is not held"):
         job.trash.release(entry, by="me")
     job.refused = "asked, although nobody need ask"
-    job.turn()
+    job.run_once()
     assert job.held() == [] and not {*FILES, MANIFEST} & job.bucket()
     log = query(job.site.settings, "SELECT what, author, reason FROM action ORDER BY id")
     assert log[0] == ("release", "me", "a person released it")
@@ -136,12 +136,12 @@ def test_it_goes_with_its_run(job: Job) -> None:
     job.remove()
     # Another name of the run's directory is not its removal.
     job.site.rename(RUN, "renamed")
-    job.turn()
+    job.run_once()
     assert job.held() == [PATH] and job.bucket() >= FILES
     job.remove("other/step-1")
     job.site.namespace.remove(ROOT_CRED, *job.site.split("renamed"))
     job.refused = "asked, although nobody need ask"
-    job.turn()
+    job.run_once()
     assert job.held() == ["other/step-1"] and not FILES & job.bucket()
 
 
@@ -162,7 +162,7 @@ def test_a_new_save_at_the_same_path_keeps_the_old_objects(job: Job) -> None:
     assert objects[f"{PATH}/.metadata"] == f"{PATH}/.metadata".encode()
     query(job.site.settings, "DELETE FROM override")
     job.bring(PATH, 2)
-    job.turn()
+    job.run_once()
     assert job.held() == []
     assert job.bucket() == {*FILES, MANIFEST}
     assert job.site.objects()[f"{PATH}/.metadata"] == f"{PATH}/.metadatanew".encode()
@@ -174,9 +174,9 @@ def test_an_early_removal_takes_nothing_that_is_held(
     """Room that is short evicts it, which loses nothing."""
     monkeypatch.setattr(expiry, "SHORT_SECONDS", 0.0)
     space = replace(job.site.settings.space, reserve_bytes=1 << 60)
-    monkeypatch.setattr(job.duty, "_settings", replace(job.site.settings, space=space))
+    monkeypatch.setattr(job.task, "_settings", replace(job.site.settings, space=space))
     job.save(PATH, 1)
     job.remove()
     for _ in range(2):
-        job.duty.turn()
+        job.task.run_once()
     assert job.held() == [PATH]

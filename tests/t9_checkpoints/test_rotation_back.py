@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.common.errors import DoorClosed, NotFound, TrashRefused
+from gateway.common.errors import ControlSocketClosed, NotFound, TrashRefused
 from gateway.common.types import SetAttr
 from gateway.db.models import TRASH_INO
 from gateway.lifecycle.trash import held
@@ -20,7 +20,7 @@ def test_a_removal_that_was_killed_comes_back_whole(job: Job) -> None:
     job.save(PATH, 1)
     before = {name: job.site.attr(name).ino for name in FILES}
     job.unlink("a.distcp", "deep/b.distcp", "deep")
-    job.turn()
+    job.run_once()
     assert {*FILES, MANIFEST} <= job.bucket()
     states = {row.path.decode(): row.files for row in rows_of(job.site.settings)}
     assert states == {PATH: 1}
@@ -33,7 +33,7 @@ def test_a_removal_that_was_killed_comes_back_whole(job: Job) -> None:
     assert query(job.site.settings, names, trash=TRASH_INO) == [(0,)]
     # Clients may change it again.
     job.site.write(f"{PATH}/a.distcp", b"newer")
-    job.turn()
+    job.run_once()
     [row] = rows_of(job.site.settings)
     assert (row.path, row.files) == (PATH.encode(), 3)
     assert job.site.objects()[f"{PATH}/a.distcp"] == b"newer"
@@ -50,17 +50,17 @@ def test_it_comes_back_to_a_path_that_is_gone(job: Job) -> None:
     top = job.site.attr(PATH)
     assert (top.mode, top.uid, top.gid, top.reserved) == (0o710, 5, 6, 0)
     job.site.drain()
-    job.turn()
+    job.run_once()
     [row] = rows_of(job.site.settings)
     assert (row.path, row.state) == (PATH.encode(), "durable")
-    job.turn()
+    job.run_once()
     assert {*FILES, MANIFEST} == job.bucket()
     # To another path, too, and its objects follow.
     record(job.site.settings, row.ino, row.run, 1)
     job.remove()
     [entry] = job.trash.entries()
     assert job.trash.undelete(entry.id, [b"run", b"step-7"], by="me") == b"run/step-7"
-    job.turn()
+    job.run_once()
     moved = {name.replace("step-1", "step-7") for name in FILES}
     assert moved <= job.bucket() and not FILES & job.bucket()
 
@@ -113,7 +113,7 @@ def test_a_single_file_comes_back(job: Job) -> None:
     record(site.settings, ino, b"run/model-", 1)
     site.unlink("run/model-1.pt")
     [entry] = job.trash.entries()
-    job.turn()
+    job.run_once()
     assert site.objects() == {"run/model-1.pt": b"one"}
     assert job.trash.undelete(entry.id, by="me") == b"run/model-1.pt"
     assert site.attr("run/model-1.pt").ino == ino and job.held() == []
@@ -131,15 +131,15 @@ def test_what_was_cut_off_is_continued(job: Job, monkeypatch: pytest.MonkeyPatch
         calls.append(1)
         # Two directories are made before the first file comes.
         if len(calls) == 4:
-            raise DoorClosed("the server went away")
+            raise ControlSocketClosed("the server went away")
 
     trash = Trash(job.site.settings, job.database, opener(job.site.namespace, close))
     [entry] = trash.entries()
-    with pytest.raises(DoorClosed):
+    with pytest.raises(ControlSocketClosed):
         trash.undelete(entry.id, by="me")
     back = [name for name in FILES if is_there(job, name)]
     assert len(back) == 1 and job.held() == [PATH]
-    job.turn()
+    job.run_once()
     assert job.held() == [PATH] and job.bucket() >= FILES
     assert job.trash.undelete(entry.id, by="me") == PATH.encode()
     assert {name: job.site.attr(name).ino for name in FILES} == before

@@ -12,7 +12,7 @@ from tests.support.checkpoints.trashing import opener
 from tests.support.checkpoints.world import World
 from tests.support.records import record
 
-pytestmark = pytest.mark.usefixtures("door_of_namespace")
+pytestmark = pytest.mark.usefixtures("control_socket_of_namespace")
 
 
 def test_people_see_what_is_held_and_let_it_go(

@@ -13,7 +13,7 @@ from gateway.db.engine import Database
 from gateway.lifecycle.retention import planner, policy, store
 from gateway.lifecycle.retention.applier import Applier
 from gateway.lifecycle.retention.approval import Consent
-from gateway.lifecycle.retention.facts import PlanCheckpoint, Situation
+from gateway.lifecycle.retention.facts import PlanCheckpoint, PlanInputs
 from gateway.lifecycle.retention.keep_rules import soon, superseded
 from tests.support.checkpoints.keeping import Present
 from tests.support.checkpoints.records import record
@@ -40,7 +40,7 @@ def found(
     is_made: bool = True,
     share: float = 1.0,
 ) -> set[int]:
-    situation = Situation(saved, policies(*tables), said, NOW_NS, is_made)
+    situation = PlanInputs(saved, policies(*tables), said, NOW_NS, is_made)
     return set(superseded(situation, planner.plan(soon(situation), metric), APPROVED, share))
 
 
@@ -69,7 +69,7 @@ def test_what_would_be_deleted_at_once_is_superseded() -> None:
     # A few are held, also where more stay only if a person agrees.
     assert found(NEWEST, saved=many[:5], share=0.5) == {1, 2, 3, 4}
     # None is while no person has agreed to the policy.
-    situation = Situation(SAVED, policies(NEWEST), Said(), NOW_NS, True)
+    situation = PlanInputs(SAVED, policies(NEWEST), Said(), NOW_NS, True)
     then = planner.plan(soon(situation), metric)
     assert superseded(situation, then, Consent(), 1.0) == frozenset()
 
@@ -86,7 +86,7 @@ def test_only_the_newest_is_uploaded_until_the_policy_changes(site: Site) -> Non
     follower = Follower(site.settings, database, threading.Event())
 
     def plan(*tables: dict[str, Any]) -> None:
-        """Store policies, and do one turn of the duty."""
+        """Store policies, and do one pass of the task."""
         with database.reader() as connection, database.transaction(connection):
             session = Session(connection, database.dialect)
             for table in tables:
@@ -95,7 +95,7 @@ def test_only_the_newest_is_uploaded_until_the_policy_changes(site: Site) -> Non
         follow(follower)
         record(site.settings)
         own = Database(site.settings.database_url)
-        Applier(site.settings, own, threading.Event(), Refusing(), Present()).turn()
+        Applier(site.settings, own, threading.Event(), Refusing(), Present()).run_once()
 
     for step in (100, 200, 300):
         for name in ("__0_0.distcp", ".metadata"):
@@ -106,7 +106,7 @@ def test_only_the_newest_is_uploaded_until_the_policy_changes(site: Site) -> Non
     assert {request.key for request in site.proxy.operations("PUT")} == {
         f"team/run/{key}" for key in site.objects()
     }
-    # One more turn, after which the newer one is durable, holds the others still.
+    # One more pass, after which the newer one is durable, holds the others still.
     plan()
     site.drain()
     assert len(site.objects()) == 2

@@ -75,13 +75,13 @@ class Aged(Site):
             for table in tables:
                 store.put(session, policy.of(table), "a person")
 
-    def turn(self) -> list[tuple[str, str, str | None]]:
-        """Follow, and have a turn of retention. Returns what was done so far, and how it ended."""
+    def run_once(self) -> list[tuple[str, str, str | None]]:
+        """Follow, and have a pass of retention. Returns what was done so far, and how it ended."""
         follow(self._follower)
         record(self.settings)
         self.namespace.close()
         trash = Trash(self.settings, self.database)
-        Applier(self.settings, self.database, threading.Event(), trash, Present()).turn()
+        Applier(self.settings, self.database, threading.Event(), trash, Present()).run_once()
         self.namespace = Namespace(self.settings)
         rows = query(self.settings, "SELECT what, author, path, result FROM action ORDER BY id")
         return [(f"{what} by {by}", bytes(path).decode(), res) for what, by, path, res in rows]
@@ -113,7 +113,7 @@ def test_the_objects_of_a_checkpoint_move_once(site: Aged) -> None:
     etags, described = site.etags(), site.metadata(f"{path}/__0_0.distcp")
     assert "-" in etags[f"{path}/__0_0.distcp"]
     site.put(COLD)
-    assert site.turn() == [("transition by cold v1", path, None)]
+    assert site.run_once() == [("transition by cold v1", path, None)]
     assert {row[0] for row in site.orders()} == {CLASS}
     site.proxy.forget()
     site.drain()
@@ -125,14 +125,14 @@ def test_the_objects_of_a_checkpoint_move_once(site: Aged) -> None:
     whole = dict.fromkeys((f"{path}/{name}" for name in DATA), CLASS)
     assert (site.moved(), site.etags(), site.orders()) == (whole, etags, [])
     assert site.metadata(f"{path}/__0_0.distcp") == described
-    assert site.turn() == [("transition by cold v1", path, "3 files are in STANDARD_IA")]
+    assert site.run_once() == [("transition by cold v1", path, "3 files are in STANDARD_IA")]
     assert query(site.settings, "SELECT state, storage_class FROM checkpoint") == [
         ("durable", CLASS)
     ]
-    Manifests(site.settings, site.database, threading.Event()).turn()
+    Manifests(site.settings, site.database, threading.Event()).run_once()
     assert site.objects()[".spillway/checkpoints/run/1.json"]
     # It is not done again. A rename keeps the class, and a new version has the usual one.
-    assert len(site.turn()) == 1
+    assert len(site.run_once()) == 1
     site.rename(path, "run/step-2")
     site.write("run/step-2/.metadata", b"new")
     site.drain()
@@ -146,7 +146,7 @@ def overwrite(site: Aged) -> None:
 
 def rename(site: Aged) -> None:
     site.rename("run/step-1", "run/step-9")
-    site.turn()
+    site.run_once()
 
 
 def remove(site: Aged) -> None:
@@ -157,25 +157,25 @@ def remove(site: Aged) -> None:
 def pin(site: Aged) -> None:
     ino = site.attr("run/step-1").ino
     query(site.settings, f"INSERT INTO pin VALUES ({ino}, '', 'a person', 1)")
-    site.turn()
+    site.run_once()
 
 
 def disable(site: Aged) -> None:
     with site.database.writing() as session:
         store.switch(session, "cold", False, "a person")
-    site.turn()
+    site.run_once()
 
 
 @pytest.mark.parametrize("happens", [overwrite, rename, remove, pin, disable])
 def test_what_happens_after_the_order_stops_it(site: Aged, happens: Callable[[Aged], None]) -> None:
     path = site.save()
     site.put(COLD)
-    site.turn()
+    site.run_once()
     happens(site)
     site.drain()
     untouched = {f"{path}/{name}": CLASS for name in list(DATA)[:2]}
     assert site.moved() == (untouched if happens is overwrite else {})
-    ((_what, _path, result), *_more) = site.turn()
+    ((_what, _path, result), *_more) = site.run_once()
     assert result is not None
     wanted = "not at its path" if happens in (rename, remove) else "not all of its objects"
     assert wanted in result
@@ -210,7 +210,7 @@ def test_a_kill_anywhere_is_followed_by_the_rest(
     for number, failpoint in enumerate(FAILPOINTS, 1):
         path = site.save(number)
         data |= {f"{path}/{name}": text for name, text in DATA.items()}
-        site.turn()
+        site.run_once()
         process = context.Process(target=work, args=(site.settings, failpoint))
         process.start()
         process.join(60)
@@ -221,7 +221,7 @@ def test_a_kill_anywhere_is_followed_by_the_rest(
             return site.orders() == [] and site.moved().keys() == expected
 
         until(is_done, failpoint)
-    assert site.turn()[-1][2] == "3 files are in STANDARD_IA"
+    assert site.run_once()[-1][2] == "3 files are in STANDARD_IA"
     assert site.objects() == data
     assert site.multiparts() == 0
     assert query(site.settings, "SELECT 1 FROM doubt") == []
@@ -231,7 +231,7 @@ def test_a_copy_with_another_etag_is_found_by_what_it_says_of_itself(site: Aged)
     """A store that encrypts gives such an ETag, and another program's object has one."""
     path = site.save()
     site.put(COLD)
-    site.turn()
+    site.run_once()
     site.drain()
     ino = site.attr(f"{path}/.metadata").ino
     key = f"{PREFIX}/{path}/.metadata"
@@ -245,7 +245,8 @@ def test_a_copy_with_another_etag_is_found_by_what_it_says_of_itself(site: Aged)
             i=one,
             key=begun,
         )
-    # Its key is in doubt meanwhile, as after a lost lease: that look leaves it to the copy.
+    # A write to its key is indeterminate meanwhile, as after a lost lease: that look leaves it to
+    # the copy.
     query(site.settings, "INSERT INTO doubt VALUES (:key, :i, 1, 0)", key=key, i=ino)
     site.proxy.forget()
     drain = drains.Drain(site.settings)
@@ -265,7 +266,7 @@ def test_a_copy_with_another_etag_is_found_by_what_it_says_of_itself(site: Aged)
 def test_a_copy_that_arrives_late_does_not_stay(site: Aged) -> None:
     path = site.save()
     site.put(COLD)
-    site.turn()
+    site.run_once()
     site.values["bucket"]["read_timeout_seconds"] = 1.0
     site.configure()
     end = site.proxy.inject(lambda one: one.operation == "COMPLETE", Act.HOLD)
@@ -284,7 +285,7 @@ def test_a_copy_that_arrives_late_does_not_stay(site: Aged) -> None:
         assert site.objects()[f"{path}/__0_0.distcp"] == b"new"
         # The store has carried it out without its condition: moto does not heed it.
         end.arrive()
-        until(lambda: not site.rows("SELECT 1 FROM doubt"), "nothing is doubtful any more")
+        until(lambda: not site.rows("SELECT 1 FROM doubt"), "nothing is indeterminate any more")
     assert site.objects()[f"{path}/__0_0.distcp"] == b"new"
 
 
@@ -311,7 +312,7 @@ def test_a_new_version_is_looked_at_while_a_copy_may_arrive(site: Aged) -> None:
 def test_a_store_without_storage_classes_says_so(site: Aged, tmp_path: Any) -> None:
     path = site.save()
     site.put(COLD)
-    site.turn()
+    site.run_once()
 
     class Forgetful(drains.Drain):
         """Its store takes the copy, and tells no class."""
@@ -328,7 +329,7 @@ def test_a_store_without_storage_classes_says_so(site: Aged, tmp_path: Any) -> N
         drain.retries.shown(5)
     )
     drain.close()
-    assert site.turn()[-1] == ("transition by cold v1", path, None)
+    assert site.run_once()[-1] == ("transition by cold v1", path, None)
 
 
 def test_orders_on_both_engines(world: World) -> None:
@@ -346,8 +347,8 @@ def test_orders_on_both_engines(world: World) -> None:
     orders = Transitions(database, catalogue, threading.Event())
     planning = Planning(world.settings, catalogue)
 
-    def turn() -> tuple[list[Any], list[Any]]:
-        orders.turn(planning.plan())
+    def run_once() -> tuple[list[Any], list[Any]]:
+        orders.run_once(planning.plan())
         rows = "SELECT ino, content_version, storage_class, key FROM transition ORDER BY ino"
         ended = query(world.settings, "SELECT path, reason, result FROM action")
         return query(world.settings, rows), ended
@@ -356,14 +357,14 @@ def test_orders_on_both_engines(world: World) -> None:
     inos.append(world.attr("run/step-1/deep/more").ino)
     reason = "to STANDARD_IA, because it is older than 0 days"
     rows = [(ino, 1, CLASS, None) for ino in sorted(inos)]
-    assert turn() == (rows, [(b"run/step-1", reason, None)])
-    assert turn() == (rows, [(b"run/step-1", reason, None)])
+    assert run_once() == (rows, [(b"run/step-1", reason, None)])
+    assert run_once() == (rows, [(b"run/step-1", reason, None)])
     # Of one a copy was requested. The others are taken back.
     query(world.settings, f"UPDATE transition SET key = 'k' WHERE ino = {inos[1]}")
     pinned = world.attr("run/step-1").ino
     query(world.settings, f"INSERT INTO pin VALUES ({pinned}, '', 'a person', 1)")
-    assert turn()[0] == [(inos[1], 1, "", "k")]
+    assert run_once()[0] == [(inos[1], 1, "", "k")]
     query(world.settings, f"UPDATE transition SET until_ns = 5 WHERE ino = {inos[1]}")
-    ((_path, _reason, result),) = turn()[1]
+    ((_path, _reason, result),) = run_once()[1]
     assert "not all of its objects were moved" in result
     database.close()

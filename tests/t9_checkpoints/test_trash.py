@@ -27,23 +27,25 @@ from gateway.lifecycle.trash.trash import UNKNOWN, Trash
 from gateway.namespace import fsck
 from gateway.namespace import reserved as reserved_module
 from gateway.namespace.data_files import DataFiles
-from tests.support.checkpoints.trashing import Door, opener, put, save, trash_of
+from tests.support.checkpoints.trashing import NamespaceControlSocket, opener, put, save, trash_of
 from tests.support.checkpoints.world import World, follow, rebuilt, rows_of
 from tests.support.forking import context
 from tests.support.namespace import Namespace
 from tests.support.ports import free_port
 from tests.support.volumes import make_settings, make_volume, query
 
-pytestmark = pytest.mark.usefixtures("door_of_namespace")
+pytestmark = pytest.mark.usefixtures("control_socket_of_namespace")
 
 DAY_NS = 86_400 * clock.NS
 RUN, PATH = "run", "run/step-1"
 
 
-def expiry_of(world: World, law: Callable[[TrashRow], str | None] = lambda _entry: None) -> Expiry:
+def expiry_of(
+    world: World, guard: Callable[[TrashRow], str | None] = lambda _entry: None
+) -> Expiry:
     database = Database(world.settings.database_url)
     world._databases.append(database)
-    return Expiry(world.settings, database, threading.Event(), law, opener(world.namespace))
+    return Expiry(world.settings, database, threading.Event(), guard, opener(world.namespace))
 
 
 def with_values(world: World, **sections: dict[str, object]) -> None:
@@ -135,33 +137,33 @@ def test_an_undelete_replaces_nothing(world: World) -> None:
 
 
 def test_the_clock_ends_no_grace(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    trash, duty = trash_of(world), expiry_of(world)
+    trash, task = trash_of(world), expiry_of(world)
     save(world, PATH)
     put(world, trash, PATH)
     honest_clock, honest_uptime = clock.now_ns, clock.uptime_ns
     monkeypatch.setattr(clock, "now_ns", lambda: honest_clock() + 400 * DAY_NS)
-    assert duty.turn() == expiry.TURN_SECONDS
+    assert task.run_once() == expiry.PASS_SECONDS
     # After a start of the machine, an hour of the jump counts, whatever the clock says.
     monkeypatch.setattr(clock, "now_ns", lambda: honest_clock() + 800 * DAY_NS)
     monkeypatch.setattr(clock, "boot_id", lambda: "another")
     monkeypatch.setattr(clock, "uptime_ns", lambda: 0)
     before_ns = trash.now_ns()
     trash.tick(trash.entries())
-    duty.turn()
+    task.run_once()
     assert len(trash.entries()) == 1
     assert trash.now_ns() - before_ns < clock.NS
     assert trash.now_ns() - trash.entries()[0].since_ns < 2 * 3600 * clock.NS
     # What has passed for certain ends it: also a clock that stands still.
     monkeypatch.setattr(clock, "now_ns", honest_clock)
     monkeypatch.setattr(clock, "uptime_ns", lambda: 7 * DAY_NS - 3 * 3600 * clock.NS)
-    duty.turn()
+    task.run_once()
     assert len(trash.entries()) == 1
     monkeypatch.setattr(clock, "uptime_ns", lambda: honest_uptime() + 7 * DAY_NS)
-    assert duty.turn() == expiry.TURN_SECONDS
+    assert task.run_once() == expiry.PASS_SECONDS
     assert trash.entries() == [] and names(world, TRASH_INO) == []
 
 
-def test_without_grace_it_goes_in_the_next_turn(world: World) -> None:
+def test_without_grace_it_goes_in_the_next_pass(world: World) -> None:
     with_values(world, retention={"trash_seconds": 0.0})
     save(world, PATH)
     ino = world.attr(f"{PATH}/a.distcp").ino
@@ -171,12 +173,12 @@ def test_without_grace_it_goes_in_the_next_turn(world: World) -> None:
     world.namespace.link(ROOT_CRED, ino, ROOT_INO, b"another name")
     # A client that has a file open for writing, by its other name, keeps it.
     attr = world.namespace.open_write(ino)
-    duty = expiry_of(world)
-    duty.turn()
+    task = expiry_of(world)
+    task.run_once()
     assert len(names(world, TRASH_INO)) == 1
     world.opened["x"] = attr
     world.close("x", b"1")
-    duty.turn()
+    task.run_once()
     assert names(world, TRASH_INO) == []
 
 
@@ -193,8 +195,8 @@ def test_room_is_given_back_when_it_is_short(world: World, monkeypatch: pytest.M
     for name in ("a.distcp", ".metadata"):
         world.drain(f"run/step-1/{name}")
     clean, dirty, young = (put(world, trash, f"run/step-{step}") for step in (1, 2, 3))
-    duty = expiry_of(world)
-    duty.turn()
+    task = expiry_of(world)
+    task.run_once()
     assert [one.id for one in trash.entries()] == [clean, dirty, young]
     # The clean one is the evictor's. Of the others, the one that is old enough goes.
     for one in (clean, dirty):
@@ -205,10 +207,10 @@ def test_room_is_given_back_when_it_is_short(world: World, monkeypatch: pytest.M
             id=one,
         )
     monkeypatch.setattr(expiry, "SHORT_SECONDS", 1e9)
-    duty.turn()
+    task.run_once()
     assert len(trash.entries()) == 3
     monkeypatch.setattr(expiry, "SHORT_SECONDS", 0.0)
-    duty.turn()
+    task.run_once()
     assert [one.id for one in trash.entries()] == [clean, young]
 
 
@@ -230,7 +232,9 @@ def test_rows_say_what_is_in_the_trash(world: World, monkeypatch: pytest.MonkeyP
     row = world.row(PATH)
     assert row is not None
     later = trash_of(world, lambda: os.sched_yield())
-    monkeypatch.setattr(Door, "run", lambda self, requests: (_ for _ in ()).throw(KeyError()))
+    monkeypatch.setattr(
+        NamespaceControlSocket, "run", lambda self, requests: (_ for _ in ()).throw(KeyError())
+    )
     with pytest.raises(KeyError):
         later.put(row.ino, row.path, row.evidence, "policy", "why")
     monkeypatch.undo()
@@ -299,11 +303,11 @@ def test_kills_at_each_step(tmp_path: Path) -> None:
         inside = names(world, TRASH_INO)
         states = [one.state for one in trash.entries()]
         if what == "remove":
-            # The next turn removes what is left.
+            # The next pass removes what is left.
             assert (is_back, states) == (False, ["expiring"])
             with pytest.raises(TrashRefused, match="too late"):
                 trash.undelete(inside[0].decode(), by="me")
-            expiry_of(world).turn()
+            expiry_of(world).run_once()
             assert names(world, TRASH_INO) == [] == trash.entries()
         else:
             assert is_back == (not inside) == (states != ["kept"]), armed

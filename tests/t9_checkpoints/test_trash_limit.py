@@ -46,9 +46,9 @@ def limited(world: World, max_bytes: int) -> None:
     with_values(world, retention={"trash_max_bytes": max_bytes})
 
 
-def left(world: World, law: Callable[[TrashRow], str | None] = lambda _entry: None) -> list[str]:
-    """Return what is in the trash after a turn, the oldest first."""
-    expiry_of(world, law).turn()
+def left(world: World, guard: Callable[[TrashRow], str | None] = lambda _entry: None) -> list[str]:
+    """Return what is in the trash after a pass, the oldest first."""
+    expiry_of(world, guard).run_once()
     return [one.id for one in trash_of(world).entries()]
 
 
@@ -86,12 +86,12 @@ def test_what_a_run_needs_or_a_person_wants_stays_and_younger_ones_go(world: Wor
     needed, pinned = ids[0], pinned_in(world, ids[1])
     limited(world, 3 * SIZE)
 
-    def law(entry: TrashRow) -> str | None:
+    def guard(entry: TrashRow) -> str | None:
         return STAYS if entry.id == needed else None
 
-    assert left(world, law) == [needed, pinned, ids[4]]
+    assert left(world, guard) == [needed, pinned, ids[4]]
     limited(world, 1)
-    assert left(world, law) == [needed, pinned]
+    assert left(world, guard) == [needed, pinned]
     assert [one.stays for one in trash_of(world).entries()] == [STAYS, None]
 
 
@@ -116,9 +116,9 @@ def test_nothing_goes_while_it_stops_or_its_disk_is_away(
 ) -> None:
     ids = trashed(world, 2)
     limited(world, 1)
-    duty = expiry_of(world)
-    duty._stop.set()
-    duty.turn()
+    task = expiry_of(world)
+    task._stop.set()
+    task.run_once()
     assert [one.id for one in trash_of(world).entries()] == ids
     (world.settings.files_dir / "stamp.json").rename(world.settings.files_dir / "away")
     assert left(world) == ids

@@ -22,7 +22,7 @@ from tests.support.namespace import Namespace
 from tests.support.volumes import make_settings, make_volume, query
 from tests.t9_checkpoints.test_trash import expiry_of, killed, with_values
 
-pytestmark = pytest.mark.usefixtures("door_of_namespace")
+pytestmark = pytest.mark.usefixtures("control_socket_of_namespace")
 
 PATH = "run/step-1"
 REMOVED = "removed for good"
@@ -51,12 +51,12 @@ def test_the_end_of_a_grace_and_short_room_are_recorded(
     save(world, PATH)
     put(world, trash_of(world), PATH, by="two v1")
     assert logged(world.settings) == []
-    expiry_of(world).turn()
+    expiry_of(world).run_once()
     with_values(world, **FULL, retention={"trash_short_seconds": 1000.0})
     save(world, "run/step-2")
     put(world, trash_of(world), "run/step-2", by="two v2")
     query(world.settings, "UPDATE trash SET since_ns = since_ns - :ns", ns=2000 * clock.NS)
-    expiry_of(world).turn()
+    expiry_of(world).run_once()
     assert logged(world.settings) == [
         ("remove", "two v1", "grace is over", PATH, REMOVED),
         ("remove", "two v2", "room is short", "run/step-2", REMOVED),
@@ -116,13 +116,13 @@ def test_what_a_kill_cuts_off_is_ended(what: str, number: int, tmp_path: Path) -
     assert (before[0], before[4] is None) == (what, number < 3)
     world = World(settings, Namespace(settings))
     # What is under way in another process is no business of retention.
-    applier(world, Bin(world, tmp_path / "log")).turn()
+    applier(world, Bin(world, tmp_path / "log")).run_once()
     assert logged(settings) == [before]
     trash_of(world).reconcile()
     assert logged(settings) == [(*before[:4], CUT_OFF[what, number])]
     if (what, number) == ("remove", 1):
-        # The next turn removes what is left, under the same action.
-        expiry_of(world).turn()
+        # The next pass removes what is left, under the same action.
+        expiry_of(world).run_once()
         assert logged(settings) == [(*before[:4], REMOVED)]
         assert query(settings, "SELECT count(*) FROM trash") == [(0,)]
     world.end()

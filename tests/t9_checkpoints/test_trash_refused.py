@@ -14,7 +14,7 @@ from gateway.db.engine import Database
 from gateway.db.models import TRASH_INO
 from gateway.namespace import reserved as reserved_module
 from gateway.rpc.frames import RpcReply, RpcRequest
-from tests.support.checkpoints.trashing import Door, put, save, trash_of
+from tests.support.checkpoints.trashing import NamespaceControlSocket, put, save, trash_of
 from tests.support.checkpoints.world import World, follow
 from tests.support.direct import Direct
 from tests.support.volumes import query
@@ -97,12 +97,12 @@ def test_a_request_that_comes_late_moves_nothing(
     """The NFS server may carry a request out after its process was told of a failure, or ended."""
     late: list[RpcRequest] = []
 
-    def lose(self: Door, requests: Sequence[RpcRequest]) -> list[RpcReply]:
+    def lose(self: NamespaceControlSocket, requests: Sequence[RpcRequest]) -> list[RpcReply]:
         late.extend(requests)
         return [RpcReply(errno.EIO, None)]
 
     def arrive() -> None:
-        [answer] = Direct.run(Door(world.namespace, lambda: None), [late.pop()])
+        [answer] = Direct.run(NamespaceControlSocket(world.namespace, lambda: None), [late.pop()])
         assert answer.errno == errno.EBUSY
 
     trash = trash_of(world)
@@ -115,7 +115,7 @@ def test_a_request_that_comes_late_moves_nothing(
         give_back(database, top, on_page)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Door, "run", lose)
+        patch.setattr(NamespaceControlSocket, "run", lose)
         patch.setattr(reserved_module, "give_back", give_back_late)
         with pytest.raises(TrashRefused, match="the NFS server failed"):
             put(world, trash, PATH)
@@ -129,7 +129,7 @@ def test_a_request_that_comes_late_moves_nothing(
     trashed = put(world, trash_of(world, arrive), PATH)
     assert late == [] and reserved(world) == 8
     with monkeypatch.context() as patch:
-        patch.setattr(Door, "run", lose)
+        patch.setattr(NamespaceControlSocket, "run", lose)
         with pytest.raises(TrashRefused, match="stays in the trash"):
             trash.undelete(trashed, by="me")
     arrive()

@@ -86,7 +86,7 @@ def run(directory: Path, seed: int, times: float, readers: int, client: str) -> 
             course = _refilled(refill, gateway, work)
             gateway.until_drained(180.0)
         # The namespace must not be in use, and its disk must still be mounted.
-        leftovers = verify_fsck(gateway)
+        reclaimed = verify_fsck(gateway)
     report = course.report
     assert not report.wrong, "\n".join(report.wrong)
     assert course.fullest < SLOW_FROM, f"the disk was filled to {course.fullest:.2f}"
@@ -97,7 +97,7 @@ def run(directory: Path, seed: int, times: float, readers: int, client: str) -> 
         f"{course.fullest:.2f} at most; {report.reads} reads of {report.read_bytes >> 20} MiB "
         f"({course.fetched_bytes >> 20} MiB came from the bucket), no wrong byte; "
         f"longest write {report.longest_write_seconds:.1f} s, longest read "
-        f"{report.longest_read_seconds:.1f} s; {leftovers} data files of reclaimed rows; "
+        f"{report.longest_read_seconds:.1f} s; {reclaimed} data files of reclaimed rows; "
         f"kills: {counted}"
     )
 

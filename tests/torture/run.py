@@ -62,7 +62,7 @@ def run(directory: Path, plan: Plan, say: Say) -> str:
         # A loss may be the cause of all other errors, so the names are compared first.
         found = verify.tree(loader.load(gateway.config, {}), TOP)
         outcome = verify.verify_names(_logs(directory, plan), found)
-        leftovers = verify.verify_fsck(gateway)
+        reclaimed = verify.verify_fsck(gateway)
         if stuck:
             raise verify.Lost(stuck)
         verify.verify_bucket(found, server.files(f"{BUCKET}/{TOP}"))
@@ -70,7 +70,7 @@ def run(directory: Path, plan: Plan, say: Say) -> str:
         f"{plan.engine}: {kills.total()} kills ({_counted(kills)}), "
         f"{outcome.acknowledged} requests acknowledged, "
         f"{outcome.unanswered} unanswered, {outcome.expired} of a lost lease, "
-        f"{outcome.files} files at the end, {leftovers} data files of reclaimed rows: nothing lost"
+        f"{outcome.files} files at the end, {reclaimed} data files of reclaimed rows: nothing lost"
     )
 
 

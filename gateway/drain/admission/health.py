@@ -1,18 +1,18 @@
-"""Keeps the state of the bucket, and says when to ask the bucket again.
+"""State of the bucket as the drain sees it, and the time of the next check.
 
-    UNKNOWN ──check──▶ REACHABLE ──a job got no answer──▶ DOUBTED ──check──▶ REACHABLE
+    UNKNOWN ──check──▶ REACHABLE ──a job got no answer──▶ UNCONFIRMED ──check──▶ REACHABLE
                            ▲                                 └──check fails──▶ UNREACHABLE
                            ├──────────────check──────────────────────────────────┘
                            └──such a job works, or none is due── ON_TRIAL ◀──check── REFUSED
 
-One job without an answer proves nothing about the bucket, so it only raises doubt: one object that
-the store cannot process must not stop the others. A check that passes does not end REFUSED either:
-credentials that may list may still be unable to write.
+One job without an answer proves nothing about the bucket, so it only has the bucket checked: one
+object that the store cannot process must not stop the others. A check that passes does not end
+REFUSED either: credentials that may list may still be unable to write.
 
-A refusal of one key is no refusal of the kind (retries.py). It only raises doubt. A refusal of a
-kind stops jobs of this kind only: where there is no room for uploads, deletions must continue. On
-trial, one job of the refused kinds may run at a time. So a refusal costs a handful of requests for
-each pause (gateway.objectstore.circuit_breaker), however much there is to do.
+A refusal of one key is no refusal of the kind (retries.py). It only has the bucket checked. A
+refusal of a kind stops jobs of this kind only: where there is no room for uploads, deletions must
+continue. On trial, one job of the refused kinds may run at a time. So a refusal costs a handful of
+requests for each pause (gateway.objectstore.circuit_breaker), however much there is to do.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class BucketState(Enum):
     """The bucket was not asked yet."""
     REACHABLE = "reachable"
     """The bucket answers."""
-    DOUBTED = "doubted"
+    UNCONFIRMED = "unconfirmed"
     """A job got no answer, and a check decides. Shown as reachable."""
     UNREACHABLE = "unreachable"
     """The bucket does not answer, or answers that it cannot now. It is tried again soon."""
@@ -49,7 +49,7 @@ class BucketState(Enum):
     @property
     def shown(self) -> str:
         """The state as a person sees it. It leaves out what is not certain yet."""
-        certain = {self.DOUBTED: self.REACHABLE, self.ON_TRIAL: self.REFUSED}.get(self, self)
+        certain = {self.UNCONFIRMED: self.REACHABLE, self.ON_TRIAL: self.REFUSED}.get(self, self)
         return str(certain.value)
 
 
@@ -87,7 +87,7 @@ class BucketHealth:
         refused = self.state == BucketState.REFUSED and not self._refused
         return refused or self.state in (
             BucketState.UNKNOWN,
-            BucketState.DOUBTED,
+            BucketState.UNCONFIRMED,
             BucketState.UNREACHABLE,
         )
 
@@ -144,11 +144,11 @@ class BucketHealth:
             if is_last and not self._refused:
                 self._enter(BucketState.REACHABLE)
 
-    def doubted(self) -> None:
+    def unanswered(self) -> None:
         """Note that a job got no answer."""
         with self._lock:
             if self.state == BucketState.REACHABLE:
-                self._enter(BucketState.DOUBTED)
+                self._enter(BucketState.UNCONFIRMED)
 
     def failed(self, exc: Exception, kind: WorkKind | None = None) -> None:
         """Note that a check failed (kind None), or that a job was refused as any of its kind would

@@ -248,7 +248,7 @@ class Claims:
             self._others.pop(lease, None)
             for key, ino in view.session.all(own.CLAIMED_TOMBSTONES, the_lease=lease):
                 # The store may still carry out the deletion, after the next file was sent there.
-                view.doubt_later(key, ino)
+                view.mark_indeterminate(key, ino)
             view.session.run(own.LEASE_DELETE, the_lease=lease)
             reason = "is dead" if dead else "did not renew it"
             log.warning("took over from the drain of process %s, which %s", pid_of(holder), reason)

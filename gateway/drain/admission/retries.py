@@ -1,6 +1,6 @@
 """Retries of failed jobs, and refusals by key or kind.
 
-Keeps the jobs that failed, and when each may be tried again. Tries never end.
+Failed jobs, and the time of the next try of each. Tries never end.
 
 People and the next start read the rows of ``retry``. This module keeps a copy in memory, which is
 saved with the next claims (gateway.drain.admission.lease).

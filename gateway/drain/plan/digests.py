@@ -18,7 +18,7 @@ from gateway.drain import statements as own
 from gateway.drain.context import Context, DrainView
 from gateway.drain.job import Batch, DrainJob, JobId, JobOutcome, JobPage, Lane, WorkKind, run_alone
 from gateway.drain.paths import file_of
-from gateway.drain.plan.survey import SCAN_PAGE, rest_seconds, spent_seconds
+from gateway.drain.plan.survey import SCAN_PAGE, pacing_seconds, spent_seconds
 from gateway.drain.rows import File
 from gateway.drain.send import checksum
 from gateway.objectstore.objects import MIB
@@ -78,8 +78,8 @@ class DigestPlan:
             self._is_whole = False
             # Files that are sealed next have times before those that lie far ahead.
             self._at = min(self._at, (now_ns + self._settle_ns, 0))
-            rest = rest_seconds(self._spent_seconds, self._poll_seconds)
-            self._again_at = clock.monotonic_seconds() + rest
+            pause = pacing_seconds(self._spent_seconds, self._poll_seconds)
+            self._again_at = clock.monotonic_seconds() + pause
         return JobPage(jobs, None if is_last else 0)
 
 

@@ -39,7 +39,7 @@ class UploadOrder:
         self._by_age: deque[int] = deque()
         self._tops: dict[bytes, OrderedDict[int, deque[int]]] = {}
         """The files by top-level directory and directory. What was sealed last is last."""
-        self._turn: int = 0 if before is None else before._turn
+        self._picks: int = 0 if before is None else before._picks
         self._served: dict[bytes, int] = {} if before is None else before._served
         """When each top-level directory had its last file, as a number of ``_serves``."""
         self._serves: Iterator[int] = count(1) if before is None else before._serves
@@ -48,7 +48,7 @@ class UploadOrder:
         checkpoint last."""
         self._unserved: OrderedDict[bytes, None] = OrderedDict()
         """The top-level directories that have had no file yet, the newest last."""
-        self._turns: list[tuple[int, bytes]] = []
+        self._queue: list[tuple[int, bytes]] = []
         """A heap of the other top-level directories by that number. The order before this one may
         serve them meanwhile, so an entry of either may be out of date. It is corrected when its
         turn comes."""
@@ -76,7 +76,7 @@ class UploadOrder:
         else:
             self._by_age.append(ino)
         if top not in self._tops and top in self._served:
-            heappush(self._turns, (self._served[top], top))
+            heappush(self._queue, (self._served[top], top))
         elif top not in self._served:
             self._unserved[top] = None
             self._unserved.move_to_end(top)
@@ -113,7 +113,7 @@ class UploadOrder:
             self._by_age.clear()
             self._tops.clear()
             self._unserved.clear()
-            self._turns.clear()
+            self._queue.clear()
             self._served = {}
         return taken
 
@@ -121,12 +121,12 @@ class UploadOrder:
         ino = self._pop(self._bumped, skip)
         if ino is not None:
             return ino
-        if (self._turn + 1) % AGEING == 0:
+        if (self._picks + 1) % AGEING == 0:
             ino = self._pop(self._by_age, skip)
         else:
             ino = self._newest(skip)
         if ino is not None:
-            self._turn += 1
+            self._picks += 1
         return ino
 
     def _newest(self, skip: Callable[[int], bool]) -> int | None:
@@ -138,7 +138,7 @@ class UploadOrder:
             if ino is not None:
                 self._served[top] = next(self._serves)
                 if self._unserved.pop(top, self) is None:
-                    heappush(self._turns, (self._served[top], top))
+                    heappush(self._queue, (self._served[top], top))
                 return ino
             del self._tops[top]
             self._unserved.pop(top, None)
@@ -172,13 +172,13 @@ class UploadOrder:
             if top not in self._served:
                 return top
             del self._unserved[top]
-            heappush(self._turns, (self._served[top], top))
+            heappush(self._queue, (self._served[top], top))
         while True:
-            turn, top = self._turns[0]
+            served, top = self._queue[0]
             if top not in self._tops:
-                heappop(self._turns)
-            elif turn != self._served[top]:
-                heapreplace(self._turns, (self._served[top], top))
+                heappop(self._queue)
+            elif served != self._served[top]:
+                heapreplace(self._queue, (self._served[top], top))
             else:
                 return top
 

@@ -24,10 +24,10 @@ from gateway.drain import statements as own
 from gateway.drain.context import Context, DrainView
 from gateway.drain.job import DrainJob, JobPage
 from gateway.drain.paths import file_of
-from gateway.drain.plan.survey import rest_seconds, spent_seconds
+from gateway.drain.plan.survey import pacing_seconds, spent_seconds
 from gateway.drain.plan.sweeps import move_job, moves
 from gateway.drain.rows import ObjectRow
-from gateway.drain.subtree import Below
+from gateway.drain.subtree import SubtreeReader
 from gateway.drain.tidy import move
 
 ROWS_PAGE = 64
@@ -49,7 +49,7 @@ class _Walk:
 
     ino: int
     name: _Name
-    below: Below
+    below: SubtreeReader
     number: int = 1
     found: int = 0
     """The number of objects that are not at the keys of their files."""
@@ -116,8 +116,8 @@ class Renames:
         self._spent_seconds += spent_seconds(began)
         if not is_last:
             return JobPage(jobs, 0)
-        rest = rest_seconds(self._spent_seconds, self._poll_seconds)
-        self._round_at = clock.monotonic_seconds() + rest
+        pause = pacing_seconds(self._spent_seconds, self._poll_seconds)
+        self._round_at = clock.monotonic_seconds() + pause
         self._walks = {ino: walk for ino, walk in self._walks.items() if ino in self._seen}
         self._at, self._spent_seconds, self._seen = 0, 0.0, set()
         return JobPage(jobs, None)
@@ -160,7 +160,7 @@ class Renames:
             return False
         walk = self._walks.get(ino)
         if walk is None or walk.name != name:
-            walk = self._walks[ino] = _Walk(ino, name, Below(ino))
+            walk = self._walks[ino] = _Walk(ino, name, SubtreeReader(ino))
         if clock.monotonic_seconds() < walk.next_at:
             return False
         self._walk = walk
@@ -196,14 +196,14 @@ class Renames:
         is_less = walk.found_before is None or walk.found < walk.found_before
         walk.idle = 0 if is_less else min(walk.idle + 1, DOUBLINGS_MAX)
         pause_seconds = min(self._retry_max_seconds, FIRST_PAUSE_SECONDS * 2.0**walk.idle)
-        rest = rest_seconds(walk.spent_seconds, self._poll_seconds)
-        walk.next_at = clock.monotonic_seconds() + max(rest, pause_seconds if walk.idle else 0.0)
+        pause = pacing_seconds(walk.spent_seconds, self._poll_seconds)
+        walk.next_at = clock.monotonic_seconds() + max(pause, pause_seconds if walk.idle else 0.0)
         walk.number, walk.found_before = walk.number + 1, walk.found
         _rewind(walk)
 
 
 def _rewind(walk: _Walk) -> None:
-    walk.below = Below(walk.ino)
+    walk.below = SubtreeReader(walk.ino)
     walk.found, walk.left, walk.spent_seconds = 0, [], 0.0
 
 

@@ -27,7 +27,7 @@ checkpoint, whose row is compared with what it was. So a file that waits costs n
 one query in a poll interval. Each is also looked at now and then whatever happened, because a wait
 may end with the time.
 
-Says how long a reading of the namespace rests before the next one, so that readings take at most
+Says how long a reading of the namespace pauses before the next one, so that readings take at most
 a tenth of the time.
 """
 
@@ -172,7 +172,7 @@ SIGNS = Statement(
 """Selects what changes with the end of a wait for an inode."""
 
 
-class Behind:
+class DependentFiles:
     """The files of one drain that wait for others."""
 
     def __init__(self) -> None:
@@ -236,11 +236,11 @@ def _signs(session: Session, inos: Collection[int]) -> dict[int, Any]:
     return {row[0]: tuple(row) for row in session.all(SIGNS, inos=numbers_of(inos))}
 
 
-REST = 9
-"""The rest after a reading takes this many times as long as the reading."""
+PAUSE_RATIO = 9
+"""The pause after a reading takes this many times as long as the reading."""
 STEP_MAX_SECONDS = 1.0
 """A step of a reading takes milliseconds. One that seems to take longer waited for the database, or
-the machine was paused. Without this bound, the drain would then rest for nine times as long as it
+the machine was paused. Without this bound, the drain would then pause for nine times as long as it
 was kept from its work."""
 
 
@@ -249,10 +249,10 @@ def spent_seconds(began: float) -> float:
     return min(clock.monotonic_seconds() - began, STEP_MAX_SECONDS)
 
 
-def rest_seconds(spent: float, poll_seconds: float) -> float:
-    """Return the rest after a reading. Parameters: spent, the seconds of all its steps;
-    poll_seconds, the shortest rest."""
-    return max(poll_seconds, REST * spent)
+def pacing_seconds(spent: float, poll_seconds: float) -> float:
+    """Return the pause after a reading. Parameters: spent, the seconds of all its steps;
+    poll_seconds, the shortest pause."""
+    return max(poll_seconds, PAUSE_RATIO * spent)
 
 
 log = logging.getLogger("drain")
@@ -301,7 +301,7 @@ class DirtySurvey:
         self._poll_seconds = poll_seconds
         self._order = Orders()
         self._complete = Complete()
-        self._behind = Behind()
+        self._behind = DependentFiles()
         self.held = HeldCounter()
         self._fresh: Orders | None = None
         """The order that an unfinished reading of everything fills, or None."""
@@ -311,7 +311,7 @@ class DirtySurvey:
         begins there."""
         self._full_at = 0.0
         """Monotonic seconds of the next reading of everything."""
-        self._rest_until = 0.0
+        self._paused_until = 0.0
         """Monotonic seconds before which that reading does not begin, whatever the journal says."""
         self._spent_seconds = 0.0
         self._now_ns = 0
@@ -334,7 +334,7 @@ class DirtySurvey:
 
     def restart(self) -> None:
         """Read everything again, now, and follow the journal from now on."""
-        self._full_at = self._rest_until = 0.0
+        self._full_at = self._paused_until = 0.0
         self._fresh = self._reader = None
         self._behind.clear()
 
@@ -447,9 +447,9 @@ class DirtySurvey:
             self._order, self._fresh = self._fresh, None
             self._order.put_first(self._complete.places(view))
             self.held.end()
-            rest = rest_seconds(self._spent_seconds, self._poll_seconds)
-            self._rest_until = clock.monotonic_seconds() + rest
-            self._full_at = max(self._full_at, self._rest_until)
+            pause = pacing_seconds(self._spent_seconds, self._poll_seconds)
+            self._paused_until = clock.monotonic_seconds() + pause
+            self._full_at = max(self._full_at, self._paused_until)
 
     def _follow(self, view: DrainView, reader: Reader, ahead_ns: int) -> bool:
         """Look at what the journal names next. Returns False if there is more of it. Raises
@@ -460,7 +460,7 @@ class DirtySurvey:
         if any(one.what & BELOW for one in touched):
             # This also holds during such a reading: it may have passed files that are eligible only
             # now.
-            self._full_at = self._rest_until
+            self._full_at = self._paused_until
         return reader.is_at_end
 
     def _look_again(self, view: DrainView, now_ns: int, ahead_ns: int) -> None:
@@ -476,7 +476,7 @@ class DirtySurvey:
         due = self._behind.due(view.session)
         self._look(view, {*inos, *due} - busy, ahead_ns, is_again=True)
         if self.held.is_released(view):
-            self._full_at = self._rest_until
+            self._full_at = self._paused_until
         self._look_for_oldest(view, now_ns)
         if self._order:
             self._order.put_first(self._complete.places(view))

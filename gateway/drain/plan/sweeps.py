@@ -38,7 +38,9 @@ def settlements(context: Context, _after: int | str | None) -> JobPage:
     )
 
 
-def doubts(waits: indeterminate.Waits, context: Context, _after: int | str | None) -> JobPage:
+def indeterminate_writes(
+    waits: indeterminate.IndeterminateWaits, context: Context, _after: int | str | None
+) -> JobPage:
     """Plan looks at keys where something may have arrived that no row names."""
     with context.reading() as view:
         due = waits.due(view)

@@ -32,7 +32,7 @@ class UploadWay(NamedTuple):
     """Whether an object is recorded at a key that its key goes through."""
 
 
-def is_eligible(context: Context, standing: intent.Standing) -> bool:
+def is_eligible(context: Context, standing: intent.UploadRows) -> bool:
     """Return whether a file may be uploaded now, as far as it does not wait for others."""
     file = standing.file
     return (
@@ -56,7 +56,7 @@ def id_of(ino: int, key: str) -> JobId:
 def job_of(
     context: Context,
     view: DrainView,
-    standing: intent.Standing,
+    standing: intent.UploadRows,
     way: UploadWay,
     batch: Batch,
     request_id: str | None,

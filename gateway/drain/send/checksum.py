@@ -23,7 +23,7 @@ from gateway.drain.context import Context
 from gateway.drain.rows import File
 from gateway.namespace.data_files import DataFiles
 from gateway.objectstore import checksums
-from gateway.objectstore.bodies import Section, digest
+from gateway.objectstore.bodies import FileRange, digest
 from gateway.objectstore.checksums import BlockDigests, BodyChecksums, ChecksumKind, value_of
 from gateway.objectstore.objects import MIB, part_bytes_of
 
@@ -71,7 +71,7 @@ def is_whole(drain: DrainSettings, size: int) -> bool:
     return size <= min(WHOLE_BYTES, drain.part_bytes)
 
 
-class Form(NamedTuple):
+class ChecksumForm(NamedTuple):
     """How a recorded checksum is made of a file's bytes."""
 
     kind: ChecksumKind
@@ -91,18 +91,20 @@ class Form(NamedTuple):
         )
 
 
-def form_of(checksum: str) -> Form:
+def form_of(checksum: str) -> ChecksumForm:
     """Return how a recorded checksum was made."""
     kind, _, rest = checksum.partition(":")
     if kind == "md5-parts":
-        return Form(ChecksumKind.MD5, int(rest.partition(":")[0]))
-    return Form(ChecksumKind(kind), None)
+        return ChecksumForm(ChecksumKind.MD5, int(rest.partition(":")[0]))
+    return ChecksumForm(ChecksumKind(kind), None)
 
 
-def form_for(kind: ChecksumKind, drain: DrainSettings, size: int) -> Form:
+def form_for(kind: ChecksumKind, drain: DrainSettings, size: int) -> ChecksumForm:
     """How the checksum of a file that will be sent is made. Raises ObjectRefused, when no object
     can be so large."""
-    return Form(kind, None if is_whole(drain, size) else part_bytes_of(size, drain.part_bytes))
+    return ChecksumForm(
+        kind, None if is_whole(drain, size) else part_bytes_of(size, drain.part_bytes)
+    )
 
 
 class Read(NamedTuple):
@@ -115,7 +117,7 @@ class Read(NamedTuple):
 def of_file(
     data: BinaryIO,
     size: int,
-    form: Form,
+    form: ChecksumForm,
     is_stopped: Callable[[], bool],
 ) -> Read | None:
     """Read a file for its checksum and its block digests. Returns None if told to stop. Raises
@@ -134,9 +136,9 @@ def of_file(
     return Read(form.of(parts), blocks_of(size, parts))
 
 
-def section_of(data: BinaryIO, start: int, length: int, size: int) -> Section:
+def section_of(data: BinaryIO, start: int, length: int, size: int) -> FileRange:
     """Return a range of a file. Parameters: start, length and the size of the file, in bytes."""
-    return Section(data.fileno(), start, length, checksums.block_bytes_of(size))
+    return FileRange(data.fileno(), start, length, checksums.block_bytes_of(size))
 
 
 def blocks_of(size: int, parts: Sequence[BodyChecksums]) -> BlockDigests:

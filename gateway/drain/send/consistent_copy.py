@@ -24,7 +24,7 @@ CHUNK_BYTES = 256 * 1024 * 1024
 """The bytes that are copied between two checks that the file is unchanged."""
 
 
-class Moment(NamedTuple):
+class CopyMoment(NamedTuple):
     """The moment that a copy shows."""
 
     ns: int
@@ -39,13 +39,13 @@ def is_quiet(found: os.stat_result) -> bool:
     return clock.now_ns() - found.st_ctime_ns >= QUIET_NS
 
 
-def copy(source: int, target: int) -> Moment | None:
+def copy(source: int, target: int) -> CopyMoment | None:
     """Copy an open file into an empty one, holes as holes. Returns None if it may have changed.
 
     Raises OSError.
     """
     before = os.fstat(source)
-    moment = Moment(clock.now_ns(), before.st_size, before.st_mtime_ns)
+    moment = CopyMoment(clock.now_ns(), before.st_size, before.st_mtime_ns)
     if not is_quiet(before):
         return None
     await_writes(source)

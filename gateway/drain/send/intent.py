@@ -97,12 +97,12 @@ class Sent(NamedTuple):
     etag: str
     checksum: str
     blocks: BlockDigests
-    is_doubtful: bool = False
+    is_indeterminate: bool = False
     """Whether an earlier try of the request got no answer. The store may carry it out after
     others."""
 
 
-class Standing(NamedTuple):
+class UploadRows(NamedTuple):
     """The rows about a file with a name, and about the key that it is to be sent to."""
 
     file: File
@@ -126,7 +126,7 @@ class Standing(NamedTuple):
         return self.file.is_resident and not self.is_damaged
 
 
-def standings(view: DrainView, wanted: Iterable[tuple[int, str]]) -> dict[int, Standing]:
+def standings(view: DrainView, wanted: Iterable[tuple[int, str]]) -> dict[int, UploadRows]:
     """Return the rows about files and their keys, by inode. A file without a name has no entry."""
     wanted = list(wanted)
     view.paths.read_names(ino for ino, _key in wanted)
@@ -139,7 +139,7 @@ def standings(view: DrainView, wanted: Iterable[tuple[int, str]]) -> dict[int, S
         stored = ObjectRow(*islice(cells, len(ObjectRow._fields)))
         occupant, is_reserved, has_tombstone, may_change = cells
         if file.nlink > 0:
-            found[file.ino] = Standing(
+            found[file.ino] = UploadRows(
                 file,
                 is_damaged,
                 None if begun.ino is None else begun,
@@ -159,7 +159,7 @@ def current(view: DrainView, planned: File, key: str) -> File | None:
     return found.file if found is not None and _is_current(view, found, planned, key) else None
 
 
-def _is_current(view: DrainView, found: Standing, planned: File, key: str) -> bool:
+def _is_current(view: DrainView, found: UploadRows, planned: File, key: str) -> bool:
     file = found.file
     return (
         file.content_version == planned.content_version
@@ -194,7 +194,7 @@ def can_resume(view: DrainView, intent: Intent) -> bool:
     )
 
 
-def is_of_copy(standing: Standing) -> bool:
+def is_of_copy(standing: UploadRows) -> bool:
     """Return whether the intent of a file is that of a copy in parts, of the object that it has."""
     begun, stored, file = standing.intent, standing.stored, standing.file
     return (
@@ -275,7 +275,7 @@ def _begin_again(view: DrainView, started: Started, prior: Intent) -> Started | 
         # Once that upload is complete or aborted, none of its requests changes anything.
         return started._replace(prior=prior, resumed=prior)
     # It is not known how its request ended: it may reach the store after that of this try.
-    view.doubt_later(prior.key, prior.ino)
+    view.mark_indeterminate(prior.key, prior.ino)
     occupant = object_at(view.session, prior.key)
     if prior.key != key and (occupant is None or occupant.ino == file.ino):
         # This also covers the file's own object, which may be of this version by now: the tombstone
@@ -291,7 +291,7 @@ def record_parts(view: DrainView, started: Started, upload_id: str, part_bytes: 
     view.session.run(own.UPLOAD_ID, the_ino=ino, new_id=upload_id, new_part_bytes=resumable)
 
 
-def record_copy(view: DrainView, standing: Standing, key: str, begun: BegunCopy) -> None:
+def record_copy(view: DrainView, standing: UploadRows, key: str, begun: BegunCopy) -> None:
     """Record the multipart upload of a copy in parts, in place of any other intent of the file."""
     file, stored = standing.file, standing.stored
     assert stored is not None, "an object is copied"
@@ -354,8 +354,8 @@ def publish(view: DrainView, uploads: Sequence[tuple[Started, Sent]]) -> list[st
     lines: list[str] = []
     for started, sent in uploads:
         file, key, standing = started.file, started.key, found.get(started.file.ino)
-        if sent.is_doubtful:
-            view.doubt_later(key, file.ino)
+        if sent.is_indeterminate:
+            view.mark_indeterminate(key, file.ino)
             lines.append(
                 f"{key}: a request got no answer and was repeated: the file counts as durable when "
                 f"the object was looked at again, in {view.late_ns // clock.NS} s"
@@ -381,7 +381,7 @@ def publish(view: DrainView, uploads: Sequence[tuple[Started, Sent]]) -> list[st
             replaced.append((key,))
         if standing.may_change:
             # A drain that was killed may have asked for the copy.
-            view.doubt_later(key, file.ino)
+            view.mark_indeterminate(key, file.ino)
         if view.paths.key_of(file.ino) != key:
             view.note_rekey(file.ino)
         lines.append(f"uploaded {key} ({file.size} bytes)")

@@ -25,7 +25,7 @@ from gateway.drain import statements as own
 from gateway.drain.context import Context
 from gateway.drain.send import checksum, foreign, intent
 from gateway.drain.send.intent import Sent, Started
-from gateway.objectstore.bodies import Section, digest
+from gateway.objectstore.bodies import FileRange, digest
 from gateway.objectstore.checksums import ChecksumKind, sum_of
 from gateway.objectstore.foreign import ForeignObject
 from gateway.objectstore.metadata import SNAPSHOT
@@ -118,7 +118,7 @@ def _send_parts(
             with context.writing() as view:
                 intent.withdraw(view, started)
         return None
-    sent = checksum.Form(context.store.kind, part_bytes).of(digests)
+    sent = checksum.ChecksumForm(context.store.kind, part_bytes).of(digests)
     return Sent(head.etag, sent, checksum.blocks_of(file.size, digests))
 
 
@@ -160,7 +160,7 @@ def _send_one(
     started: Started,
     upload_id: str,
     number: int,
-    section: Section,
+    section: FileRange,
     found: ListedPart | None,
     kinds: Collection[ChecksumKind],
 ) -> Part:
@@ -209,7 +209,7 @@ def _begin(
     except StoreUnavailable:
         # The upload may have begun, and the rows that name the key may be gone before any look at
         # it.
-        context.note_doubts((file.ino, key))
+        context.mark_all_indeterminate((file.ino, key))
         raise
     # If the drain is killed here, the upload has an intent but its id is lost: abort_unrecorded()
     # finds it.

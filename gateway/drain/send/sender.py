@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from gateway.common.errors import StoreError
-from gateway.drain.messages import Attempt, Handshake, Result, Small, Task
+from gateway.drain.messages import Attempt, Handshake, Result, SmallObject, Task
 from gateway.objectstore.objects import VerifiedObject
 from gateway.objectstore.pace import Goes, RequestEnd, always
 from gateway.objectstore.s3 import S3Store
@@ -76,7 +76,7 @@ def _serve(connection: Connection, store: S3Store, notes: _Notes) -> None:
         connection.send(attempts)
 
 
-def _put(store: S3Store, one: Small) -> Result:
+def _put(store: S3Store, one: SmallObject) -> Result:
     try:
         return store.put(*one)
     except StoreError as exc:

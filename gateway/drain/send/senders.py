@@ -15,7 +15,7 @@ from queue import LifoQueue
 
 from gateway.common.errors import StoreBusy, StoreError, StoreRefused, StoreUnavailable
 from gateway.config.settings import Settings
-from gateway.drain.messages import Attempt, Handshake, Result, Small, Task
+from gateway.drain.messages import Attempt, Handshake, Result, SmallObject, Task
 from gateway.objectstore.client import ATTEMPTS_MAX
 from gateway.objectstore.objects import KIB, VerifiedObject
 from gateway.objectstore.pace import Pace, RequestEnd
@@ -56,7 +56,7 @@ class Senders:
         for slot in product(self._processes, range(channels)):
             self._idle.put(slot)
 
-    def send(self, objects: Sequence[Small]) -> list[Result | None]:
+    def send(self, objects: Sequence[SmallObject]) -> list[Result | None]:
         """Send a batch. Returns the result of each object, or None if it was not sent.
 
         When the bucket fails, the rest is not tried. Raises: StoreUnavailable when the process
@@ -71,7 +71,7 @@ class Senders:
         try:
             connection = process.connection(number)
             results = self._send_all(objects, partial(self._send_there, connection, lost))
-            return [_told(one, lost) for one in zip(objects, results, strict=True)]
+            return [_result(one, lost) for one in zip(objects, results, strict=True)]
         except BaseException as exc:
             # A late answer of the process would be taken for one of the next batch.
             process.end(connection)
@@ -92,7 +92,7 @@ class Senders:
             process.end()
 
     def _send_all(
-        self, objects: Sequence[Small], send: Callable[[Sequence[Small]], list[Result]]
+        self, objects: Sequence[SmallObject], send: Callable[[Sequence[SmallObject]], list[Result]]
     ) -> list[Result | None]:
         results: list[Result | None] = []
         streak = _Streak()
@@ -105,7 +105,7 @@ class Senders:
             results += done
         return results
 
-    def _send_here(self, objects: Sequence[Small]) -> list[Result]:
+    def _send_here(self, objects: Sequence[SmallObject]) -> list[Result]:
         """Send the first object. Returns its result."""
         try:
             return [self._store.put(*objects[0])]
@@ -113,7 +113,7 @@ class Senders:
             return [exc]
 
     def _send_there(
-        self, connection: Connection, lost: set[str], objects: Sequence[Small]
+        self, connection: Connection, lost: set[str], objects: Sequence[SmallObject]
     ) -> list[Result]:
         """Send the first object, or several. Returns the results of those that were sent.
 
@@ -149,17 +149,17 @@ class Senders:
         return attempts
 
 
-def _told(one: tuple[Small, Result | None], lost: set[str]) -> Result | None:
+def _result(one: tuple[SmallObject, Result | None], lost: set[str]) -> Result | None:
     small, result = one
     if small.key in lost:
         if isinstance(result, VerifiedObject):
-            return result._replace(is_doubtful=True)
+            return result._replace(is_indeterminate=True)
         if isinstance(result, StoreBusy):
             return StoreUnavailable(str(result))
     return result
 
 
-def _first(objects: Sequence[Small]) -> list[Small]:
+def _first(objects: Sequence[SmallObject]) -> list[SmallObject]:
     """Return as many of the objects as a sender may get at a time, at least one."""
     size = 0
     for count, one in enumerate(objects[:TASK_FILES]):

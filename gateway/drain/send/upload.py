@@ -25,7 +25,7 @@ from gateway.common.errors import (
 )
 from gateway.drain.context import Context
 from gateway.drain.job import JobOutcome
-from gateway.drain.messages import Result, Small
+from gateway.drain.messages import Result, SmallObject
 from gateway.drain.rows import File
 from gateway.drain.send import checksum, foreign, intent
 from gateway.drain.send.intent import Sent, Started
@@ -154,7 +154,7 @@ def upload_many(
         elif answer is not None:
             results[index] = answer
         if answer is None or isinstance(answer, (StoreBusy, ForeignObject)):
-            # Its row would raise a doubt about a request that cannot be carried out.
+            # Its row would mark a request as indeterminate that cannot be carried out.
             unsent.append(one)
     if sent or unsent:
         with context.writing() as view:
@@ -172,7 +172,7 @@ def _answers(context: Context, uploads: Sequence[tuple[Started, bytes]]) -> list
     # What is known to be at a key is looked at first.
     sent = [not (one.is_first and one.is_replacing) for one, _body in uploads]
     objects = [
-        Small(one.key, body, intent.metadata(one), foreign.expected(one))
+        SmallObject(one.key, body, intent.metadata(one), foreign.expected(one))
         for (one, body), is_sent in zip(uploads, sent, strict=True)
         if is_sent
     ]
@@ -214,8 +214,8 @@ def _tell(lines: Sequence[str]) -> None:
 
 def _sent(context: Context, size: int, stored: VerifiedObject) -> Sent:
     parts = [stored.digests]
-    found = checksum.Form(context.store.kind, None).of(parts)
-    return Sent(stored.head.etag, found, checksum.blocks_of(size, parts), stored.is_doubtful)
+    found = checksum.ChecksumForm(context.store.kind, None).of(parts)
+    return Sent(stored.head.etag, found, checksum.blocks_of(size, parts), stored.is_indeterminate)
 
 
 def _is_as_sealed(

@@ -1,1 +1,1 @@
-"""Brings the bucket in line with names: moves, deletions, and keys in doubt."""
+"""Brings the bucket in line with names: moves, deletions, and keys with indeterminate writes."""

@@ -72,7 +72,10 @@ def _is_needed(view: DrainView, tombstone: TombstoneRow) -> bool:
     file, stored = found
     if stored is None:
         return True
-    return not file.is_resident and view.session.one(own.DOUBT, key=stored.key) is not None
+    return (
+        not file.is_resident
+        and view.session.one(own.INDETERMINATE_WRITE, key=stored.key) is not None
+    )
 
 
 def _living(view: DrainView, ino: int, generation: int) -> tuple[File, ObjectRow | None] | None:
@@ -120,7 +123,7 @@ def delete_many(context: Context, keys: Sequence[str]) -> list[JobOutcome | Exce
             if (error := results.get(key)) is not None:
                 outcomes[key] = error
                 if isinstance(error, StoreUnavailable):
-                    _doubt(view, key, found)
+                    _mark_indeterminate(view, key, found)
             elif now[key] != found:
                 continue  # What got a tombstone meanwhile was not looked at.
             elif key not in dropped or object_at(view.session, key) is not None:
@@ -180,14 +183,14 @@ def _delete(
     except StoreUnavailable:
         with context.writing() as view:
             for key in keys:
-                _doubt(view, key, tombstones[key])
+                _mark_indeterminate(view, key, tombstones[key])
         raise
 
 
-def _doubt(view: DrainView, key: str, tombstones: Collection[TombstoneRow]) -> None:
+def _mark_indeterminate(view: DrainView, key: str, tombstones: Collection[TombstoneRow]) -> None:
     """Record that a deletion was given up: the store may still delete what is put at the key from
     now on."""
-    view.doubt_later(key, max(tombstone.ino for tombstone in tombstones))
+    view.mark_indeterminate(key, max(tombstone.ino for tombstone in tombstones))
 
 
 def _tombstones(view: DrainView, keys: Sequence[str]) -> dict[str, set[TombstoneRow]]:
@@ -261,7 +264,7 @@ def settle(context: Context, intent: Intent) -> JobOutcome:
         if is_settled(view, intent._replace(upload_id=None)):
             view.session.run(own.UPLOAD_ID, the_ino=intent.ino, new_id=None, new_part_bytes=None)
             return JobOutcome.DONE
-        view.doubt_later(intent.key, intent.ino)
+        view.mark_indeterminate(intent.key, intent.ino)
         if object_at(view.session, intent.key) is None:
             view.add_tombstone(
                 intent.key, intent.ino, intent.content_version, generation=intent.generation
@@ -298,7 +301,7 @@ def abort_unrecorded(context: Context, started: datetime, aged: datetime) -> Non
                 # left.
                 at_key
                 or any(_tombstones(view, [upload.key]).values())
-                or view.session.one(own.DOUBT, key=upload.key) is not None
+                or view.session.one(own.INDETERMINATE_WRITE, key=upload.key) is not None
             ):
                 return True
             return upload.initiated < aged and object_at(view.session, upload.key) is not None

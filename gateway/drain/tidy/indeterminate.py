@@ -8,9 +8,9 @@
 
 The keys are noted, and the drain that claims one compares the object with its row. A file whose
 object is not what was recorded is dirty again, and is sent again. Every key is looked at once more
-when no request can be under way any more (``View.doubt_later``): a look before that proves nothing.
-The wall clock may be set meanwhile. So each process measures the wait by the monotonic clock, from
-the moment in which it first saw the row.
+when no request can be under way any more (``View.mark_indeterminate``): a look before that proves
+nothing. The wall clock may be set meanwhile. So each process measures the wait by the monotonic
+clock, from the moment in which it first saw the row.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ from gateway.objectstore.objects import Head
 log = logging.getLogger("drain")
 
 
-class Waits:
-    """Knows how long this process has known each doubt. Only the thread that plans uses it."""
+class IndeterminateWaits:
+    """Time for which this process has known each indeterminate write. Only the thread that plans
+    uses it."""
 
     def __init__(self) -> None:
         self._since_ns: dict[IndeterminateRow, int] = {}
@@ -44,13 +45,15 @@ class Waits:
         return len(self._since_ns)
 
     def due(self, view: DrainView) -> list[tuple[IndeterminateRow, bool]]:
-        """Return the doubts that are due for a look, each with whether the look may end it.
+        """Return the indeterminate writes that are due for a look, each with whether the look may
+        end it.
 
-        A doubt that this process did not know is looked at early if its time is past, or further
-        ahead than it can have been set: the request may have been carried out already.
+        An indeterminate write that this process did not know is looked at early if its time is
+        past, or further ahead than it can have been set: the request may have been carried out
+        already.
         """
         monotonic_ns, before = clock.monotonic_ns(), self._since_ns
-        rows = (IndeterminateRow(*row) for row in view.session.all(own.DOUBTS))
+        rows = (IndeterminateRow(*row) for row in view.session.all(own.INDETERMINATE_WRITES))
         self._since_ns = {one: before.get(one, monotonic_ns) for one in rows}
         found = []
         for one, since_ns in self._since_ns.items():
@@ -66,7 +69,7 @@ def look(context: Context, planned: IndeterminateRow, is_over: bool) -> JobOutco
     """Compare an object with its row. The caller holds the claim of the key. Raises StoreError.
 
     Parameters: is_over, whether no request for the key can be under way any more. Otherwise the
-    doubt stays.
+    row stays.
     """
     key, ino, look_ns = planned
     with context.reading() as view:
@@ -76,7 +79,7 @@ def look(context: Context, planned: IndeterminateRow, is_over: bool) -> JobOutco
     head = context.store.head(key)
     is_lost = False
     with context.writing() as view:
-        row = view.session.one(own.DOUBT, key=key)
+        row = view.session.one(own.INDETERMINATE_WRITE, key=key)
         if (
             row is None
             or IndeterminateRow(key, *row) != planned
@@ -93,7 +96,8 @@ def look(context: Context, planned: IndeterminateRow, is_over: bool) -> JobOutco
                 view.note((stored.ino,), CHANGED | STORED)
                 log.warning("%s is not what was recorded: it will be sent again", key)
             else:
-                # While the key is doubtful, the key that the object had before keeps its bytes.
+                # While a write to the key is indeterminate, the key that the object had before
+                # keeps its bytes.
                 is_lost = True
                 log.error(
                     "%s is not what was recorded, and its bytes are not on the local disk: restore "
@@ -102,9 +106,9 @@ def look(context: Context, planned: IndeterminateRow, is_over: bool) -> JobOutco
                     stored.etag,
                 )
         if is_lost or look_ns == 0 or is_over:
-            view.session.run(own.DOUBT_DELETE, the_key=key)
+            view.session.run(own.INDETERMINATE_DELETE, the_key=key)
         if is_lost or look_ns == 0:
-            view.doubt_later(key, ino)
+            view.mark_indeterminate(key, ino)
         elif is_over and stored is not None:
             view.note((stored.ino,), STORED)
     return JobOutcome.DONE

@@ -32,7 +32,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from gateway.cache.warming import WISH, left
+from gateway.cache.warming import REQUEST_WHOLE, left
 from gateway.common import clock
 from gateway.common.errors import (
     DataFileError,
@@ -89,7 +89,7 @@ class _Begun(NamedTuple):
     """A move whose copy, if there is one, has a tombstone."""
 
     move: Move
-    standing: intent.Standing
+    standing: intent.UploadRows
     rest: str
     """The part of the path that the target does not contain."""
 
@@ -155,7 +155,7 @@ def _begin(context: Context, view: DrainView, planned: Sequence[Move]) -> dict[i
             continue
         if standing.may_change:
             # What was requested may reach the store after the copy.
-            view.doubt_later(one.target, one.ino)
+            view.mark_indeterminate(one.target, one.ino)
         begun[one.ino] = _Begun(one, standing, view.paths.rest_of(one.ino))
     view.add_tombstones([one.tombstone(one.move.target) for one in begun.values()])
     return begun
@@ -251,7 +251,7 @@ def _copy(context: Context, begun: _Begun) -> Head | None:
         return None
     except StoreUnavailable:
         # The upload of a copy in parts may have begun, and no row has its id.
-        context.note_doubts((ino, target))
+        context.mark_all_indeterminate((ino, target))
         raise
 
 
@@ -273,7 +273,7 @@ def _send_again(
         raise _until_back(context, file.ino, why)
     try:
         if not before.is_whole:
-            raise DataFileError(_why_not_whole(file))
+            raise DataFileError(_reason_not_whole(file))
         is_read = _require_local(context, file, stored, row[0])
     except DataFileError as exc:
         raise ObjectRefused(f"{why}; it is not sent again instead: {exc}") from exc
@@ -299,7 +299,7 @@ def _until_back(context: Context, ino: int, why: ObjectRefused) -> StoreError:
     """Have the hydrator ask the archived object of an absent file back. Returns why it does not
     move now."""
     with context.writing() as view:
-        view.session.run(WISH, inos=numbers_of((ino,)), now_ns=clock.now_ns())
+        view.session.run(REQUEST_WHOLE, inos=numbers_of((ino,)), now_ns=clock.now_ns())
         errors = [one.error for one in left(view.session, (ino,)) if one.error is not None]
     if errors:
         return ObjectRefused(f"{why}; it is not sent again instead: {errors[0]}")
@@ -309,7 +309,7 @@ def _until_back(context: Context, ino: int, why: ObjectRefused) -> StoreError:
     )
 
 
-def _why_not_whole(file: File) -> str:
+def _reason_not_whole(file: File) -> str:
     if file.is_resident:
         return "its bytes on the local disk are damaged"
     return "its bytes are only in the bucket: bring them to the disk: spillway warm"
@@ -434,11 +434,13 @@ def _may_move(view: DrainView, file: File) -> bool:
     return not file.is_dirty and not file.write_open and view.precedence.wait_of(file) is None
 
 
-def _standing(view: DrainView, planned: Move) -> intent.Standing | None:
+def _standing(view: DrainView, planned: Move) -> intent.UploadRows | None:
     return intent.standings(view, [(planned.ino, planned.target)]).get(planned.ino)
 
 
-def _is_right(context: Context, view: DrainView, standing: intent.Standing, planned: Move) -> bool:
+def _is_right(
+    context: Context, view: DrainView, standing: intent.UploadRows, planned: Move
+) -> bool:
     """Return whether a move is still right."""
     stored = standing.stored
     if stored is None or stored.key != planned.source or standing.occupant is not None:

@@ -5,14 +5,14 @@ never replace other bytes:
 
 1. The row names the key before the copy is requested, and as long as the request may be under way.
    What is put at the key meanwhile is looked at once more, when no request can arrive any more
-   (``View.doubt_later``).
+   (``View.mark_indeterminate``).
 2. The store is told to copy only an object with the ETag of the ``object`` row.
 3. One transaction records the class, and the ETag that the store tells. After a kill in between,
    the metadata says whether the object is the copy.
 
 Of a file that was changed or removed, or whose rename has not reached the bucket, the row is
-deleted, and nothing is copied. While the key is in doubt the row waits. The caller holds the claims
-of the inode and of the key.
+deleted, and nothing is copied. While a write to the key is indeterminate the row waits. The caller
+holds the claims of the inode and of the key.
 """
 
 from __future__ import annotations
@@ -155,14 +155,14 @@ def _begin(context: Context, view: DrainView, planned: Sequence[Ordered]) -> lis
             continue
         assert standing.stored is not None
         key = standing.stored.key
-        if one.key is None and view.session.one(own.DOUBT, key=key) is not None:
+        if one.key is None and view.session.one(own.INDETERMINATE_WRITE, key=key) is not None:
             continue
         view.session.run(SET, the_ino=one.ino, new_key=key, new_until_ns=None)
         begun.append(_Begun(one, standing.file, standing.stored))
     return begun
 
 
-def _is_right(standing: intent.Standing, one: Ordered, key: str) -> bool:
+def _is_right(standing: intent.UploadRows, one: Ordered, key: str) -> bool:
     """Return whether the bucket has the version that was ordered, at the key of its file."""
     file, stored = standing.file, standing.stored
     return (
@@ -178,7 +178,7 @@ def _is_right(standing: intent.Standing, one: Ordered, key: str) -> bool:
 def _drop(view: DrainView, one: Ordered) -> None:
     """Delete the row of a file that is not what was ordered any more."""
     if one.key is not None:
-        view.doubt_later(one.key, one.ino)
+        view.mark_indeterminate(one.key, one.ino)
     view.session.run(DELETE, the_ino=one.ino)
 
 

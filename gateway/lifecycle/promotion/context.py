@@ -1,4 +1,4 @@
-"""What the steps of a promotion work with: the database, the bucket and the door."""
+"""What the steps of a promotion work with: the database, the bucket and the control socket."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from gateway.db.engine import Database
 from gateway.drain.context import Context, DrainView
 from gateway.lifecycle.promotion import store
 from gateway.lifecycle.promotion.store import PromotionRow
-from gateway.rpc.control import Door
+from gateway.rpc.control import ControlSocket
 from gateway.rpc.frames import RpcRequest
 
 if TYPE_CHECKING:
     # The import is for types only: boto3 takes half a second to import.
     from gateway.objectstore.holds import HoldingStore
 
-OpenDoor = Callable[[], AbstractContextManager[Door]]
+OpenControl = Callable[[], AbstractContextManager[ControlSocket]]
 
 
 class PromotionEnded(SpillwayError):
@@ -30,15 +30,15 @@ class PromotionEnded(SpillwayError):
 
 
 class PromotionContext:
-    """The database, the bucket and the door of one gateway.
+    """The database, the bucket and the control socket of one gateway.
 
-    Parameters: settings; database; open_door, which opens the door.
+    Parameters: settings; database; open_control, which connects to the control socket.
     """
 
-    def __init__(self, settings: Settings, database: Database, open_door: OpenDoor) -> None:
+    def __init__(self, settings: Settings, database: Database, open_control: OpenControl) -> None:
         self.settings = settings
         self._database = database
-        self._open_door = open_door
+        self._open_control = open_control
         self.manifests = ManifestStore(settings, database)
 
     @cached_property
@@ -90,12 +90,13 @@ class PromotionContext:
         return now
 
     def ask(self, requests: Sequence[RpcRequest], fine: Sequence[int] = (0,)) -> None:
-        """Have requests answered at the door.
+        """Have requests answered over the control socket.
 
-        Parameters: fine, the answers that are no errors. Raises UserError, DoorClosed, OSError.
+        Parameters: fine, the answers that are no errors. Raises UserError, ControlSocketClosed,
+        OSError.
         """
-        with self._open_door() as door:
-            for request, answer in zip(requests, door.run(requests), strict=True):
+        with self._open_control() as control:
+            for request, answer in zip(requests, control.run(requests), strict=True):
                 if answer.errno not in fine:
                     raise UserError(
                         f"the NFS server answers {request.op.name} with errno {answer.errno}: it "

@@ -13,7 +13,7 @@ from gateway.common.errors import ObjectRefused, StoreError, StoreUnavailable
 from gateway.config.settings import BucketSettings
 from gateway.db.compiled import Session, Statement, b, given, rows_of
 from gateway.db.statements import inode, object_, promotion_member
-from gateway.drain.context import Awaited
+from gateway.drain.context import AwaitedKeys
 from gateway.lifecycle.promotion import members as origin
 from gateway.lifecycle.promotion.store import PromotedMember, PromotionRow, place_of
 from gateway.objectstore import foreign, key_mapper, metadata
@@ -97,7 +97,7 @@ class Copier:
         self._store = store
         self._prefix = bucket.prefix
         self._is_ended = is_ended
-        self._awaited, self._late_seconds = Awaited(), bucket.late_seconds
+        self._awaited, self._late_seconds = AwaitedKeys(), bucket.late_seconds
         self._tried: set[str] = set()
         """The keys at which this process may have put something."""
         self._pool = ThreadPoolExecutor(COPIES, "promote")

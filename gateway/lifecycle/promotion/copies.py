@@ -54,7 +54,7 @@ from gateway.rpc.frames import Op, RpcRequest
 from gateway.rpc.removal import GONE
 
 
-def put(work: PromotionContext, of: PromotionRow, is_resumed: bool) -> str | None:
+def put(context: PromotionContext, of: PromotionRow, is_resumed: bool) -> str | None:
     """Put the manifest of a copy whose objects are all verified. Returns its ETag, or None if an
     earlier try of the request may still reach the store.
 
@@ -64,9 +64,9 @@ def put(work: PromotionContext, of: PromotionRow, is_resumed: bool) -> str | Non
     # The import is here because awscrt takes time to import.
     from gateway.lifecycle.promotion.copier import label
 
-    key = manifest_key(work.settings.bucket.prefix, of.name)
-    with tempfile.TemporaryFile(dir=work.settings.run_dir) as file:
-        with work.reading() as session:
+    key = manifest_key(context.settings.bucket.prefix, of.name)
+    with tempfile.TemporaryFile(dir=context.settings.run_dir) as file:
+        with context.reading() as session:
             file.writelines(text(session, of))
             volume = store.volume(session)
         file.flush()
@@ -75,39 +75,39 @@ def put(work: PromotionContext, of: PromotionRow, is_resumed: bool) -> str | Non
             return members.is_copy_of(head, of, volume, of.top, is_resumed)
 
         described = members.copy_metadata(of, volume, of.top)
-        stored = work.manifests.put(key, file, described, is_ours, members.REMEDY)
-        label(work.store, of, key, tags=bool(of.is_tagged))
-    return None if stored.is_doubtful else stored.head.etag
+        stored = context.manifests.put(key, file, described, is_ours, members.REMEDY)
+        label(context.store, of, key, tags=bool(of.is_tagged))
+    return None if stored.is_indeterminate else stored.head.etag
 
 
-def delete(work: PromotionContext, of: PromotionRow, is_doubtful: bool) -> None:
+def delete(context: PromotionContext, of: PromotionRow, is_indeterminate: bool) -> None:
     """Delete the manifest of a copy that is to be removed. It can be repeated.
 
-    Parameters: is_doubtful, whether a request for it may still be under way. Raises Ended,
+    Parameters: is_indeterminate, whether a request for it may still be under way. Raises Ended,
     StoreError, TryAgain.
     """
-    key = manifest_key(work.settings.bucket.prefix, of.name)
-    with work.writing(of) as view:
+    key = manifest_key(context.settings.bucket.prefix, of.name)
+    with context.writing(of) as view:
         # What a late request brings is deleted by the drain.
         buried = sql.TombstoneRow(key, of.top, members.VERSION, of.manifest_etag, of.generation)
         view.add_tombstones([buried])
-        if is_doubtful:
-            view.doubt_later(key, of.top)
+        if is_indeterminate:
+            view.mark_indeterminate(key, of.top)
         volume = view.volume
 
     def is_ours(head: Head) -> bool:
         return members.is_copy_of(head, of, volume, of.top, head.etag == of.manifest_etag)
 
-    work.manifests.delete(key, is_ours, _deleting(work, of, key))
+    context.manifests.delete(key, is_ours, _deleting(context, of, key))
 
 
 @contextmanager
-def _deleting(work: PromotionContext, of: PromotionRow, key: str) -> Iterator[None]:
+def _deleting(context: PromotionContext, of: PromotionRow, key: str) -> Iterator[None]:
     try:
         yield
     except StoreUnavailable:
-        with work.writing(of) as view:
-            view.doubt_later(key, of.top)
+        with context.writing(of) as view:
+            view.mark_indeterminate(key, of.top)
         raise
 
 
@@ -327,62 +327,64 @@ KEYS = Statement(
 
 
 def remove(
-    work: PromotionContext,
+    context: PromotionContext,
     of: PromotionRow,
     unmade_most: int,
     etags: Mapping[int, str],
-    is_doubtful: bool,
+    is_indeterminate: bool,
     release: Callable[[Sequence[str]], None],
 ) -> None:
     """Remove a copy, as far as it was made. It can be repeated after any interruption.
 
     Parameters: unmade_most, the number of copies that may have been requested and not recorded;
-    etags of such copies, as far as they are known, by inode; is_doubtful, whether a copy may still
-    be under way; release, which ends the legal hold of what is at keys. Raises UserError,
-    StoreError, DoorClosed, Ended, TryAgain, OSError.
+    etags of such copies, as far as they are known, by inode; is_indeterminate, whether a copy may
+    still be under way; release, which ends the legal hold of what is at keys. Raises UserError,
+    StoreError, ControlSocketClosed, Ended, TryAgain, OSError.
     """
     if of.is_held:
         # Only a person who names the hold ends it.
         state = PromotionState.FAILED if of.done_ns is None else PromotionState.DONE
-        work.change(of._replace(state=state.value, reason=store.held(of.name)), of)
+        context.change(of._replace(state=state.value, reason=store.held(of.name)), of)
         return
     if of.begun_ns is not None and of.legal_hold != Hold.NONE:
-        _release(work, of, release)
+        _release(context, of, release)
     if of.begun_ns is not None:
         # What the bucket has is not called whole any more before any of it goes.
-        delete(work, of, is_doubtful and of.manifest_etag is None)
-        _bury(work, of, unmade_most, etags, is_doubtful)
-    with work.reading() as session:
+        delete(context, of, is_indeterminate and of.manifest_etag is None)
+        _bury(context, of, unmade_most, etags, is_indeterminate)
+    with context.reading() as session:
         is_visible = parent_of(session, of) == PROMOTED_INO
     if is_visible:
         staged = staged_name(of.top)
         name = of.name.encode()
-        work.ask([RpcRequest(Op.RENAME, PROMOTED_INO, name, TRASH_INO, staged, cred=GATEWAY_CRED)])
+        context.ask(
+            [RpcRequest(Op.RENAME, PROMOTED_INO, name, TRASH_INO, staged, cred=GATEWAY_CRED)]
+        )
     before = 1 << 62
     while True:
-        with work.reading() as session:
+        with context.reading() as session:
             page = store.members(session, store.LAST_MADE, of.name, before=before, most=PAGE)
-        work.ask([_removal(of, member) for member in page], GONE)
+        context.ask([_removal(of, member) for member in page], GONE)
         if len(page) < PAGE:
             break
         before = page[-1].copy
-    with work.reading() as session:
+    with context.reading() as session:
         if parent_of(session, of) is not None:
-            # A rename that was given up has shown the copy meanwhile: the next turn hides it again.
+            # A rename that was given up has shown the copy meanwhile: the next pass hides it again.
             return
-    with work.writing(of) as view:
+    with context.writing(of) as view:
         view.session.run(store.MEMBERS_DELETE, the_name=of.name)
         view.session.run(store.DELETE, the_name=of.name)
     log.info("promotion %s: the copy is removed", of.name)
 
 
 def _release(
-    work: PromotionContext, of: PromotionRow, release: Callable[[Sequence[str]], None]
+    context: PromotionContext, of: PromotionRow, release: Callable[[Sequence[str]], None]
 ) -> None:
-    release([manifest_key(work.settings.bucket.prefix, of.name)])
+    release([manifest_key(context.settings.bucket.prefix, of.name)])
     after = 0
     while True:
-        with work.reading() as session:
+        with context.reading() as session:
             rows = session.all(KEYS, name=of.name, after=after, most=PAGE)
         release([key for _copy, key in rows])
         if len(rows) < PAGE:
@@ -399,11 +401,15 @@ def _removal(of: PromotionRow, member: PromotedMember) -> RpcRequest:
 
 
 def _bury(
-    work: PromotionContext, of: PromotionRow, most: int, etags: Mapping[int, str], is_doubtful: bool
+    context: PromotionContext,
+    of: PromotionRow,
+    most: int,
+    etags: Mapping[int, str],
+    is_indeterminate: bool,
 ) -> None:
     """Add tombstones for the copies that may be in the bucket without a row. A request that was
     given up may still make one, so the drain looks at the keys again."""
-    with work.writing(of) as view:
+    with context.writing(of) as view:
         unmade = store.members(view.session, store.UNMADE_FILES, of.name, most=most)
         view.add_tombstones(
             [
@@ -412,6 +418,6 @@ def _bury(
                 if one.key is not None
             ]
         )
-        for one in unmade if is_doubtful else ():
+        for one in unmade if is_indeterminate else ():
             if one.key is not None:
-                view.doubt_later(one.key, one.copy)
+                view.mark_indeterminate(one.key, one.copy)

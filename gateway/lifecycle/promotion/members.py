@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import and_, case, exists, or_, select
 
-from gateway.catalogue.background import Inside, Leftovers
+from gateway.catalogue.background import AbandonedFiles, Inside
 from gateway.catalogue.rules import Rules
 from gateway.common import clock
 from gateway.common.errors import START, UserError
@@ -34,7 +34,7 @@ from gateway.db.compiled import Session, Statement, b
 from gateway.db.models import PROMOTED_INO
 from gateway.db.statements import block_digest, checkpoint, dirent, inode, object_
 from gateway.lifecycle.promotion.store import (
-    NO_WISHES,
+    NO_OPTIONS,
     PromotedMember,
     PromotionOptions,
     PromotionState,
@@ -171,18 +171,20 @@ def look(session: Session, ino: int, rules: Rules) -> SourceLook | None:
     row = session.one(TOP, ino=ino)
     if row is None:
         return None
-    said = session.one(CHECKPOINT, ino=ino)
-    known = None if said is None else SourceCheckpoint(bytes(said[0]), *said[1:])
+    recorded = session.one(CHECKPOINT, ino=ino)
+    known = None if recorded is None else SourceCheckpoint(bytes(recorded[0]), *recorded[1:])
     is_deep = known is None or known.extent != Extent.FILES
     found = [_found(row, b"", -1)]
     if found[0].kind == InodeKind.DIRECTORY:
-        _walk(session, found, is_deep, Leftovers(session, rules))
+        _walk(session, found, is_deep, AbandonedFiles(session, rules))
     return SourceLook(found, known)
 
 
-def _walk(session: Session, found: list[SourceMember], is_deep: bool, leftovers: Leftovers) -> None:
+def _walk(
+    session: Session, found: list[SourceMember], is_deep: bool, abandoned: AbandonedFiles
+) -> None:
     """Add what is below the first directory. A directory comes before what is in it."""
-    waiting: list[tuple[int, Inside | None]] = [(0, leftovers.at(found[0].ino))]
+    waiting: list[tuple[int, Inside | None]] = [(0, abandoned.at(found[0].ino))]
     while waiting:
         at, inside = waiting.pop()
         for row in _entries(session, found[at].ino):
@@ -192,8 +194,8 @@ def _walk(session: Session, found: list[SourceMember], is_deep: bool, leftovers:
             if one.kind == InodeKind.DIRECTORY:
                 if not is_deep:
                     continue
-                waiting.append((len(found), leftovers.below(one.ino, inside)))
-            elif leftovers.has(inside, one.kind, name, is_open=False):
+                waiting.append((len(found), abandoned.below(one.ino, inside)))
+            elif abandoned.has(inside, one.kind, name, is_open=False):
                 continue
             found.append(one)
 
@@ -218,13 +220,13 @@ def record(
     seen: SourceLook,
     note: str,
     by: str,
-    wishes: PromotionOptions = NO_WISHES,
+    options: PromotionOptions = NO_OPTIONS,
 ) -> PromotionRow:
     """Record a promotion of what was seen, in a write transaction. Its members are fixed from now
     on. Returns it. Raises UserError if the name is taken.
 
     Parameters: prefix of the keys; path of the source; note, and by, the user, for the record;
-    wishes, of the user.
+    options, of the user.
     """
     _require_free(session, name)
     if seen.left:
@@ -253,9 +255,9 @@ def record(
         size=seen.size,
         is_tagged=None,
         manifest_etag=None,
-        legal_hold=int(wishes.legal_hold),
-        tags=wishes.tags_text,
-        released=wishes.released,
+        legal_hold=int(options.legal_hold),
+        tags=options.tags_text,
+        released=options.released,
     )
     add(session, new, [_member(new, prefix, *pair) for pair in enumerate(seen.found)])
     return new

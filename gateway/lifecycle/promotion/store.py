@@ -126,10 +126,10 @@ class PromotionOptions(NamedTuple):
         return json.dumps(dict(self.tags)) if self.tags else None
 
 
-NO_WISHES = PromotionOptions()
+NO_OPTIONS = PromotionOptions()
 
 
-def wishes_of(
+def options_of(
     prefix: str, legal_hold: bool, tags: Sequence[str], to: str | None
 ) -> PromotionOptions:
     """Return what a person wrote. Raises UserError.

@@ -25,7 +25,13 @@ import threading
 from typing import TYPE_CHECKING
 
 from gateway.common import clock
-from gateway.common.errors import DoorClosed, ObjectRefused, StoreError, StoreRefused, UserError
+from gateway.common.errors import (
+    ControlSocketClosed,
+    ObjectRefused,
+    StoreError,
+    StoreRefused,
+    UserError,
+)
 from gateway.common.text import printable
 from gateway.common.types import GATEWAY_CRED
 from gateway.config.settings import Settings
@@ -33,7 +39,7 @@ from gateway.db import statements as sql
 from gateway.db.engine import Database
 from gateway.db.models import PROMOTED_INO, TRASH_INO
 from gateway.lifecycle.promotion import copies, store
-from gateway.lifecycle.promotion.context import OpenDoor, PromotionContext, PromotionEnded
+from gateway.lifecycle.promotion.context import OpenControl, PromotionContext, PromotionEnded
 from gateway.lifecycle.promotion.store import (
     PromotedMember,
     PromotionRow,
@@ -56,24 +62,28 @@ POLL_SECONDS = 1.0
 WAIT_SECONDS = 0.5
 RETRY_SECONDS = 5.0
 MOVED_SECONDS = 0.2
-REST_SECONDS = 60.0
+BACKOFF_SECONDS = 60.0
 """The time after which a copy is tried again that lacks an object, or its manifest."""
 
 
 class Promoter:
-    """Carries the promotions of one gateway out. A duty of the process of the catalogue.
+    """Carries the promotions of one gateway out. A background task of the process of the catalogue.
 
-    Parameters: settings; database; open_door, which opens the door; stop, after which it ends
-    between two steps.
+    Parameters: settings; database; open_control, which connects to the control socket; stop, after
+    which it ends between two steps.
     """
 
     name = "promotions"
 
     def __init__(
-        self, settings: Settings, database: Database, open_door: OpenDoor, stop: threading.Event
+        self,
+        settings: Settings,
+        database: Database,
+        open_control: OpenControl,
+        stop: threading.Event,
     ) -> None:
         self._settings = settings
-        self._work = PromotionContext(settings, database, open_door)
+        self._context = PromotionContext(settings, database, open_control)
         self._stop = stop
         self._copier: Copier | None = None
         self._known: set[int] = set()
@@ -82,14 +92,14 @@ class Promoter:
         """Monotonic seconds after which no request is under way that was given up, by top."""
         self._etags: dict[int, str] = {}
         """ETags of copies that are not recorded, by inode."""
-        self._doubted: set[int] = set()
+        self._indeterminate: set[int] = set()
         """Those of which a request may have been made whose answer is not known, by top."""
-        self._rests: dict[int, float] = {}
-        """Monotonic seconds until which copies rest that lack something in the bucket, by top."""
+        self._backoff_until: dict[int, float] = {}
+        """Monotonic seconds until which copies wait that lack something in the bucket, by top."""
 
-    def turn(self) -> float:
-        """Carry out what is to be done. Returns seconds until the next turn."""
-        with self._work.reading() as session:
+    def run_once(self) -> float:
+        """Carry out what is to be done. Returns seconds until the next pass."""
+        with self._context.reading() as session:
             pending = store.pending(session)
         if not pending:
             return POLL_SECONDS
@@ -103,9 +113,9 @@ class Promoter:
                 seconds = min(seconds, self._step(one))
             except PromotionEnded:
                 seconds = 0.0
-            except (UserError, StoreError, DoorClosed, OSError) as exc:
+            except (UserError, StoreError, ControlSocketClosed, OSError) as exc:
                 if isinstance(exc, StoreRefused):
-                    self._work.reload()
+                    self._context.reload()
                 self._say(one, str(exc))
                 seconds = RETRY_SECONDS
         return seconds
@@ -116,7 +126,7 @@ class Promoter:
             return
         log.warning("promotion %s waits: %s", one.name, why)
         try:
-            with self._work.writing(one) as view:
+            with self._context.writing(one) as view:
                 now = store.one_named(view.session, one.name)
                 if now is not None:
                     store.change(view.session, now._replace(reason=why))
@@ -127,11 +137,11 @@ class Promoter:
         if one.state == PromotionState.DONE:
             return self._describe_late(one)
         if one.state != PromotionState.COPYING:
-            is_doubtful = one.top in self._look_at or one.top not in self._known
+            is_indeterminate = one.top in self._look_at or one.top not in self._known
             release = self._open_copier().release
-            copies.remove(self._work, one, BATCH, self._etags, is_doubtful, release)
+            copies.remove(self._context, one, BATCH, self._etags, is_indeterminate, release)
             return 0.0
-        with self._work.reading() as session:
+        with self._context.reading() as session:
             is_linked = copies.parent_of(session, one) == PROMOTED_INO
             is_blocked = store.is_blocked(session, self._settings.bucket.prefix, one.name)
         if is_linked:
@@ -143,15 +153,15 @@ class Promoter:
                 return WAIT_SECONDS
             from gateway.lifecycle.promotion.copier import lacks
 
-            tagged = int(self._work.store.keeps_tags())
-            if (why := lacks(self._work.store, one, tags=bool(tagged))) is not None:
+            tagged = int(self._context.store.keeps_tags())
+            if (why := lacks(self._context.store, one, tags=bool(tagged))) is not None:
                 self._end(one, why)
                 return 0.0
             self._known.add(one.top)
             begun = one._replace(begun_ns=clock.now_ns(), is_tagged=tagged, reason=None)
-            one = self._work.change(begun, one)
+            one = self._context.change(begun, one)
         elif one.top not in self._known and one.top not in self._look_at:
-            self._doubt(one)
+            self._mark_indeterminate(one)
         return self._build(one)
 
     def _build(self, one: PromotionRow) -> float:
@@ -161,8 +171,8 @@ class Promoter:
         if (wait_seconds := self._look_at.get(one.top, 0.0) - now) > 0:
             self._say(one, "a request that was given up may still reach the store")
             return min(wait_seconds, WAIT_SECONDS)
-        if (rest_seconds := self._rests.get(one.top, 0.0) - now) > 0:
-            return rest_seconds
+        if (backoff_seconds := self._backoff_until.get(one.top, 0.0) - now) > 0:
+            return backoff_seconds
         if one.top in self._look_at and not self._is_as_recorded(one):
             return 0.0
         if self._describe(one):
@@ -175,47 +185,47 @@ class Promoter:
         if one.manifest_etag is not None:
             return True
         try:
-            etag = copies.put(self._work, one, one.top in self._doubted)
+            etag = copies.put(self._context, one, one.top in self._indeterminate)
         except ObjectRefused:
-            self._rest(one)
+            self._back_off(one)
             raise
         except StoreError:
-            self._doubt(one)
+            self._mark_indeterminate(one)
             raise
         if etag is None:
-            self._doubt(one)
+            self._mark_indeterminate(one)
             return False
         now = self._as_it_is(one)
-        self._work.change(now._replace(manifest_etag=etag, reason=None), now)
+        self._context.change(now._replace(manifest_etag=etag, reason=None), now)
         return True
 
     def _describe_late(self, one: PromotionRow) -> float:
         """Put the manifest of a copy that clients see: an earlier Spillway made it, or the bucket
         is another one. Returns seconds until the next try."""
         if one.top not in self._known and one.top not in self._look_at:
-            self._doubt(one)
-        until = max(self._look_at.get(one.top, 0.0), self._rests.get(one.top, 0.0))
+            self._mark_indeterminate(one)
+        until = max(self._look_at.get(one.top, 0.0), self._backoff_until.get(one.top, 0.0))
         if (seconds := until - clock.monotonic_seconds()) > 0:
             return seconds
-        self._rest(one)
+        self._back_off(one)
         self._look_at.pop(one.top, None)
         self._known.add(one.top)
         self._describe(one)
         return 0.0
 
-    def _doubt(self, one: PromotionRow) -> None:
-        """Note that a copy may have been requested whose answer is not known."""
+    def _mark_indeterminate(self, one: PromotionRow) -> None:
+        """Mark a copy request as indeterminate: it was sent and no response was received."""
         late_seconds = self._settings.bucket.late_seconds
         self._look_at[one.top] = clock.monotonic_seconds() + late_seconds
-        self._doubted.add(one.top)
+        self._indeterminate.add(one.top)
 
-    def _rest(self, one: PromotionRow) -> None:
-        self._rests[one.top] = clock.monotonic_seconds() + REST_SECONDS
+    def _back_off(self, one: PromotionRow) -> None:
+        self._backoff_until[one.top] = clock.monotonic_seconds() + BACKOFF_SECONDS
 
     def _make_names(self, one: PromotionRow) -> bool:
         """Make directories and links. Returns False if told to stop, or if it failed."""
         while not self._stop.is_set():
-            with self._work.writing(one) as view:
+            with self._context.writing(one) as view:
                 members = store.members(view.session, store.UNMADE_NAMES, one.name, most=NAMES)
                 gone = copies.make(view.session, one, members) if members else None
             if gone is not None:
@@ -230,7 +240,7 @@ class Promoter:
         from gateway.lifecycle.promotion.copier import sources_of
 
         while not self._stop.is_set():
-            with self._work.reading() as session:
+            with self._context.reading() as session:
                 members = store.members(session, store.UNMADE_FILES, one.name, most=BATCH)
                 sources = sources_of(session, members)
                 volume = store.volume(session)
@@ -265,13 +275,13 @@ class Promoter:
                 errors.append((member, source, result))
         if copied:
             self._record(one, copied)
-        # A refusal of one file ends the promotion, and what is in doubt of another stays so.
+        # A refusal of one file ends the promotion, and what is indeterminate of another stays so.
         if any(not isinstance(error, ObjectRefused) for *_, error in errors):
-            self._doubt(one)
+            self._mark_indeterminate(one)
         for member, source, error in errors:
             if not isinstance(error, ObjectRefused):
                 raise error
-            with self._work.reading() as session:
+            with self._context.reading() as session:
                 is_same = sources_of(session, [member]).get(member.ino) == source
             if is_same:
                 self._fail(one, member, str(error))
@@ -285,7 +295,7 @@ class Promoter:
     ) -> None:
         """Make the files of copies. One whose original changed is left out, and is found so by the
         next look at the originals."""
-        with self._work.writing(one) as view:
+        with self._context.writing(one) as view:
             made = [(member, source.etag, result.etag) for member, source, result in copied]
             changed = copies.make_files(view.session, one, made)
             now = store.one_named(view.session, one.name)
@@ -305,7 +315,7 @@ class Promoter:
 
         after, missing = 0, None
         while not self._stop.is_set():
-            with self._work.reading() as session:
+            with self._context.reading() as session:
                 rows = session.all(OBJECTS, name=one.name, after=after, most=NAMES)
                 volume = store.volume(session)
             page = [CopiedObject(*row) for row in rows]
@@ -314,12 +324,12 @@ class Promoter:
                 if etag is None:
                     missing = self._copy_again(one, volume, stored) or missing
                 elif etag != stored.etag:
-                    with self._work.writing(one) as view:
+                    with self._context.writing(one) as view:
                         view.session.run(copies.NEW_ETAG, the_ino=stored.ino, new_etag=etag)
                 after = stored.ino
             if len(rows) < NAMES:
                 if missing is not None:
-                    self._rest(one)
+                    self._back_off(one)
                     raise UserError(missing)
                 del self._look_at[one.top]
                 self._known.add(one.top)
@@ -331,7 +341,7 @@ class Promoter:
         the promotion failed, StoreError."""
         from gateway.lifecycle.promotion.copier import Copied, sources_of
 
-        with self._work.reading() as session:
+        with self._context.reading() as session:
             members = store.members(session, store.OF_COPY, one.name, copy=stored.ino)
             sources = sources_of(session, members)
         why = f"{stored.key}: the bucket does not have the copy any more"
@@ -345,9 +355,9 @@ class Promoter:
         if result is None or isinstance(result, ObjectRefused):
             return why if result is None else f"{why}, and is not copied again: {result}"
         if not isinstance(result, Copied):
-            self._doubt(one)
+            self._mark_indeterminate(one)
             raise result
-        with self._work.writing(one) as view:
+        with self._context.writing(one) as view:
             # Not all stores compare the ETag of what they copy.
             if is_same := bool(sources_of(view.session, members)):
                 view.session.run(copies.NEW_ETAG, the_ino=stored.ino, new_etag=result.etag)
@@ -361,14 +371,14 @@ class Promoter:
     def _link(self, one: PromotionRow) -> None:
         """Let clients see the copy, whole."""
         name = one.name.encode()
-        with self._work.reading() as session:
+        with self._context.reading() as session:
             is_taken = session.one(sql.ENTRY, parent=PROMOTED_INO, name=name) is not None
         if is_taken:
             raise UserError(
                 "something has its name in .spillway/promoted: demote this, and choose another name"
             )
         staged = staged_name(one.top)
-        self._work.ask(
+        self._context.ask(
             [RpcRequest(Op.RENAME, TRASH_INO, staged, PROMOTED_INO, name, cred=GATEWAY_CRED)]
         )
         self._finish(one)
@@ -376,12 +386,12 @@ class Promoter:
     def _finish(self, one: PromotionRow) -> None:
         now = self._as_it_is(one)
         done = now._replace(state=PromotionState.DONE.value, reason=None, done_ns=clock.now_ns())
-        self._work.change(done, now)
+        self._context.change(done, now)
         log.info("promoted %s as %s", printable(one.path), one.name)
 
     def _as_it_is(self, one: PromotionRow) -> PromotionRow:
         """Return the row of a promotion. Raises Ended if a person has demoted it since."""
-        with self._work.reading() as session:
+        with self._context.reading() as session:
             now = store.one_named(session, one.name)
         if now is None or (now.top, now.state) != (one.top, one.state):
             raise PromotionEnded(one.name)
@@ -395,7 +405,7 @@ class Promoter:
         self._end(one, f"{printable(path)}: {why}; {kept}")
 
     def _end(self, one: PromotionRow, reason: str) -> None:
-        with self._work.writing(one) as view:
+        with self._context.writing(one) as view:
             store.change(
                 view.session, one._replace(state=PromotionState.FAILED.value, reason=reason)
             )
@@ -408,5 +418,5 @@ class Promoter:
         from gateway.lifecycle.promotion.copier import Copier
 
         if self._copier is None:
-            self._copier = Copier(self._work.store, self._settings.bucket, self._stop.is_set)
+            self._copier = Copier(self._context.store, self._settings.bucket, self._stop.is_set)
         return self._copier

@@ -1,6 +1,6 @@
 """Applier of plans: deletions and evictions.
 
-Does what the plan says: the duty ``retention`` of the process of the catalogue.
+Applier of the plan: the background task ``retention`` of the process of the catalogue.
 
 Right before a deletion the bucket and the namespace are asked, not the catalogue: the bucket must
 have the newer one as recorded, it must be durable now, the checkpoint must be as the plan saw it,
@@ -21,7 +21,7 @@ from itertools import islice
 from typing import Protocol
 
 from gateway.cache.eviction import TOGETHER, Candidate, Candidates, EvictionVerdict, eviction_of
-from gateway.cache.warming import WISH
+from gateway.cache.warming import REQUEST_WHOLE
 from gateway.catalogue.store import catalogue_of
 from gateway.common import clock, failpoints
 from gateway.common.errors import NamespaceError, SpillwayError, StoreError, TrashRefused, UserError
@@ -34,7 +34,7 @@ from gateway.db.engine import Database
 from gateway.lifecycle.promotion.store import protected
 from gateway.lifecycle.retention import store
 from gateway.lifecycle.retention.facts import Decision, Pinned, PlanCheckpoint
-from gateway.lifecycle.retention.guard import DeletionGuard, Heads, is_still
+from gateway.lifecycle.retention.guard import DeletionGuard, Heads, is_unchanged
 from gateway.lifecycle.retention.planning import Planned, Planning
 from gateway.lifecycle.retention.references import References
 from gateway.lifecycle.retention.transitions import Transitions
@@ -65,13 +65,13 @@ class UnusedFiles:
             inos = _files(browser, ino)
             while page := list(islice(inos, TOGETHER)):
                 for one in candidates.given(rows_of([(ino,) for ino in page])).values():
-                    if one.used_ns < before_ns and candidates.why_not(one) is None:
+                    if one.used_ns < before_ns and candidates.reason_against(one) is None:
                         found.append(one)
         return found
 
     def run(self, candidates: Sequence[Candidate]) -> Counter[EvictionVerdict]:
         """Evict files. Returns how many got which verdict. Raises UserError, StoreError,
-        DoorClosed, NamespaceError, OSError."""
+        ControlSocketClosed, NamespaceError, OSError."""
         verdicts: Counter[EvictionVerdict] = Counter()
         remaining = iter(candidates)
         with (
@@ -101,9 +101,9 @@ def _files(browser: Browser, ino: int) -> Iterator[int]:
 
 log = logging.getLogger("retention")
 
-TURN_SECONDS = 60.0
-REST = 20
-"""The rest after a turn takes this many times as long as the turn."""
+PASS_SECONDS = 60.0
+PAUSE_RATIO = 20
+"""The pause after a pass takes this many times as long as the pass."""
 OWN = ("trash", "evict")
 """The actions that are done here. Others end theirs: the drain, and the trash."""
 PAUSE_SECONDS = 3600.0
@@ -119,11 +119,11 @@ class TrashTaker(Protocol):
 
 
 class Interrupted(SpillwayError):
-    """The plan is not carried out any further: the next turn plans again."""
+    """The plan is not carried out any further: the next pass plans again."""
 
 
 class Applier:
-    """The duty.
+    """Background task: plans, and applies the plan.
 
     Parameters: settings; database; stop, after which it ends between two actions; trash; heads,
     which may be shared.
@@ -145,7 +145,7 @@ class Applier:
         self._trash = trash
         self._catalogue = catalogue_of(settings, database)
         self._planning = Planning(settings, self._catalogue)
-        self._law = DeletionGuard(settings, database, heads)
+        self._guard = DeletionGuard(settings, database, heads)
         self._references = References()
         self._unused = UnusedFiles(settings, database)
         self._transitions = Transitions(database, self._catalogue, stop)
@@ -153,37 +153,37 @@ class Applier:
         self._is_tidy = False
         self._pauses: dict[tuple[str, str], float] = {}
         """Monotonic seconds until which checkpoints wait, by action and evidence."""
-        self._said = ""
+        self._warned = ""
         self._silent = ""
-        """Why the bucket did not say what it has, at the last turn."""
+        """Why the bucket did not say what it has, at the last pass."""
 
-    def turn(self) -> float:
-        """Plan, and do what the plan says. Returns the seconds until the next turn. Raises
+    def run_once(self) -> float:
+        """Plan, and do what the plan says. Returns the seconds until the next pass. Raises
         NamespaceError."""
         started = clock.monotonic_seconds()
         if started < self._next_at:
             # The catalogue tells of every save: a plan for each would read all rows each second.
             return self._next_at - started
-        said = ""
+        warning = ""
         try:
-            self._turn()
+            self._pass()
         except Interrupted as exc:
-            said = str(exc)
+            warning = str(exc)
         except NamespaceError:
             raise
         except (SpillwayError, OSError) as exc:
             # The disk may not be mounted, or the database be an older one.
-            said = f"nothing is deleted, evicted or moved now: {exc}"
-        if said and said != self._said:
-            log.warning("%s", said)
-        self._said = said
+            warning = f"nothing is deleted, evicted or moved now: {exc}"
+        if warning and warning != self._warned:
+            log.warning("%s", warning)
+        self._warned = warning
         now = clock.monotonic_seconds()
         self._pauses = {what: until for what, until in self._pauses.items() if until > now}
-        self._next_at = now + max(TURN_SECONDS, REST * (now - started))
+        self._next_at = now + max(PASS_SECONDS, PAUSE_RATIO * (now - started))
         return self._next_at - now
 
-    def _turn(self) -> None:
-        """Do one turn. Raises Interrupted, SpillwayError, OSError."""
+    def _pass(self) -> None:
+        """Do one pass. Raises Interrupted, SpillwayError, OSError."""
         if not self._is_tidy:
             self._finish_interrupted()
         planned = self._planning.plan()
@@ -201,7 +201,7 @@ class Applier:
             if self._stop.is_set():
                 return
             self._evict(decision, planned)
-        self._transitions.turn(planned)
+        self._transitions.run_once(planned)
 
     def _save(self, planned: Planned) -> None:
         """Record the known time, the plan that is asked about, what need not be uploaded, and the
@@ -229,7 +229,7 @@ class Applier:
             if is_other:
                 store.supersede(session, planned.superseded)
             if wanted:
-                session.run(WISH, inos=numbers_of(wanted), now_ns=clock.now_ns())
+                session.run(REQUEST_WHOLE, inos=numbers_of(wanted), now_ns=clock.now_ns())
 
     def _delete_all(self, planned: Planned) -> str:
         """Delete what may be. Returns why the bucket did not say what it has. Empty: it did. Raises
@@ -249,7 +249,7 @@ class Applier:
         if newer is None or self._waits("trash", one) or self._waits("stand", newer):
             return
         author = ", ".join(decision.policies)
-        unfit = self._law.unfit(newer)
+        unfit = self._guard.unfit(newer)
         if unfit is not None and unfit.is_loss:
             # The next plans would ask the bucket for it again and again.
             self._wait("stand", newer)
@@ -277,13 +277,13 @@ class Applier:
                 raise Interrupted("a policy was changed")
             if view.session.one(store.IS_MADE) is None:
                 raise Interrupted("the catalogue is made again")
-            said = protected(view.session)
+            kept = protected(view.session)
             referred = self._references.of(view, [one]).get(one.ino)
-        if one.ino in said.inos or Pinned(said.paths).holds(one.path):
+        if one.ino in kept.inos or Pinned(kept.paths).holds(one.path):
             return "it is promoted or pinned"
         if referred is not None:
             return referred
-        return None if is_still(self._catalogue, one) else "it is not as it was"
+        return None if is_unchanged(self._catalogue, one) else "it is not as it was"
 
     def _evict(self, decision: Decision, planned: Planned) -> None:
         """Evict what was not used of a checkpoint. Raises NamespaceError."""

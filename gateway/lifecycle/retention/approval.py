@@ -1,4 +1,4 @@
-"""Says which deletions of a plan a person must approve. Pure.
+"""Deletions of a plan that a person must approve. Pure.
 
 A deletion is asked about:
 

@@ -122,7 +122,7 @@ class Measure(NamedTuple):
 Measuring = Callable[[PlanCheckpoint, Best], Measure]
 
 
-class Situation(NamedTuple):
+class PlanInputs(NamedTuple):
     """What a plan is made of, as one transaction saw it."""
 
     checkpoints: Sequence[PlanCheckpoint]
@@ -174,8 +174,8 @@ class Decision(NamedTuple):
     def token(self) -> str:
         """A hash of what is deleted, and by which policies."""
         one = self.checkpoint
-        told = repr((one.ino, one.path, one.evidence, self.policies))
-        return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
+        basis = repr((one.ino, one.path, one.evidence, self.policies))
+        return hashlib.blake2b(basis.encode(), digest_size=8).hexdigest()
 
 
 class Plan:

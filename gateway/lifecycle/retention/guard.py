@@ -1,6 +1,6 @@
 """Deletion guard: no checkpoint goes without a newer one that the bucket has.
 
-Says whether a run can do without a checkpoint at this moment.
+Deletion guard: whether a run can do without a checkpoint at this moment.
 
 A checkpoint is deleted, and leaves the trash for good, only while a newer one of its run stands for
 it: trusted, durable, not much smaller, as its row says it is, and with objects that the bucket has
@@ -51,7 +51,7 @@ PAGE = 512
 
 
 class Heads(Protocol):
-    """Knows whether the bucket has a checkpoint."""
+    """Source of what the bucket has of a checkpoint."""
 
     def differs(self, catalogue: Catalogue, one: PlanCheckpoint) -> str | None:
         """Return what the bucket does not have as recorded, or None. Raises StoreError if it
@@ -181,7 +181,7 @@ def _objects(catalogue: Catalogue, one: PlanCheckpoint) -> Iterator[_Object]:
 
 NOT_KNOWN = "it is not known of which run it is, or when it was complete"
 NONE_LEFT = "no newer checkpoint of its run is durable, known to be whole, and as large"
-NOT_STILL = "the newer one is not what it was, or not durable any more"
+NEWER_CHANGED = "the newer one is not what it was, or not durable any more"
 
 
 class Unfit(NamedTuple):
@@ -193,7 +193,7 @@ class Unfit(NamedTuple):
 
 
 class DeletionGuard:
-    """Asks for one gateway. Each thread that uses it needs one of its own.
+    """Deletion guard of one gateway. Each thread that uses it needs one of its own.
 
     Parameters: settings; database; heads, which may be shared.
     """
@@ -203,7 +203,7 @@ class DeletionGuard:
         self._min_replacement_share = settings.retention.min_replacement_share
         self._heads = heads
 
-    def why_not(
+    def reason_against(
         self,
         ino: int,
         path: bytes,
@@ -259,13 +259,13 @@ class DeletionGuard:
         """Return why nothing can be deleted for a newer checkpoint now, or None. Raises
         StoreError if the bucket does not say, TryAgain."""
         if not newer.is_trusted:
-            return Unfit(NOT_STILL)
+            return Unfit(NEWER_CHANGED)
         if (why := self._heads.differs(self._catalogue, newer)) is not None:
             name = printable(newer.path)
             return Unfit(f"the bucket does not have the newer one, {name}: {why}", is_loss=True)
         # This is asked last: the requests may take a while.
-        is_fit = is_still(self._catalogue, newer, must_be_durable=True)
-        return None if is_fit else Unfit(NOT_STILL)
+        is_fit = is_unchanged(self._catalogue, newer, must_be_durable=True)
+        return None if is_fit else Unfit(NEWER_CHANGED)
 
 
 def cannot_ask(exc: StoreError) -> str:
@@ -294,7 +294,7 @@ def _place(
     return max(places, default=0)
 
 
-def is_still(catalogue: Catalogue, one: PlanCheckpoint, must_be_durable: bool = False) -> bool:
+def is_unchanged(catalogue: Catalogue, one: PlanCheckpoint, must_be_durable: bool = False) -> bool:
     """Return whether a checkpoint is in the namespace what its row said. Raises TryAgain."""
     with catalogue.viewing() as view:
         as_is = catalogue.as_is(view, one.ino)

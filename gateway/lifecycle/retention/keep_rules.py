@@ -10,7 +10,7 @@ Finds the checkpoints that need not be uploaded: a policy deletes them as soon a
 durable, and that one is complete. Pure.
 
 They are found by a plan in which all complete checkpoints are durable since this moment. So all of
-the laws of a deletion hold for them, and a policy with ``wait_hours`` supersedes nothing.
+the deletion guards hold for them, and a policy with ``wait_hours`` supersedes nothing.
 
 What the keeps of a policy hold of the checkpoints of a run. Pure.
 """
@@ -25,7 +25,7 @@ from gateway.catalogue.facts import CheckpointState
 from gateway.common.types import FIRST_NS
 from gateway.common.units import days
 from gateway.lifecycle.retention.approval import Consent, split
-from gateway.lifecycle.retention.facts import Measuring, Plan, PlanCheckpoint, Situation
+from gateway.lifecycle.retention.facts import Measuring, Plan, PlanCheckpoint, PlanInputs
 from gateway.lifecycle.retention.policy import DAY_NS, HOUR_NS, Best, Policy
 
 
@@ -121,18 +121,18 @@ def _leasts(numbers: Sequence[int]) -> list[int]:
     return list(accumulate(reversed(numbers), min))[::-1]
 
 
-def soon(situation: Situation) -> Situation:
+def soon(situation: PlanInputs) -> PlanInputs:
     """Return a situation as if all of its complete checkpoints were durable since this moment."""
     checkpoints = [_durable(one, situation.now_ns) for one in situation.checkpoints]
     return situation._replace(checkpoints=checkpoints)
 
 
-def is_any(situation: Situation) -> bool:
+def is_any(situation: PlanInputs) -> bool:
     """Return whether a checkpoint of a situation may be superseded at all."""
     return any(_waits(one) for one in situation.checkpoints)
 
 
-def superseded(situation: Situation, then: Plan, consent: Consent, share: float) -> frozenset[int]:
+def superseded(situation: PlanInputs, then: Plan, consent: Consent, share: float) -> frozenset[int]:
     """Return the inodes of checkpoints that are not durable and need not be.
 
     Parameters: then, the plan of ``soon`` of the situation; consent and share, as of

@@ -1,7 +1,7 @@
 """Decides what becomes of each checkpoint, by rows alone. Pure.
 
 A checkpoint is deleted only if a policy lets it go, no other policy that selects it keeps it, and
-none of the laws below holds it:
+none of the guards below holds it:
 
 - it is complete, and no other checkpoint can be in its directory;
 - it is neither promoted nor pinned, no link leads to it, and no tracker names it;
@@ -33,7 +33,7 @@ from gateway.lifecycle.retention.facts import (
     Pinned,
     Plan,
     PlanCheckpoint,
-    Situation,
+    PlanInputs,
     Transition,
 )
 from gateway.lifecycle.retention.keep_rules import RunOrder, Successors, held, lets_go
@@ -42,11 +42,11 @@ from gateway.lifecycle.retention.policy import DAY_NS, HOUR_NS
 NEWEST = "it is the newest complete one of its run"
 NOT_DURABLE = "no newer one of its run is durable and known to be whole"
 SMALLER = "the newer ones that stay are much smaller (retention.min_replacement_share)"
-NOT_JUDGED = "it is not known yet what shows that it is whole, or its place in its run"
+NOT_GRADED = "it is not known yet what shows that it is whole, or its place in its run"
 MARKED = "only its marker shows that it is whole, so a policy of delete_after_days alone deletes it"
 
 
-def plan(situation: Situation, measure: Measuring) -> Plan:
+def plan(situation: PlanInputs, measure: Measuring) -> Plan:
     """Return what becomes of each checkpoint, in the order of runs and steps.
 
     Parameters: measure, which is asked for the metrics of checkpoints.
@@ -70,7 +70,7 @@ def plan(situation: Situation, measure: Measuring) -> Plan:
     return Plan(decisions, selected)
 
 
-def part(situation: Situation, policies: Sequence[Current]) -> Situation:
+def part(situation: PlanInputs, policies: Sequence[Current]) -> PlanInputs:
     """Return a situation with only the runs of which a policy selects a checkpoint."""
     checkpoints = situation.checkpoints
     runs = {
@@ -81,7 +81,7 @@ def part(situation: Situation, policies: Sequence[Current]) -> Situation:
     return situation._replace(checkpoints=[one for one in checkpoints if one.run in runs])
 
 
-def revised(known: Plan, situation: Situation, measure: Measuring) -> Plan:
+def revised(known: Plan, situation: PlanInputs, measure: Measuring) -> Plan:
     """Return a plan in which the runs of a situation are planned again. All other runs stay as they
     are in ``known``, because a run is planned by itself.
 
@@ -104,7 +104,7 @@ class _Run:
     """The checkpoints of a run, and what the policies hold of them."""
 
     def __init__(
-        self, situation: Situation, checkpoints: Sequence[PlanCheckpoint], measure: Measuring
+        self, situation: PlanInputs, checkpoints: Sequence[PlanCheckpoint], measure: Measuring
     ) -> None:
         self.checkpoints = checkpoints
         self.order = RunOrder(checkpoints)
@@ -234,7 +234,7 @@ def _kept(
     return None
 
 
-def _protected(situation: Situation, one: PlanCheckpoint, is_pinned: bool) -> str | None:
+def _protected(situation: PlanInputs, one: PlanCheckpoint, is_pinned: bool) -> str | None:
     """Return what a person or a job said because of which a checkpoint stays, or None."""
     if one.ino in situation.protected.inos:
         return "it is promoted"
@@ -259,7 +259,7 @@ def lone(order: RunOrder, one: PlanCheckpoint) -> str:
     Parameters: order of its run.
     """
     if one.completion is None or one.grade is None:
-        return NOT_JUDGED
+        return NOT_GRADED
     if order.is_newest(one):
         return NEWEST
     return NOT_DURABLE if order.since_ns(one) is None else SMALLER

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gateway.catalogue.store import Catalogue
 from gateway.catalogue.tree import CatalogueView
 from gateway.common import clock
-from gateway.common.clock import Completions, JudgedTime, KnownTime
+from gateway.common.clock import Completions, KnownTime, TrustedTime
 from gateway.common.types import FIRST_NS
 from gateway.config.settings import Settings
 from gateway.db.compiled import Session
@@ -21,7 +21,7 @@ from gateway.lifecycle.retention.facts import (
     Measuring,
     Plan,
     PlanCheckpoint,
-    Situation,
+    PlanInputs,
 )
 from gateway.lifecycle.retention.references import Metrics, References
 
@@ -29,7 +29,7 @@ from gateway.lifecycle.retention.references import Metrics, References
 class Planned(NamedTuple):
     """A plan, and how far it may be done."""
 
-    situation: Situation
+    situation: PlanInputs
     """What it is made of."""
     plan: Plan
     soon: Plan | None
@@ -40,7 +40,7 @@ class Planned(NamedTuple):
     """Those that a person must approve first."""
     superseded: frozenset[int]
     """The checkpoints that need not be uploaded, by inode."""
-    time: JudgedTime
+    time: TrustedTime
     known: KnownTime | None
     """The row of the known time."""
 
@@ -79,9 +79,9 @@ class Planning:
             policies = _with(store.current(session), others)
             checkpoints = [checkpoint_of(row) for row in session.all(store.CHECKPOINTS)]
             known = store.known_time(session)
-            time = clock.judge(clock.reading(), known, completions(session))
+            time = clock.trusted_time(clock.reading(), known, completions(session))
             is_made = session.one(store.IS_MADE) is not None
-            situation = Situation(
+            situation = PlanInputs(
                 *(checkpoints, policies, protected(session), time.now_ns, is_made),
                 self._references.of(view, checkpoints) if policies else {},
                 self._min_replacement_share,
@@ -114,10 +114,10 @@ class Planning:
     def _planned(
         self,
         session: Session,
-        situation: Situation,
+        situation: PlanInputs,
         plan: Plan,
         soon: Plan | None,
-        time: JudgedTime,
+        time: TrustedTime,
         known: KnownTime | None,
     ) -> Planned:
         consent = store.consent(session, situation.policies)
@@ -142,7 +142,7 @@ def checkpoint_of(row: Sequence[object]) -> PlanCheckpoint:
 
 
 def completions(session: Session) -> Completions:
-    """Return the times of the catalogue by which the known time is judged."""
+    """Return the times of the catalogue by which the known time is computed."""
     row = session.one(store.TIMES, first_ns=FIRST_NS)
     if row is None or row[0] is None:
         return clock.NONE

@@ -138,7 +138,7 @@ class References:
     ) -> None:
         """Add what a tracker names."""
         try:
-            text = view.texts.read(name, entry, 0, TRACKER_MAX_BYTES)
+            text = view.file_reader.read(name, entry, 0, TRACKER_MAX_BYTES)
         except Unread as exc:
             if entry.is_absent:
                 self.wanted.add(entry.ino)
@@ -263,7 +263,7 @@ class Metrics:
         if entry.size > READ_MAX_BYTES:
             return Measure(None, f"{shown(best.file)} is larger than {READ_MAX_BYTES >> 20} MiB")
         try:
-            document = json.loads(view.texts.read(name, entry, 0, READ_MAX_BYTES))
+            document = json.loads(view.file_reader.read(name, entry, 0, READ_MAX_BYTES))
         except Unread as exc:
             if entry.is_absent:
                 self.wanted.add(entry.ino)

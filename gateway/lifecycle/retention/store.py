@@ -1,9 +1,6 @@
 """Rows of retention: policies, actions, approvals, known time.
 
-Keeps the rows of retention: policies, actions, approvals and the known time.
-
-The SQL of retention, built like gateway.db.statements.
-"""
+Rows of retention and their SQL: policies, actions, approvals and the known time."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 from sqlalchemy import and_, bindparam, delete, func, insert, literal_column, select, update
 
 from gateway.common import clock
-from gateway.common.clock import JudgedTime, KnownTime
+from gateway.common.clock import KnownTime, TrustedTime
 from gateway.db import checkpoint_models as models
 from gateway.db import journal
 from gateway.db.compiled import Session, Statement, b
@@ -433,7 +430,7 @@ def put_known_time(session: Session, row: KnownTime) -> None:
     session.run(KNOWN_TIME_INSERT, id=1, **row._asdict())
 
 
-def save_time(session: Session, found: JudgedTime) -> None:
+def save_time(session: Session, found: TrustedTime) -> None:
     """Store the known time, inside a write transaction, and forget actions that are older than
     ACTIONS_KEPT_NS by it."""
     session.run(ACTIONS_FORGET, before_ns=found.now_ns - ACTIONS_KEPT_NS)

@@ -1,4 +1,4 @@
-"""Has the objects of old checkpoints moved to another storage class.
+"""Orders of transitions: the objects of old checkpoints move to another storage class.
 
 A checkpoint is ordered as a whole: one transaction adds the action, and a row of ``transition`` for
 each file whose object is not in the class. The drain carries the rows out, one by one
@@ -25,7 +25,7 @@ from gateway.db.statements import HERE, TREE, inode, object_, transition
 from gateway.lifecycle.promotion.store import protected
 from gateway.lifecycle.retention import store
 from gateway.lifecycle.retention.facts import Decision, Pinned, PlanCheckpoint
-from gateway.lifecycle.retention.guard import is_still
+from gateway.lifecycle.retention.guard import is_unchanged
 from gateway.lifecycle.retention.planning import Planned
 from gateway.lifecycle.retention.store import ActionRow
 
@@ -81,7 +81,7 @@ class Transitions:
         self._catalogue = catalogue
         self._stop = stop
 
-    def turn(self, planned: Planned) -> None:
+    def run_once(self, planned: Planned) -> None:
         """End what is carried out, take back what the plan does not want, and order what it wants.
         Raises NamespaceError."""
         wanted = {one.checkpoint.ino: one for one in planned.plan.transitions}
@@ -105,13 +105,13 @@ class Transitions:
         """Order what is left to do for a checkpoint. Returns whether there was anything. Raises
         NamespaceError."""
         one, found = decision.checkpoint, decision.transition
-        if found is None or not is_still(self._catalogue, one, must_be_durable=True):
+        if found is None or not is_unchanged(self._catalogue, one, must_be_durable=True):
             return False
         with self._database.writing() as session:
             if store.current(session) != list(planned.policies):
                 return False
-            said = protected(session)
-            if one.ino in said.inos or Pinned(said.paths).holds(one.path):
+            kept = protected(session)
+            if one.ino in kept.inos or Pinned(kept.paths).holds(one.path):
                 return False
             statement = MEMBERS if one.extent == Extent.TREE else FLAT_MEMBERS
             members = session.all(statement, top=one.ino, storage_class=found.storage_class)

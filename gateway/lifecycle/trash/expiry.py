@@ -1,16 +1,16 @@
 """Expiry of the trash, by age and by size.
 
-Removes what has been in the trash for long enough: the duty ``trash``.
+Removes what has been in the trash for long enough: the background task ``trash``.
 
 What is removed are names, as by a client, so tombstones let the drain delete the objects. What a
-kill leaves of it is removed in a later turn.
+kill leaves of it is removed in a later pass.
 
-What clients removed of a checkpoint is held for a newer one, which the law of retention and the
+What clients removed of a checkpoint is held for a newer one, which the deletion guard and the
 catalogue both must know as durable. It goes without one when a person released it, when its hours
 are over, or when its run was removed (gateway.lifecycle.trash.held).
 
 What is pinned or being copied stays: a person takes it back, or removes it by its id. So does what
-its run cannot do without: the law of retention is asked again right before the removal.
+its run cannot do without: the deletion guard is asked again right before the removal.
 
 Grace is counted in elapsed time (gateway.common.clock). The trash gives its room back when room is
 short: the evictor takes its clean files before all others, which loses nothing. If that is not
@@ -33,7 +33,7 @@ from functools import partial
 
 from gateway.cache.eviction import look
 from gateway.common import clock
-from gateway.common.errors import DoorClosed, TrashRefused, UserError
+from gateway.common.errors import ControlSocketClosed, TrashRefused, UserError
 from gateway.common.text import printable
 from gateway.config.settings import Settings
 from gateway.db.engine import Database
@@ -42,7 +42,7 @@ from gateway.lifecycle.trash.rows import TrashRow, TrashState
 from gateway.lifecycle.trash.trash import Trash
 from gateway.namespace import identity
 from gateway.rpc import control
-from gateway.rpc.control import Door
+from gateway.rpc.control import ControlSocket
 
 TOO_LARGE = "the trash is larger than retention.trash_max_bytes"
 """The reason of such a removal."""
@@ -67,17 +67,17 @@ def surplus(
 
 log = logging.getLogger("trash")
 
-TURN_SECONDS = 60.0
+PASS_SECONDS = 60.0
 RETRY_SECONDS = 10.0
 SHORT_SECONDS = 60.0
 LEAST_SECONDS = 0.2
 
 
 class Expiry:
-    """The duty.
+    """Background task: removes checkpoints whose grace in the trash is over.
 
-    Parameters: settings; database; stop, after which it ends between two entries; law, which
-    returns why an entry must stay, or None; open_door, which opens the door.
+    Parameters: settings; database; stop, after which it ends between two entries; guard, which
+    returns why an entry must stay, or None; open_control, which connects to the control socket.
     """
 
     name = "trash"
@@ -87,30 +87,30 @@ class Expiry:
         settings: Settings,
         database: Database,
         stop: threading.Event,
-        law: Callable[[TrashRow], str | None],
-        open_door: Callable[[], AbstractContextManager[Door]] | None = None,
+        guard: Callable[[TrashRow], str | None],
+        open_control: Callable[[], AbstractContextManager[ControlSocket]] | None = None,
     ) -> None:
         self._settings = settings
         self._stop = stop
-        self._law = law
-        opened = open_door or partial(control.opened, settings, control.BACKGROUND_SECONDS)
+        self._guard = guard
+        opened = open_control or partial(control.opened, settings, control.BACKGROUND_SECONDS)
         self._trash = Trash(settings, database, opened)
         self._short_since: float | None = None
         """Monotonic seconds since which the disk was too full at each look."""
         self._tick_at = 0.0
         """Monotonic seconds of the next time that the present moment is stored."""
-        self._said = ""
-        self._rests: dict[str, float] = {}
-        """Monotonic seconds until which the law is not asked again, by id."""
+        self._warned = ""
+        self._ask_again_at: dict[str, float] = {}
+        """Monotonic seconds until which the guard is not asked again, by id."""
 
-    def turn(self) -> float:
-        """Remove what is due. Returns the seconds until the next turn. Raises NamespaceError."""
+    def run_once(self) -> float:
+        """Remove what is due. Returns the seconds until the next pass. Raises NamespaceError."""
         try:
             self._trash.reconcile()
             entries = self._trash.entries()
             if not entries:
                 self._short_since = None
-                return TURN_SECONDS
+                return PASS_SECONDS
             now_ns = self._now_ns(entries)
             wanted = self._trash.wanted()
             free = [
@@ -130,20 +130,20 @@ class Expiry:
                 if entry.state == TrashState.EXPIRING or self._may_go(entry, reason):
                     self._remove(entry, reason)
             self._shrink(now_ns)
-            self._said = ""
-        except (UserError, DoorClosed, OSError) as exc:
+            self._warned = ""
+        except (UserError, ControlSocketClosed, OSError) as exc:
             self._say(f"nothing is removed from the trash now: {exc}")
             return RETRY_SECONDS
         left = [(one.expires_ns - now_ns) / clock.NS for one in free if one not in due]
-        return max(LEAST_SECONDS, min(TURN_SECONDS, *left)) if left else TURN_SECONDS
+        return max(LEAST_SECONDS, min(PASS_SECONDS, *left)) if left else PASS_SECONDS
 
     def _now_ns(self, entries: Sequence[TrashRow]) -> int:
-        """Return the time that has passed for certain. It is stored once in TURN_SECONDS: turns are
-        as frequent as saves."""
+        """Return the time that has passed for certain. It is stored once in PASS_SECONDS: passes
+        are as frequent as saves."""
         now = clock.monotonic_seconds()
         if now < self._tick_at:
             return self._trash.now_ns()
-        self._tick_at = now + TURN_SECONDS
+        self._tick_at = now + PASS_SECONDS
         return self._trash.tick(entries)
 
     def _may_go(self, entry: TrashRow, reason: str) -> bool:
@@ -151,16 +151,18 @@ class Expiry:
         if entry.rotated is not None and reason != held.NEWER:
             return True
         now = clock.monotonic_seconds()
-        self._rests = {one: until for one, until in self._rests.items() if until > now}
-        if entry.id in self._rests:
+        self._ask_again_at = {
+            one: until for one, until in self._ask_again_at.items() if until > now
+        }
+        if entry.id in self._ask_again_at:
             return False
-        why = self._law(entry)
+        why = self._guard(entry)
         if entry.rotated is None and why != entry.stays:
             self._trash.note_stay(entry, why)
             if why is not None:
                 log.warning("%s stays in the trash: %s", _shown(entry), why)
         if why is not None:
-            self._rests[entry.id] = now + TURN_SECONDS
+            self._ask_again_at[entry.id] = now + PASS_SECONDS
         return why is None
 
     def _remove(self, entry: TrashRow, reason: str) -> None:
@@ -213,9 +215,9 @@ class Expiry:
             self._remove(entry, TOO_LARGE)
 
     def _say(self, what: str) -> None:
-        if what != self._said:
+        if what != self._warned:
             log.warning("%s", what)
-        self._said = what
+        self._warned = what
 
 
 def _shown(entry: TrashRow) -> str:

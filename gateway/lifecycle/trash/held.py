@@ -105,10 +105,10 @@ class _Member(NamedTuple):
     """The directories below the checkpoint that lead to it."""
 
 
-class Merge:
+class TrashMerge:
     """Brings the files of one checkpoint back to a path, beside what is there.
 
-    Parameters: browser; run, which asks at the door; entry.
+    Parameters: browser; run, which asks over the control socket; entry.
     """
 
     def __init__(
@@ -129,14 +129,14 @@ class Merge:
         Raises TrashRefused."""
         taken = [one for one in self._members if _is_taken(session, [*parts, *one.way], one.name)]
         if taken:
-            raise TrashRefused(_told(self._entry, taken, "their names are taken: --to PATH"))
+            raise TrashRefused(_message(self._entry, taken, "their names are taken: --to PATH"))
 
     def run(self, number_of: Callable[[int], int], parent: int, name: bytes) -> list[_Member]:
         """Move what is there. Returns the members that stay, because their names were taken in this
-        moment. Raises DoorClosed, TryAgain.
+        moment. Raises ControlSocketClosed, TryAgain.
 
-        Parameters: number_of, which returns the number of the imprint of an inode; parent and name,
-        of the checkpoint.
+        Parameters: number_of, which returns the number of the fingerprint of an inode; parent and
+        name, of the checkpoint.
         """
         top = self._directory(parent, name, self._entry_attr())
         places: dict[tuple[bytes, ...], int | None] = {(): top}
@@ -204,7 +204,7 @@ def _is_taken(session: Session, way: Sequence[bytes], name: bytes) -> bool:
     return len(found) > len(way) or (bool(found) and found[-1].kind != InodeKind.DIRECTORY)
 
 
-def _told(entry: TrashRow, members: Sequence[_Member], why: str) -> str:
+def _message(entry: TrashRow, members: Sequence[_Member], why: str) -> str:
     paths = ", ".join(printable(b"/".join((*one.way, one.name))) for one in members[:SHOWN])
     more = f" and {len(members) - SHOWN} more" if len(members) > SHOWN else ""
     return f"{entry.id} stays in the trash: {paths}{more}: {why}"
@@ -221,11 +221,11 @@ def merge(
 ) -> None:
     """Take a checkpoint back file by file, to a path where some of it may still be.
 
-    Parameters: browser; run, which asks at the door; parts of the path; parent, the directory of
-    its last name; by, the person. Raises TrashRefused if something stays in the trash; DoorClosed,
-    TryAgain.
+    Parameters: browser; run, which asks over the control socket; parts of the path; parent, the
+    directory of its last name; by, the person. Raises TrashRefused if something stays in the trash;
+    ControlSocketClosed, TryAgain.
     """
-    work = Merge(browser, run, entry)
+    work = TrashMerge(browser, run, entry)
     with database.reading() as session:
         work.require_free(session, parts)
     with database.writing() as session:
@@ -247,4 +247,4 @@ def merge(
         with database.writing() as session:
             store.end(session, action, result)
     if left:
-        raise TrashRefused(_told(entry, left, "their names were taken a moment ago"))
+        raise TrashRefused(_message(entry, left, "their names were taken a moment ago"))

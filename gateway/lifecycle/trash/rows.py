@@ -1,9 +1,9 @@
 """Rows of the trash, and the log of what leaves it.
 
-Keeps the rows of ``trash``, and looks for what is in the directory of the trash.
+Rows of ``trash``, and the contents of the directory of the trash.
 
-Records what leaves the trash as actions (gateway.lifecycle.retention.store): begun before, ended
-after.
+What leaves the trash is recorded as an action (gateway.lifecycle.retention.store): begun before,
+ended after.
 
 An undelete begins and ends while its process is alone. A removal is not alone; one that was cut off
 is continued under its action.

@@ -1,6 +1,6 @@
 """Trash: in and out by one rename, with the looks before and the places.
 
-Puts checkpoints into the trash and takes them back, each with one rename through the door.
+Puts checkpoints into the trash and takes them back, each with one rename by the NFS server.
 
 A checkpoint goes with its directory, so its files keep their inodes, their bytes and their objects.
 First all of it is reserved (gateway.namespace.reserved), and then it is looked at once more:
@@ -30,7 +30,7 @@ from functools import partial
 from gateway.catalogue.display_state import CheckpointRow
 from gateway.catalogue.store import catalogue_of
 from gateway.common import clock, failpoints, files
-from gateway.common.errors import RESTART, DoorClosed, TrashRefused, UserError
+from gateway.common.errors import RESTART, ControlSocketClosed, TrashRefused, UserError
 from gateway.common.failpoints import TRASH_STEP
 from gateway.common.text import printable
 from gateway.common.types import GATEWAY_CRED, Extent, InodeKind
@@ -42,18 +42,18 @@ from gateway.lifecycle.retention import store
 from gateway.lifecycle.trash import held, rows
 from gateway.lifecycle.trash.rows import Totals, TrashRow, TrashState
 from gateway.namespace import fingerprint, lookup, reserved
-from gateway.namespace.fingerprint import Imprint
+from gateway.namespace.fingerprint import TreeFingerprint
 from gateway.namespace.lookup import Browser, way_up
 from gateway.rpc import control
-from gateway.rpc.control import Door
+from gateway.rpc.control import ControlSocket
 from gateway.rpc.frames import Op, RpcReply, RpcRequest
-from gateway.rpc.removal import Removal
+from gateway.rpc.removal import TreeRemoval
 
 CHANGED = "it changed a moment ago"
 
 
-def look(session: Session, ino: int, own: tuple[int, bytes]) -> Imprint:
-    """Return the imprint of a checkpoint into which no client would write in the trash.
+def look(session: Session, ino: int, own: tuple[int, bytes]) -> TreeFingerprint:
+    """Return the fingerprint of a checkpoint into which no client would write in the trash.
 
     Parameters: own, its directory and name. Raises TrashRefused.
     """
@@ -69,10 +69,12 @@ def look(session: Session, ino: int, own: tuple[int, bytes]) -> Imprint:
     return seen
 
 
-def require_same(session: Session, ino: int, own: tuple[int, bytes], before: Imprint) -> None:
+def require_same(
+    session: Session, ino: int, own: tuple[int, bytes], before: TreeFingerprint
+) -> None:
     """Require that a checkpoint is reserved, and is as it was before. Raises TrashRefused.
 
-    Parameters: own, its directory and name; before, its imprint.
+    Parameters: own, its directory and name; before, its fingerprint.
     """
     now = look(session, ino, own)
     if now.number != before.number or not now.is_reserved:
@@ -124,18 +126,18 @@ Parts = tuple[bytes, ...]
 class Trash:
     """The trash of one gateway. Each thread that uses it needs one of its own.
 
-    Parameters: settings; database; open_door, which opens the door.
+    Parameters: settings; database; open_control, which connects to the control socket.
     """
 
     def __init__(
         self,
         settings: Settings,
         database: Database,
-        open_door: Callable[[], AbstractContextManager[Door]] | None = None,
+        open_control: Callable[[], AbstractContextManager[ControlSocket]] | None = None,
     ) -> None:
         self.settings = settings
         self._database = database
-        self._open_door = open_door or partial(control.opened, settings)
+        self._open_control = open_control or partial(control.opened, settings)
         self._catalogue = catalogue_of(settings, database)
         self._look_at = 0.0
         """Monotonic seconds at which actions that were cut off are looked for next."""
@@ -148,7 +150,7 @@ class Trash:
         Parameters: ino, path below the export's root and evidence, as the catalogue has them; by,
         the policy or person; reason, for people. Raises TrashRefused if the checkpoint is not what
         the caller saw, or has a file that is open for writing or has another name outside of it;
-        UserError, DoorClosed, NamespaceError, OSError.
+        UserError, ControlSocketClosed, NamespaceError, OSError.
         """
         parts = tuple(path.split(b"/"))
         with self._alone():
@@ -176,7 +178,7 @@ class Trash:
         """Take a checkpoint back. Returns the path below the export's root that it has now.
 
         Parameters: to, the names of another path than the one that it had; by, the person. Raises
-        TrashRefused; UserError, DoorClosed, NamespaceError, OSError.
+        TrashRefused; UserError, ControlSocketClosed, NamespaceError, OSError.
         """
         self.reconcile()
         with self._alone():
@@ -234,7 +236,7 @@ class Trash:
         Parameters: on_removed, called now and then with the number of names that are removed; by,
         the policy or person; reason, for people; only_closed, whether it stays while one of its
         files is open for writing. Raises TrashRefused if it stays, is not in the trash any more, or
-        if something of it is left; UserError, DoorClosed, NamespaceError, OSError.
+        if something of it is left; UserError, ControlSocketClosed, NamespaceError, OSError.
         """
         with self._database.reading() as session:
             open_files = fingerprint.of(session, entry.ino).open_files
@@ -248,8 +250,8 @@ class Trash:
                 raise TrashRefused(f"{entry.id} is not in the trash any more")
             action = rows.begin_removal(session, entry, by, reason)
         self._hit("remove")
-        with Browser(self.settings) as browser, self._open_door() as opened:
-            removal = Removal(browser, opened.run, on_removed, GATEWAY_CRED)
+        with Browser(self.settings) as browser, self._open_control() as opened:
+            removal = TreeRemoval(browser, opened.run, on_removed, GATEWAY_CRED)
             found = browser.entry(TRASH_INO, entry.id.encode())
             if found is not None and found.attr.ino == entry.ino:
                 removal.tree(TRASH_INO, found.name, found.attr.ino)
@@ -355,8 +357,11 @@ class Trash:
 
     # Steps.
 
-    def _seen_as(self, ino: int, parts: Parts, evidence: str) -> tuple[CheckpointRow, Imprint, int]:
-        """Return the row, the imprint and the directory of a checkpoint. All are of one moment."""
+    def _seen_as(
+        self, ino: int, parts: Parts, evidence: str
+    ) -> tuple[CheckpointRow, TreeFingerprint, int]:
+        """Return the row, the fingerprint and the directory of a checkpoint. All are of one
+        moment."""
         with self._catalogue.viewing() as view:
             row, now = self._catalogue.row(view, ino), self._catalogue.as_is(view, ino)
             if row is None or now is None:
@@ -372,7 +377,7 @@ class Trash:
             seen = look(view.session, ino, (now.node.parent, parts[-1]))
         return row, seen, now.node.parent
 
-    def _begin(self, row: CheckpointRow, seen: Imprint, by: str, reason: str) -> TrashRow:
+    def _begin(self, row: CheckpointRow, seen: TreeFingerprint, by: str, reason: str) -> TrashRow:
         with self._database.writing() as session:
             entry = TrashRow(
                 id=rows.id_of(row.ino),
@@ -418,14 +423,14 @@ class Trash:
     def _merge(self, entry: TrashRow, parts: Parts, by: str) -> bytes:
         with self._database.reading() as session:
             parent = directory_of(self.settings, session, parts)
-        with Browser(self.settings) as browser, self._open_door() as opened:
+        with Browser(self.settings) as browser, self._open_control() as opened:
             held.merge(self._database, browser, opened.run, entry, parts, parent, by)
         return b"/".join(parts)
 
     def _ask(self, entry: TrashRow, parent: int, name: bytes, to: int, new_name: bytes) -> RpcReply:
         """Have a checkpoint moved that its row lets pass."""
         request = RpcRequest(Op.RENAME, parent, name, to, new_name, entry.since_ns + 1)
-        with self._open_door() as opened, suppress(DoorClosed):
+        with self._open_control() as opened, suppress(ControlSocketClosed):
             return opened.run([request._replace(cred=GATEWAY_CRED)])[0]
         # It is not known whether the request was carried out, or will be.
         return RpcReply(errno.EIO, None)

@@ -15,8 +15,8 @@ from tests.support.direct import Direct, reclaim
 from tests.support.namespace import Namespace
 
 
-class Door(Direct):
-    """The door of a namespace that is open in this process.
+class NamespaceControlSocket(Direct):
+    """The control socket of a namespace that is open in this process.
 
     Parameters: namespace; before, called before each request is run.
     """
@@ -31,15 +31,16 @@ class Door(Direct):
 
 
 @contextmanager
-def _opened(namespace: Namespace, before: Callable[[], object]) -> Iterator[Door]:
-    yield Door(namespace, before)
+def _opened(namespace: Namespace, before: Callable[[], object]) -> Iterator[NamespaceControlSocket]:
+    yield NamespaceControlSocket(namespace, before)
     reclaim(namespace)
 
 
 def opener(
     namespace: Namespace, before: Callable[[], object] = lambda: None
-) -> Callable[[], AbstractContextManager[Door]]:
-    """Return what opens the door. Parameters: before, called before each request is run."""
+) -> Callable[[], AbstractContextManager[NamespaceControlSocket]]:
+    """Return what opens the control socket. Parameters: before, called before each request is
+    run."""
     return partial(_opened, namespace, before)
 
 

@@ -1,4 +1,5 @@
-/* The common part of the tests of absent files: the file, and the hydrator at the door. */
+/* The common part of the tests of absent files: the file, and the hydrator over the control
+ * socket. */
 #include "fake_namespace.h"
 
 #include "cold.h"
@@ -10,38 +11,38 @@ static uint64_t session = 1;
 static inline int ask(uint32_t op, struct spw_inode *inode, uint64_t ino2, uint64_t change, uint64_t offset,
 	       uint64_t length)
 {
-	struct spw_door_request asked = {
+	struct spw_control_request asked = {
 		.request = { .ino = inode->ino, .ino2 = ino2, .cookie = change },
 		.offset = offset, .length = length,
 	};
-	struct spw_door_reply reply = { 0 };
+	struct spw_control_reply reply = { 0 };
 
 	return spw_cold_serve(op, &asked, &reply);
 }
 
 static inline int present(struct spw_inode *inode, uint64_t offset, uint64_t length)
 {
-	return ask(SPW_DOOR_PRESENT, inode, ns.row.epoch, 0, offset, length);
+	return ask(SPW_CONTROL_PRESENT, inode, ns.row.epoch, 0, offset, length);
 }
 
 static inline int arrived(struct spw_inode *inode, uint64_t epoch, uint64_t content_version)
 {
-	return ask(SPW_DOOR_ARRIVED, inode, epoch, content_version, session, 0);
+	return ask(SPW_CONTROL_ARRIVED, inode, epoch, content_version, session, 0);
 }
 
 /* Ask for a wanted range, as a hydrator of a session. */
-static inline int next_range(uint64_t of_session, struct spw_door_reply *reply)
+static inline int next_range(uint64_t of_session, struct spw_control_reply *reply)
 {
-	struct spw_door_request asked = { .request = { .ino = of_session } };
+	struct spw_control_request asked = { .request = { .ino = of_session } };
 
 	memset(reply, 0, sizeof(*reply));
-	return spw_cold_serve(SPW_DOOR_WANTED, &asked, reply);
+	return spw_cold_serve(SPW_CONTROL_WANTED, &asked, reply);
 }
 
 /* Expects the next range that the hydrator of this session is handed. length 0: none. */
 static inline void hand_out(uint64_t offset, uint64_t length)
 {
-	struct spw_door_reply reply;
+	struct spw_control_reply reply;
 
 	assert(next_range(session, &reply) == 0);
 	assert(reply.length == length && (length == 0 || reply.offset == offset));

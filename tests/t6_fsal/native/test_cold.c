@@ -68,8 +68,8 @@ static void present_is_believed_for_whole_granules_of_this_epoch(void)
 	assert(present(inode, 0, 3 * (uint64_t)G) == EINVAL);
 	assert(present(inode, 3 * (uint64_t)G, G) == EINVAL);
 	assert(present(inode, G, UINT64_MAX - 5) == EINVAL);
-	assert(ask(SPW_DOOR_PRESENT, inode, 2, 0, 2 * (uint64_t)G, 5) == ESTALE);
-	assert(ask(SPW_DOOR_PRESENT, inode, 4, 0, 2 * (uint64_t)G, 5) == ESTALE);
+	assert(ask(SPW_CONTROL_PRESENT, inode, 2, 0, 2 * (uint64_t)G, 5) == ESTALE);
+	assert(ask(SPW_CONTROL_PRESENT, inode, 4, 0, 2 * (uint64_t)G, 5) == ESTALE);
 	assert(read_at(inode, 2 * (uint64_t)G, 5) == EINPROGRESS);
 	assert(present(inode, 2 * (uint64_t)G, 5) == 0);
 	expect(inode, 2 * (uint64_t)G, 64, "abcde", true);
@@ -203,8 +203,8 @@ static void what_cannot_be_had_fails_for_a_while(void)
 	assert(read_at(inode, G, 1) == EINPROGRESS);
 	hand_out(G, G);
 	assert(park(inode, G, 1) == 0);
-	assert(ask(SPW_DOOR_FAILED, inode, 2, EIO, 0, 0) == ESTALE);
-	assert(ask(SPW_DOOR_FAILED, inode, 3, EIO, 0, 0) == 0);
+	assert(ask(SPW_CONTROL_FAILED, inode, 2, EIO, 0, 0) == ESTALE);
+	assert(ask(SPW_CONTROL_FAILED, inode, 3, EIO, 0, 0) == 0);
 	await(&failed, 1);
 	assert(read_at(inode, G, 1) == EIO && spw_want_all(inode) == EIO);
 	expect(inode, 0, 3, "abc", false);
@@ -222,9 +222,9 @@ static void what_the_disk_may_not_have_is_wanted_again(void)
 	none_answered();
 	hydrate(inode, 0, "abc");
 	assert(present(inode, 0, G) == 0 && read_at(inode, G, 1) == EINPROGRESS);
-	assert(ask(SPW_DOOR_FAILED, inode, 2, EIO, 0, SPW_DOOR_ALL_BYTES) == ESTALE);
+	assert(ask(SPW_CONTROL_FAILED, inode, 2, EIO, 0, SPW_CONTROL_ALL_BYTES) == ESTALE);
 	assert(read_at(inode, 0, 3) == 0 && park(inode, G, 1) == 0);
-	assert(ask(SPW_DOOR_FAILED, inode, 3, EIO, 0, SPW_DOOR_ALL_BYTES) == 0);
+	assert(ask(SPW_CONTROL_FAILED, inode, 3, EIO, 0, SPW_CONTROL_ALL_BYTES) == 0);
 	await(&failed, 1);
 	assert(read_at(inode, 0, 3) == EIO);
 	usleep((SPW_COLD_RETRY_MS + 50) * 1000);
@@ -248,7 +248,7 @@ static void arrived_reads_go_on(void)
 	assert(arrived(inode, 3, VERSION) == 0);
 	await(&answered, 1);
 	expect(inode, 0, 8, "abcd", true);
-	assert(ask(SPW_DOOR_PRESENT, inode, 3, 0, 0, 4) == ESTALE);
+	assert(ask(SPW_CONTROL_PRESENT, inode, 3, 0, 0, 4) == ESTALE);
 	assert(!data_file(inode->ino, &st));
 	hand_out(0, 0);
 	assert(put(inode, "x", 4, true) == 0);
@@ -305,14 +305,14 @@ static void the_end_answers_all_and_waits_for_nothing(void)
 
 static void only_root_asks(void)
 {
-	struct spw_door_request asked = { .request = { .ino = 5, .uid = 7 } };
-	struct spw_door_reply reply = { 0 };
+	struct spw_control_request asked = { .request = { .ino = 5, .uid = 7 } };
+	struct spw_control_reply reply = { 0 };
 
-	for (uint32_t op = SPW_DOOR_EVICT; op <= SPW_DOOR_FAILED; op++)
+	for (uint32_t op = SPW_CONTROL_EVICT; op <= SPW_CONTROL_FAILED; op++)
 		assert(spw_cold_serve(op, &asked, &reply) == EPERM);
-	assert(spw_cold_serve(SPW_DOOR_FAILED + 1, &asked, &reply) == ENOTSUP);
+	assert(spw_cold_serve(SPW_CONTROL_FAILED + 1, &asked, &reply) == ENOTSUP);
 	asked.request = (struct spw_request){ .ino = session, .ino2 = 50 };
-	assert(spw_cold_serve(SPW_DOOR_WANTED, &asked, &reply) == 0 && reply.attr.ino == 0);
+	assert(spw_cold_serve(SPW_CONTROL_WANTED, &asked, &reply) == 0 && reply.attr.ino == 0);
 }
 
 int main(int argc, char **argv)

@@ -98,7 +98,7 @@ static void what_the_namespace_answered_is_not_asked_again(void)
 	ns.row.nlink = 7;
 	spw_removed(&removed);
 	assert(spw_getattr(inode, &attr) == 0 && attr.nlink == 7 && ns.getattrs == 1);
-	spw_doubted(next_ino);
+	spw_inode_invalidate(next_ino);
 	assert(spw_getattr(inode, &attr) == 0 && ns.getattrs == 2);
 	spw_inode_put(inode);
 }
@@ -142,7 +142,7 @@ static void a_mode_that_is_not_known_may_be_privileged(void)
 	attr = row_of(inode->ino);
 	spw_changed(&attr);
 	assert(!spw_may_be_privileged(inode));
-	spw_doubted(inode->ino);
+	spw_inode_invalidate(inode->ino);
 	assert(spw_may_be_privileged(inode));
 	ns.row.mode = 02755;
 	assert(spw_getattr(inode, &attr) == 0 && spw_may_be_privileged(inode));

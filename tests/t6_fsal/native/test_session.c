@@ -20,7 +20,7 @@ static void nothing_is_handed_out_while_an_older_arrival_runs(void)
 {
 	struct arrival arrival = { .inode = absent(4) };
 	struct spw_inode *inode = arrival.inode;
-	struct spw_door_reply reply;
+	struct spw_control_reply reply;
 	pthread_t worker;
 
 	assert(read_at(inode, 0, 1) == EINPROGRESS);
@@ -47,7 +47,7 @@ static void nothing_is_handed_out_while_an_older_arrival_runs(void)
 static void a_session_that_was_followed_is_refused(void)
 {
 	struct spw_inode *inode = absent(4);
-	struct spw_door_reply reply;
+	struct spw_control_reply reply;
 
 	assert(arrived(inode, 3, VERSION) == ESTALE); /* it has asked for nothing yet */
 	assert(read_at(inode, 0, 1) == EINPROGRESS);

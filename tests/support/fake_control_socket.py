@@ -1,4 +1,4 @@
-"""The server's side of the door, as far as the hydrator asks it, without an NFS server.
+"""The server's side of the control socket, as far as the hydrator asks it, without an NFS server.
 
 It hands out what a test says that clients want, and checks what it is told: a block that is said to
 be present must have the right bytes in the data file at that moment.
@@ -39,8 +39,8 @@ class Told(NamedTuple):
     change: int
 
 
-class FakeDoor:
-    """The door; a context manager that listens meanwhile.
+class FakeControlSocket:
+    """The control socket; a context manager that listens meanwhile.
 
     Parameters: namespace, whose inodes are asked for.
     """
@@ -95,10 +95,10 @@ class FakeDoor:
         with self._changed:
             for offset in offsets or range(0, size, GRANULE_BYTES):
                 start = offset // GRANULE_BYTES * GRANULE_BYTES
-                wish = (ino, start, min(GRANULE_BYTES, size - start))
-                self._handed.discard(wish)
-                if wish not in self._wanted:
-                    self._wanted.append(wish)
+                span = (ino, start, min(GRANULE_BYTES, size - start))
+                self._handed.discard(span)
+                if span not in self._wanted:
+                    self._wanted.append(span)
             self._changed.notify_all()
 
     def of(self, op: Op, ino: int | None = None) -> list[Told]:
@@ -167,18 +167,18 @@ class FakeDoor:
                     self._session = session
                     self._handed.clear()
                 self._changed.wait_for(self._next, seconds)
-                wish = self._next()
-                if wish is not None:
-                    self._handed.add(wish)
+                span = self._next()
+                if span is not None:
+                    self._handed.add(span)
             finally:
                 self._asking -= 1
-        if wish is None:
+        if span is None:
             return 0, None, 0, 0
-        ino, offset, length = wish
+        ino, offset, length = span
         return 0, self._namespace.getattr(ino), offset, length
 
     def _next(self) -> tuple[int, int, int] | None:
-        return next((wish for wish in self._wanted if wish not in self._handed), None)
+        return next((span for span in self._wanted if span not in self._handed), None)
 
     def _done(self, told: Told) -> int:
         attr = self._namespace.getattr(told.ino)
@@ -195,7 +195,7 @@ class FakeDoor:
             self._compare(told, told.offset, told.length)
             self.on_present(told)
         with self._changed:
-            self._wanted = [wish for wish in self._wanted if not _covers(told, wish)]
+            self._wanted = [span for span in self._wanted if not _covers(told, span)]
         return 0
 
     def _compare(self, told: Told, offset: int, length: int) -> None:
@@ -208,9 +208,9 @@ class FakeDoor:
             self.wrong.append(told)
 
 
-def _covers(told: Told, wish: tuple[int, int, int]) -> bool:
+def _covers(told: Told, span: tuple[int, int, int]) -> bool:
     """Return whether an answer ends the wait for a granule."""
-    ino, offset, length = wish
+    ino, offset, length = span
     if ino != told.ino:
         return False
     if told.op is Op.FAILED:

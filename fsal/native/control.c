@@ -1,10 +1,10 @@
-/* The door: the thread that moves bytes, the workers, and the queue between them.
+/* The control socket: the thread that moves bytes, the workers, and the queue between them.
  *
  * `lock` guards the queue and all peers. A thread holds it for copies, also those of an answer from
  * memory, and for system calls that do not wait, never while it answers another request.
  */
 #define _GNU_SOURCE
-#include "door.h"
+#include "control.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +30,7 @@
 struct job {
 	struct job *next;
 	struct spw_peer *from;
-	struct spw_door_request asked;
+	struct spw_control_request asked;
 	_Alignas(8) uint8_t frame[];
 };
 
@@ -42,82 +42,83 @@ static struct {
 	bool is_open;
 	int directory, listener, wake;
 	uint64_t refused_ms; /* when no peer could be let in; 0: never */
-	spw_door_serve_fn serve;
-	spw_door_tell_fn tell;
+	spw_control_serve_fn serve;
+	spw_control_tell_fn tell;
 	pthread_t mover, workers[WORKERS];
 	struct spw_peer peers[PEERS];
-} door = { .lock = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER };
+} control = { .lock = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER };
 
 static void wake_mover(void)
 {
 	uint64_t one = 1;
-	ssize_t written = write(door.wake, &one, sizeof(one));
+	ssize_t written = write(control.wake, &one, sizeof(one));
 
 	(void)written; /* it fails if the counter is full: then the thread is awake */
 }
 
 /* ---- workers ---- */
 
-/* Returns the next job, or NULL when the door closes. Requests that are queued then were not begun:
- * their peers ask again. */
+/* Returns the next job, or NULL when the control socket closes. Requests that are queued then were
+ * not begun: their peers ask again. */
 static struct job *next_locked(void)
 {
 	struct job *job;
 
-	while (door.first == NULL && !door.ending)
-		pthread_cond_wait(&door.work, &door.lock);
-	if (door.ending)
+	while (control.first == NULL && !control.ending)
+		pthread_cond_wait(&control.work, &control.lock);
+	if (control.ending)
 		return NULL;
-	job = door.first;
-	door.first = job->next;
-	if (door.first == NULL)
-		door.last = &door.first;
+	job = control.first;
+	control.first = job->next;
+	if (control.first == NULL)
+		control.last = &control.first;
 	return job;
 }
 
 static void *work(void *argument)
 {
-	_Alignas(16) uint8_t data[SPW_DOOR_DATA_BYTES];
+	_Alignas(16) uint8_t data[SPW_CONTROL_DATA_BYTES];
 	struct job *job;
 
 	(void)argument;
-	pthread_mutex_lock(&door.lock);
+	pthread_mutex_lock(&control.lock);
 	while ((job = next_locked()) != NULL) {
-		struct spw_door_reply reply = { .data = data };
-		struct spw_door_head head;
+		struct spw_control_reply reply = { .data = data };
+		struct spw_control_head head;
 		int status;
 
-		pthread_mutex_unlock(&door.lock);
+		pthread_mutex_unlock(&control.lock);
 		memcpy(&head, job->frame, sizeof(head));
-		status = door.serve(head.op, &job->asked, &reply);
-		pthread_mutex_lock(&door.lock);
+		status = control.serve(head.op, &job->asked, &reply);
+		pthread_mutex_lock(&control.lock);
 		job->from->running--;
 		spw_peer_answer(job->from, job->frame, status, status == 0 ? &reply : NULL);
 		free(job);
 		wake_mover();
 	}
-	pthread_mutex_unlock(&door.lock);
+	pthread_mutex_unlock(&control.lock);
 	return NULL;
 }
 
 /* ---- the thread that moves bytes ---- */
 
-/* Queues a request, answers it from memory, or refuses it. Returns false if the bytes are no request. */
+/* Queues a request, answers it from memory, or refuses it. Returns false if the bytes are no
+ * request. */
 static bool take_locked(struct spw_peer *peer, const uint8_t *frame, size_t length)
 {
 	struct job *job = malloc(sizeof(*job) + length);
-	_Alignas(16) uint8_t data[SPW_DOOR_DATA_BYTES];
-	struct spw_door_reply reply = { .data = data };
-	struct spw_door_head head;
+	_Alignas(16) uint8_t data[SPW_CONTROL_DATA_BYTES];
+	struct spw_control_reply reply = { .data = data };
+	struct spw_control_head head;
 	int status = ENOMEM;
 
 	memcpy(&head, frame, sizeof(head));
 	if (job != NULL) {
 		memcpy(job->frame, frame, length);
-		status = spw_door_decode(job->frame, length, &job->asked);
+		status = spw_control_decode(job->frame, length, &job->asked);
 	}
 	if (status == 0)
-		status = door.tell(head.op, &reply);
+		status = control.tell(head.op, &reply);
 	if (status != ENOSYS) {
 		spw_peer_answer(peer, frame, status, status == 0 ? &reply : NULL);
 		free(job);
@@ -125,10 +126,10 @@ static bool take_locked(struct spw_peer *peer, const uint8_t *frame, size_t leng
 	}
 	job->from = peer;
 	job->next = NULL;
-	*door.last = job;
-	door.last = &job->next;
+	*control.last = job;
+	control.last = &job->next;
 	peer->running++;
-	pthread_cond_signal(&door.work);
+	pthread_cond_signal(&control.work);
 	return true;
 }
 
@@ -156,22 +157,22 @@ static void attend_locked(struct spw_peer *peer, bool is_ready)
 static struct spw_peer *free_place_locked(void)
 {
 	for (unsigned int i = 0; i < PEERS; i++)
-		if (door.peers[i].fd < 0 && door.peers[i].running == 0)
-			return &door.peers[i];
+		if (control.peers[i].fd < 0 && control.peers[i].running == 0)
+			return &control.peers[i];
 	return NULL;
 }
 
 static void let_in_locked(void)
 {
 	struct spw_peer *place = free_place_locked();
-	int fd = place != NULL ? accept4(door.listener, NULL, NULL, SOCK_CLOEXEC) : -1;
+	int fd = place != NULL ? accept4(control.listener, NULL, NULL, SOCK_CLOEXEC) : -1;
 
 	if (fd >= 0 && spw_peer_is_allowed(fd))
 		spw_peer_begin(place, fd);
 	else if (fd >= 0)
 		close(fd);
 	else
-		door.refused_ms = spw_clock_ms();
+		control.refused_ms = spw_clock_ms();
 }
 
 /* Returns whether peers are let in. Without a descriptor for the next one, the listener would wake
@@ -180,9 +181,9 @@ static bool lets_in_locked(uint64_t now, uint64_t *until)
 {
 	if (free_place_locked() == NULL)
 		return false;
-	if (door.refused_ms == 0 || now - door.refused_ms >= REFUSED_MS)
+	if (control.refused_ms == 0 || now - control.refused_ms >= REFUSED_MS)
 		return true;
-	*until = door.refused_ms + REFUSED_MS;
+	*until = control.refused_ms + REFUSED_MS;
 	return false;
 }
 
@@ -192,12 +193,12 @@ static int prepare_locked(struct pollfd *polled)
 {
 	uint64_t first = UINT64_MAX, now = spw_clock_ms();
 
-	polled[0] = (struct pollfd){ .fd = door.wake, .events = POLLIN };
+	polled[0] = (struct pollfd){ .fd = control.wake, .events = POLLIN };
 	polled[LISTENER] = (struct pollfd){
-		.fd = lets_in_locked(now, &first) ? door.listener : -1, .events = POLLIN,
+		.fd = lets_in_locked(now, &first) ? control.listener : -1, .events = POLLIN,
 	};
 	for (unsigned int i = 0; i < PEERS; i++) {
-		const struct spw_peer *peer = &door.peers[i];
+		const struct spw_peer *peer = &control.peers[i];
 		struct pollfd *entry = &polled[FIRST_PEER + i];
 
 		*entry = (struct pollfd){ .fd = -1 };
@@ -223,23 +224,23 @@ static void *move(void *argument)
 	uint64_t wakes;
 
 	(void)argument;
-	pthread_mutex_lock(&door.lock);
-	while (!door.ending) {
+	pthread_mutex_lock(&control.lock);
+	while (!control.ending) {
 		int wait_ms = prepare_locked(polled);
 
-		pthread_mutex_unlock(&door.lock);
+		pthread_mutex_unlock(&control.lock);
 		if (poll(polled, FIRST_PEER + PEERS, wait_ms) < 0)
 			for (unsigned int i = 0; i < FIRST_PEER + PEERS; i++)
 				polled[i].revents = 0; /* a signal: only check the clock */
-		pthread_mutex_lock(&door.lock);
-		while (read(door.wake, &wakes, sizeof(wakes)) > 0)
+		pthread_mutex_lock(&control.lock);
+		while (read(control.wake, &wakes, sizeof(wakes)) > 0)
 			;
 		for (unsigned int i = 0; i < PEERS; i++)
-			attend_locked(&door.peers[i], polled[FIRST_PEER + i].revents != 0);
+			attend_locked(&control.peers[i], polled[FIRST_PEER + i].revents != 0);
 		if (polled[LISTENER].revents != 0)
 			let_in_locked();
 	}
-	pthread_mutex_unlock(&door.lock);
+	pthread_mutex_unlock(&control.lock);
 	return NULL;
 }
 
@@ -250,7 +251,7 @@ static void *move(void *argument)
  * -errno. */
 static int listen_in(int directory)
 {
-	const char *made = SPW_DOOR_NAME ".new";
+	const char *made = SPW_CONTROL_NAME ".new";
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	int rc = fd < 0 ? -errno : 0;
@@ -262,7 +263,7 @@ static int listen_in(int directory)
 	(void)unlinkat(directory, made, 0);
 	if (bind(fd, (const struct sockaddr *)&address, sizeof(address)) != 0 ||
 	    fchmodat(directory, made, 0600, 0) != 0 || listen(fd, (int)PEERS) != 0 ||
-	    renameat(directory, made, directory, SPW_DOOR_NAME) != 0) {
+	    renameat(directory, made, directory, SPW_CONTROL_NAME) != 0) {
 		rc = -errno;
 		close(fd);
 	}
@@ -271,15 +272,15 @@ static int listen_in(int directory)
 
 static void end_threads(unsigned int workers, bool has_mover)
 {
-	pthread_mutex_lock(&door.lock);
-	door.ending = true;
-	pthread_cond_broadcast(&door.work);
-	pthread_mutex_unlock(&door.lock);
+	pthread_mutex_lock(&control.lock);
+	control.ending = true;
+	pthread_cond_broadcast(&control.work);
+	pthread_mutex_unlock(&control.lock);
 	wake_mover();
 	if (has_mover)
-		pthread_join(door.mover, NULL);
+		pthread_join(control.mover, NULL);
 	while (workers > 0)
-		pthread_join(door.workers[--workers], NULL);
+		pthread_join(control.workers[--workers], NULL);
 }
 
 static int start_threads(void)
@@ -287,17 +288,17 @@ static int start_threads(void)
 	unsigned int started = 0;
 	int rc = 0;
 
-	door.ending = false;
-	door.first = NULL;
-	door.last = &door.first;
+	control.ending = false;
+	control.first = NULL;
+	control.last = &control.first;
 	for (unsigned int i = 0; i < PEERS; i++)
-		door.peers[i].fd = -1;
+		control.peers[i].fd = -1;
 	while (rc == 0 && started < WORKERS) {
-		rc = pthread_create(&door.workers[started], NULL, work, NULL);
+		rc = pthread_create(&control.workers[started], NULL, work, NULL);
 		started += rc == 0;
 	}
 	if (rc == 0)
-		rc = pthread_create(&door.mover, NULL, move, NULL);
+		rc = pthread_create(&control.mover, NULL, move, NULL);
 	if (rc != 0)
 		end_threads(started, false);
 	return rc;
@@ -305,52 +306,52 @@ static int start_threads(void)
 
 static void close_all(void)
 {
-	(void)unlinkat(door.directory, SPW_DOOR_NAME, 0);
-	close(door.listener);
-	close(door.directory);
-	close(door.wake);
+	(void)unlinkat(control.directory, SPW_CONTROL_NAME, 0);
+	close(control.listener);
+	close(control.directory);
+	close(control.wake);
 }
 
-int spw_door_open(const char *directory, spw_door_serve_fn serve, spw_door_tell_fn tell)
+int spw_control_open(const char *directory, spw_control_serve_fn serve, spw_control_tell_fn tell)
 {
 	int rc;
 
-	door.directory = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (door.directory < 0)
+	control.directory = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (control.directory < 0)
 		return errno;
-	door.listener = listen_in(door.directory);
-	if (door.listener < 0) {
-		close(door.directory);
-		return -door.listener;
+	control.listener = listen_in(control.directory);
+	if (control.listener < 0) {
+		close(control.directory);
+		return -control.listener;
 	}
-	door.serve = serve;
-	door.tell = tell;
-	door.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	rc = door.wake < 0 ? errno : start_threads();
+	control.serve = serve;
+	control.tell = tell;
+	control.wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	rc = control.wake < 0 ? errno : start_threads();
 	if (rc != 0)
 		close_all();
-	door.is_open = rc == 0;
+	control.is_open = rc == 0;
 	return rc;
 }
 
-void spw_door_close(void)
+void spw_control_close(void)
 {
-	if (!door.is_open)
+	if (!control.is_open)
 		return;
-	door.is_open = false;
+	control.is_open = false;
 	end_threads(WORKERS, true);
-	while (door.first != NULL) {
-		struct job *job = door.first;
+	while (control.first != NULL) {
+		struct job *job = control.first;
 
-		door.first = job->next;
+		control.first = job->next;
 		job->from->running--;
 		free(job);
 	}
 	for (unsigned int i = 0; i < PEERS; i++) {
-		if (door.peers[i].fd < 0)
+		if (control.peers[i].fd < 0)
 			continue;
-		spw_peer_send(&door.peers[i]);
-		spw_peer_drop(&door.peers[i]);
+		spw_peer_send(&control.peers[i]);
+		spw_peer_drop(&control.peers[i]);
 	}
 	close_all();
 }

@@ -1,4 +1,5 @@
-"""Tests the door of a real NFS server: what clients see after its answers, and what it survives."""
+"""Tests the control socket of a real NFS server: what clients see after its answers, and what it
+survives."""
 
 from __future__ import annotations
 
@@ -19,24 +20,24 @@ from gateway.common.types import Attr, Cred, SetAttr
 from gateway.config.settings import Settings
 from gateway.db.models import ROOT_INO
 from gateway.namespace.data_files import DataFiles
-from gateway.rpc.control import Door, Remote, opened
+from gateway.rpc.control import ControlSocket, Remote, opened
 from gateway.rpc.frames import Op, RpcRequest
 from tests.support import nfs4
 from tests.support.nfsserver import Server
 from tests.support.volumes import query
 from tests.support.waiting import until
-from tests.t6_fsal.serving import await_door, serving
+from tests.t6_fsal.serving import await_control_socket, serving
 
-RENAMES = int(os.environ.get("SPILLWAY_DOOR_RENAMES", "600"))
+RENAMES = int(os.environ.get("SPILLWAY_CONTROL_RENAMES", "600"))
 HAMMERS = 3
 BYTES = b"some bytes"
 
 
 class Site(NamedTuple):
-    """A server, its door and a client of it."""
+    """A server, its control socket and a client of it."""
 
     server: Server
-    door: Door
+    control: ControlSocket
     client: nfs4.Client
 
     @property
@@ -46,20 +47,20 @@ class Site(NamedTuple):
     def ask(self, op: Op, ino: int, name: bytes = b"", **more: Any) -> Attr:
         """Have one request done. If the answer has no attributes, return those of the directory."""
         request = RpcRequest(op, ino, name)._replace(**more)
-        [answer] = self.door.run([request])
+        [answer] = self.control.run([request])
         assert answer.errno == 0, os.strerror(answer.errno)
         if answer.attr is not None:
             return answer.attr
-        [answer] = self.door.run([RpcRequest(Op.GETATTR, ino)])
+        [answer] = self.control.run([RpcRequest(Op.GETATTR, ino)])
         assert answer.attr is not None
         return answer.attr
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    directory = tmp_path_factory.mktemp("door")
-    with serving(directory) as (server, door), nfs4.Client(server.port) as client:
-        yield Site(server, door, client)
+    directory = tmp_path_factory.mktemp("control")
+    with serving(directory) as (server, control), nfs4.Client(server.port) as client:
+        yield Site(server, control, client)
 
 
 def look(client: nfs4.Client, file: nfs4.File, directory: bytes) -> int:
@@ -97,10 +98,10 @@ def hammered(site: Site, *paths: str) -> Iterator[list[int]]:
             counts.append(count)
 
     def change() -> None:
-        with opened(site.settings) as door:
+        with opened(site.settings) as control:
             while not done.is_set():
                 for op in (Op.MKDIR, Op.REMOVE):
-                    answers = door.run([RpcRequest(op, ino, b"busy") for ino in inos])
+                    answers = control.run([RpcRequest(op, ino, b"busy") for ino in inos])
                     assert not any(answer.errno for answer in answers)
 
     def run(act: Callable[[], None]) -> None:
@@ -130,9 +131,9 @@ def names(client: nfs4.Client, directory: bytes) -> list[str]:
             assert exc.number == nfs4.STALE
 
 
-def test_clients_never_see_less_than_the_door_has_answered(site: Site) -> None:
-    """The door renames a directory and a file back and forth between directories that clients list
-    and look into."""
+def test_clients_never_see_less_than_the_control_socket_has_answered(site: Site) -> None:
+    """The control socket renames a directory and a file back and forth between directories that
+    clients list and look into."""
     client = site.client
     inos = [site.ask(Op.MKDIR, ROOT_INO, name.encode()).ino for name in ("here", "there")]
     handles = [client.handle("export", name) for name in ("here", "there")]
@@ -195,7 +196,7 @@ def test_both_directories_of_a_rename_are_told(site: Site) -> None:
         at, to = to, at
 
 
-def test_what_the_door_makes_and_removes_is_seen_at_once(site: Site) -> None:
+def test_what_the_control_socket_makes_and_removes_is_seen_at_once(site: Site) -> None:
     client = site.client
     top = site.ask(Op.MKDIR, ROOT_INO, b"top").ino
     handle = client.handle("export", "top")
@@ -206,11 +207,7 @@ def test_what_the_door_makes_and_removes_is_seen_at_once(site: Site) -> None:
             made = site.ask(Op.MKDIR, top, name.encode(), wanted=SetAttr(mode=0o700))
             assert client.lookup(handle, name).fileid == made.ino
             inside = client.handle("export", "top", name)
-            link = site.ask(Op.SYMLINK, top, b"link", name2=b"target")
-            assert client.lookup(handle, "link").names == 1
-            assert site.ask(Op.LINK, top, b"name", ino2=link.ino).nlink == 2
-            assert client.lookup(handle, "link").names == 2
-            site.ask(Op.REMOVE, top, b"name")
+            site.ask(Op.SYMLINK, top, b"link", name2=b"target")
             assert client.lookup(handle, "link").names == 1
             site.ask(Op.REMOVE, top, b"link")
             changed = site.ask(Op.SETATTR, made.ino, wanted=SetAttr(mtime_ns=number))
@@ -239,7 +236,7 @@ def data_file(site: Site, ino: int) -> Path:
 
 
 @pytest.mark.parametrize("op", [Op.REMOVE, Op.RENAME])
-def test_a_file_that_the_door_removed_is_reclaimed(site: Site, op: Op) -> None:
+def test_a_file_that_the_control_socket_removed_is_reclaimed(site: Site, op: Op) -> None:
     """A client has looked it up, so the server has an entry of it in its cache."""
     client = site.client
     top = site.ask(Op.MKDIR, ROOT_INO, b"cached%d" % op).ino
@@ -258,7 +255,7 @@ def test_a_file_that_the_door_removed_is_reclaimed(site: Site, op: Op) -> None:
     until(lambda: is_reclaimed(site, path), "a reclaimed file")
 
 
-def test_a_file_that_the_door_removed_stays_until_its_last_close(site: Site) -> None:
+def test_a_file_that_the_control_socket_removed_stays_until_its_last_close(site: Site) -> None:
     client = site.client
     top = site.ask(Op.MKDIR, ROOT_INO, b"open").ino
     with client.opened(client.handle("export", "open"), "file") as file:
@@ -288,35 +285,24 @@ def test_credentials_are_those_of_the_request(site: Site) -> None:
         (RpcRequest(Op.REMOVE, top.ino, b"x", ino2=top.ino, change=1), errno.ENOENT),
     ]
     for request, error in asked:
-        [answer] = site.door.run([request])
+        [answer] = site.control.run([request])
         assert answer.errno == error, request
 
 
-def test_a_row_that_was_changed_beside_the_server_is_seen_after_invalidate(site: Site) -> None:
-    made = site.ask(Op.MKDIR, ROOT_INO, b"beside")
-    handle = site.client.handle("export", "beside")
-    before = site.client.getattr(handle).change
-    query(site.settings, "UPDATE inode SET change = change + 1000 WHERE ino = :ino", ino=made.ino)
-    assert site.client.getattr(handle).change == before
-    [answer] = site.door.run([RpcRequest(Op.INVALIDATE, made.ino)])
-    assert answer.errno == 0
-    assert site.client.getattr(handle).change == before + 1000
-
-
 def test_more_is_asked_than_buffers_hold(site: Site) -> None:
-    answers = site.door.run([RpcRequest(Op.GETATTR, ROOT_INO)] * 8000)
+    answers = site.control.run([RpcRequest(Op.GETATTR, ROOT_INO)] * 8000)
     assert {answer.errno for answer in answers} == {0}
 
 
 def test_an_unknown_operation_is_not_done(site: Site) -> None:
-    for op in (0, max(Op) + 1, 999):
-        [answer] = site.door.run([RpcRequest(op, ROOT_INO)])  # type: ignore[arg-type]
+    for op in (0, 5, 9, max(Op) + 1, 999):
+        [answer] = site.control.run([RpcRequest(op, ROOT_INO)])  # type: ignore[arg-type]
         assert answer.errno == errno.ENOTSUP
 
 
 def test_what_only_root_asks_is_refused_to_others(site: Site) -> None:
     for op in (Op.EVICT, Op.WANTED, Op.PRESENT, Op.ARRIVED, Op.FAILED):
-        [answer] = site.door.run([RpcRequest(op, ROOT_INO, cred=Cred(5, 5))])
+        [answer] = site.control.run([RpcRequest(op, ROOT_INO, cred=Cred(5, 5))])
         assert answer.errno == errno.EPERM
     asked = [
         (RpcRequest(Op.EVICT, ROOT_INO), errno.EBUSY),
@@ -325,7 +311,7 @@ def test_what_only_root_asks_is_refused_to_others(site: Site) -> None:
         (RpcRequest(Op.FAILED, ROOT_INO), errno.ESTALE),
     ]
     for request, error in asked:
-        [answer] = site.door.run([request])
+        [answer] = site.control.run([request])
         assert answer.errno == error, request
 
 
@@ -358,20 +344,20 @@ def test_rubbish_and_peers_that_stall_harm_nobody(site: Site) -> None:
     site.server.require_alive()
 
 
-def test_the_door_is_closed_with_the_server(tmp_path: Path) -> None:
+def test_the_control_socket_is_closed_with_the_server(tmp_path: Path) -> None:
     with Server("spillway", tmp_path, tmp_path / "log") as server:
-        await_door(server)
+        await_control_socket(server)
         path = server.settings.run_dir / "nfs.sock"
         assert path.stat().st_mode & 0o777 == 0o600
-        with opened(server.settings) as door:
-            assert door.run([RpcRequest(Op.GETATTR, ROOT_INO)])[0].errno == 0
+        with opened(server.settings) as control:
+            assert control.run([RpcRequest(Op.GETATTR, ROOT_INO)])[0].errno == 0
             stale = path.stat().st_ino
             server.crash()
-            until(lambda: path.stat().st_ino != stale, "a new door")
+            until(lambda: path.stat().st_ino != stale, "a new control socket")
             # Nothing was under way when the connection ended.
-            assert door.run([RpcRequest(Op.GETATTR, ROOT_INO)])[0].errno == 0
-        with opened(server.settings) as door:
-            assert isinstance(door, Remote)
-            assert door.run([RpcRequest(Op.GETATTR, ROOT_INO)])[0].errno == 0
+            assert control.run([RpcRequest(Op.GETATTR, ROOT_INO)])[0].errno == 0
+        with opened(server.settings) as control:
+            assert isinstance(control, Remote)
+            assert control.run([RpcRequest(Op.GETATTR, ROOT_INO)])[0].errno == 0
     assert not path.exists()
     assert "cleanup" not in server.log.read_text()

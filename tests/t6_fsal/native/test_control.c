@@ -1,4 +1,4 @@
-/* Tests of the door's socket: peers that ask, stall, send rubbish or go away. No Ganesha, no
+/* Tests of the control socket: peers that ask, stall, send rubbish or go away. No Ganesha, no
  * Python. */
 #define _GNU_SOURCE
 #include <assert.h>
@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "door_client.h"
+#include "control_client.h"
 
 #undef NDEBUG
 
@@ -30,7 +30,7 @@ static void short_nap(void)
 	usleep(1000);
 }
 
-static int serve(uint32_t op, const struct spw_door_request *asked, struct spw_door_reply *reply)
+static int serve(uint32_t op, const struct spw_control_request *asked, struct spw_control_reply *reply)
 {
 	const struct spw_request *request = &asked->request;
 	int now = atomic_fetch_add(&inside, 1) + 1, most = atomic_load(&most_inside);
@@ -48,25 +48,25 @@ static int serve(uint32_t op, const struct spw_door_request *asked, struct spw_d
 	return request->ino % 7 == 0 ? ENOENT : 0;
 }
 
-static int tell(uint32_t op, struct spw_door_reply *reply)
+static int tell(uint32_t op, struct spw_control_reply *reply)
 {
 	(void)op;
 	(void)reply;
 	return ENOSYS;
 }
 
-static void check(const struct spw_door_answer *answer, uint64_t ino)
+static void check(const struct spw_control_answer *answer, uint64_t ino)
 {
 	assert(answer->head.length == ANSWER);
 	assert(answer->status == (ino % 7 == 0 ? ENOENT : 0));
-	assert(answer->attr.ino == (ino % 7 == 0 ? 0 : ino + SPW_DOOR_GETATTR));
+	assert(answer->attr.ino == (ino % 7 == 0 ? 0 : ino + SPW_CONTROL_GETATTR));
 	assert(answer->offset == (ino % 7 == 0 ? 0 : 1001));
 	assert(answer->length == (ino % 7 == 0 ? 0 : answer->head.id + 2));
 }
 
 static void each_gets_its_own_answer(void)
 {
-	struct spw_door_answer answer;
+	struct spw_control_answer answer;
 	bool answered[MANY] = { false };
 	int fd = dial();
 	unsigned int sent = 0, count = 0;
@@ -89,7 +89,7 @@ static void each_gets_its_own_answer(void)
 /* Several workers run the requests of one connection, so that their changes share a commit. */
 static void requests_run_beside_each_other(void)
 {
-	struct spw_door_answer answer;
+	struct spw_control_answer answer;
 	int fd = dial();
 
 	atomic_store(&most_inside, 0);
@@ -106,7 +106,7 @@ static void requests_run_beside_each_other(void)
 
 static void wait_for_end(int fd)
 {
-	struct spw_door_answer answer;
+	struct spw_control_answer answer;
 
 	while (hear(fd, &answer))
 		;
@@ -115,7 +115,7 @@ static void wait_for_end(int fd)
 
 static void somebody_is_served(void)
 {
-	struct spw_door_answer answer;
+	struct spw_control_answer answer;
 	int fd = dial();
 
 	ask(fd, 5, 77778);
@@ -135,7 +135,7 @@ static void rubbish_ends_the_connection(void)
 
 	fd = dial();
 	(void)make(bytes, 1, 1);
-	memset(bytes + offsetof(struct spw_door_head, length), 0xff, 4);
+	memset(bytes + offsetof(struct spw_control_head, length), 0xff, 4);
 	assert(send(fd, bytes, 200, MSG_NOSIGNAL) > 0);
 	wait_for_end(fd);
 	somebody_is_served();
@@ -143,13 +143,13 @@ static void rubbish_ends_the_connection(void)
 
 static void a_body_that_lies_ends_the_connection(void)
 {
-	struct spw_door_answer answer;
+	struct spw_control_answer answer;
 	uint8_t bytes[256];
 	size_t length = make(bytes, 9, 1);
 	uint32_t huge = 0xfffffff0u;
 	int fd = dial();
 
-	memcpy(bytes + sizeof(struct spw_door_head) + offsetof(struct spw_door_body, name_len), &huge, 4);
+	memcpy(bytes + sizeof(struct spw_control_head) + offsetof(struct spw_control_body, name_len), &huge, 4);
 	assert(send(fd, bytes, length, MSG_NOSIGNAL) == (ssize_t)length);
 	assert(hear(fd, &answer) && answer.status == EBADMSG && answer.head.id == 9);
 	wait_for_end(fd);
@@ -192,7 +192,7 @@ static void who_goes_away_leaves_nothing(void)
  * has ended. */
 static void nobody_gets_an_answer_of_another(void)
 {
-	struct spw_door_answer answer;
+	struct spw_control_answer answer;
 	uint8_t bytes[256];
 	size_t length = make(bytes, 98, 3);
 	int fd = dial();
@@ -238,15 +238,15 @@ static void places_are_found_again(void)
 
 static void another_version_is_refused_by_name(void)
 {
-	struct spw_door_answer answer;
+	struct spw_control_answer answer;
 	uint8_t bytes[256];
 	size_t length = make(bytes, 9, 1);
 	int fd = dial();
 
-	bytes[offsetof(struct spw_door_head, version)]++;
+	bytes[offsetof(struct spw_control_head, version)]++;
 	assert(send(fd, bytes, length, MSG_NOSIGNAL) == (ssize_t)length);
 	assert(hear(fd, &answer) && answer.status == EPROTONOSUPPORT);
-	assert(answer.head.version == SPW_DOOR_VERSION);
+	assert(answer.head.version == SPW_CONTROL_VERSION);
 	ask(fd, 10, 1);
 	assert(hear(fd, &answer) && answer.status == 0);
 	close(fd);
@@ -255,14 +255,14 @@ static void another_version_is_refused_by_name(void)
 /* Strangers are refused even if the socket's mode lets everyone connect. */
 static void strangers_are_refused(void)
 {
-	struct spw_door_answer answer;
+	struct spw_control_answer answer;
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	int status, run = open(directory, O_PATH | O_DIRECTORY);
 	pid_t child;
 
 	if (geteuid() != 0)
 		return; /* only root can become another user */
-	assert(fchmodat(run, ".", 0711, 0) == 0 && fchmodat(run, SPW_DOOR_NAME, 0666, 0) == 0);
+	assert(fchmodat(run, ".", 0711, 0) == 0 && fchmodat(run, SPW_CONTROL_NAME, 0666, 0) == 0);
 	child = fork();
 	if (child == 0) {
 		int fd = socket(AF_UNIX, SOCK_STREAM, 0);
@@ -271,7 +271,7 @@ static void strangers_are_refused(void)
 
 		if (setgid(65534) != 0 || setuid(65534) != 0)
 			_exit(3);
-		snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/" SPW_DOOR_NAME,
+		snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/" SPW_CONTROL_NAME,
 			 run);
 		if (connect(fd, (const struct sockaddr *)&address, sizeof(address)) != 0)
 			_exit(4);
@@ -290,13 +290,13 @@ static void a_lack_of_descriptors_costs_no_processor(void)
 {
 	enum { LIMIT = 100, LATE = 8 }; /* poll takes no more entries than the limit */
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	struct spw_door_answer answer;
+	struct spw_control_answer answer;
 	int fds[LATE], used_up[LIMIT];
 	struct rlimit before, tight;
 	int count = 0;
 	clock_t began;
 
-	snprintf(address.sun_path, sizeof(address.sun_path), "%s/" SPW_DOOR_NAME, directory);
+	snprintf(address.sun_path, sizeof(address.sun_path), "%s/" SPW_CONTROL_NAME, directory);
 	for (int i = 0; i < LATE; i++)
 		fds[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert(getrlimit(RLIMIT_NOFILE, &before) == 0);
@@ -322,16 +322,16 @@ static void a_lack_of_descriptors_costs_no_processor(void)
 /* A request that runs is answered, and a request that waits is not begun. */
 static void the_end_waits_for_what_runs(void)
 {
-	struct spw_door_answer answer;
+	struct spw_control_answer answer;
 	int fd = dial(), before = atomic_load(&served);
 
 	ask(fd, 1, 3);
 	assert(hear(fd, &answer));
-	spw_door_close();
+	spw_control_close();
 	assert(!hear(fd, &answer));
 	close(fd);
 	assert(atomic_load(&served) == before + 1);
-	spw_door_close(); /* a second close does nothing */
+	spw_control_close(); /* a second close does nothing */
 }
 
 static void a_socket_of_a_killed_server_is_replaced(void)
@@ -340,13 +340,13 @@ static void a_socket_of_a_killed_server_is_replaced(void)
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	struct stat st;
 
-	snprintf(address.sun_path, sizeof(address.sun_path), "%s/" SPW_DOOR_NAME, directory);
+	snprintf(address.sun_path, sizeof(address.sun_path), "%s/" SPW_CONTROL_NAME, directory);
 	assert(bind(fd, (const struct sockaddr *)&address, sizeof(address)) == 0);
 	close(fd);
-	assert(spw_door_open(directory, serve, tell) == 0);
+	assert(spw_control_open(directory, serve, tell) == 0);
 	assert(stat(address.sun_path, &st) == 0 && (st.st_mode & 0777) == 0600);
 	somebody_is_served();
-	spw_door_close();
+	spw_control_close();
 	assert(access(address.sun_path, F_OK) != 0);
 }
 
@@ -355,8 +355,8 @@ int main(int argc, char **argv)
 	assert(argc == 2);
 	directory = argv[1];
 	umask(0);
-	assert(spw_door_open("/nonexistent", serve, tell) == ENOENT);
-	assert(spw_door_open(directory, serve, tell) == 0);
+	assert(spw_control_open("/nonexistent", serve, tell) == ENOENT);
+	assert(spw_control_open(directory, serve, tell) == 0);
 	each_gets_its_own_answer();
 	requests_run_beside_each_other();
 	rubbish_ends_the_connection();

@@ -1,4 +1,4 @@
-"""The laws of retention hold for random runs, policies, promotions and clocks. What a plan shows is
+"""The deletion guards hold for random runs, policies, promotions and clocks. What a plan shows is
 done, whatever is killed meanwhile."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gateway.common.failpoints import RETENTION_ACTION
 from gateway.common.types import FIRST_NS, Extent
 from gateway.db.engine import Database
 from gateway.lifecycle.retention import planner, policy, store
-from gateway.lifecycle.retention.facts import Measure, Measuring, Plan, PlanCheckpoint, Situation
+from gateway.lifecycle.retention.facts import Measure, Measuring, Plan, PlanCheckpoint, PlanInputs
 from gateway.lifecycle.retention.policy import DAY_NS, HOUR_NS, Best
 from tests.support.drainsite import Site
 from tests.support.forking import context
@@ -46,7 +46,7 @@ TIERS = [
 ]
 
 
-def situation_of(draw: random.Random, size: int) -> Situation:
+def situation_of(draw: random.Random, size: int) -> PlanInputs:
     """Return a random situation. Most checkpoints have what lets them be deleted."""
     checkpoints = []
     is_ordered = draw.random() < 0.5
@@ -83,7 +83,7 @@ def situation_of(draw: random.Random, size: int) -> Situation:
     is_made = draw.random() < 0.9
     referred = dict.fromkeys(draw.sample(range(1, 12), draw.choice([0, 0, 1])), "a link")
     said = Said(inos, paths)
-    return Situation(checkpoints, policies(*tables), said, now_ns, is_made, referred)
+    return PlanInputs(checkpoints, policies(*tables), said, now_ns, is_made, referred)
 
 
 def table_of(draw: random.Random) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def newer(one: PlanCheckpoint, two: PlanCheckpoint) -> bool:
     return two.completion > one.completion and is_trusted and 2 * two.size >= one.size
 
 
-def require_laws(situation: Situation, plan: Plan, measure: Measuring = metric) -> None:
+def require_guards(situation: PlanInputs, plan: Plan, measure: Measuring = metric) -> None:
     gone = deleted(plan)
     kept = [one for one in situation.checkpoints if one.ino not in gone]
     assert situation.is_made or not gone
@@ -164,7 +164,7 @@ def require_laws(situation: Situation, plan: Plan, measure: Measuring = metric) 
         assert situation.now_ns - one.ready_ns >= (current.policy.transition_after_ns or 0)
 
 
-def require_unpinned(situation: Situation, one: PlanCheckpoint) -> None:
+def require_unpinned(situation: PlanInputs, one: PlanCheckpoint) -> None:
     for pin in situation.protected.paths:
         assert one.path != pin
         assert not one.path.startswith(pin + b"/")
@@ -172,7 +172,7 @@ def require_unpinned(situation: Situation, one: PlanCheckpoint) -> None:
 
 
 def require_let_go(
-    situation: Situation, one: PlanCheckpoint, names: Sequence[str], measure: Measuring
+    situation: PlanInputs, one: PlanCheckpoint, names: Sequence[str], measure: Measuring
 ) -> None:
     """Require that every policy over a checkpoint that can delete lets it go."""
     over = [
@@ -236,7 +236,7 @@ def is_older(two: PlanCheckpoint, one: PlanCheckpoint) -> bool:
     return two.completion is not None and (one.completion or -1) > two.completion
 
 
-def test_the_laws_hold_for_random_runs() -> None:
+def test_the_deletion_guards_hold_for_random_runs() -> None:
     seen: Counter[int] = Counter()
     others: Counter[str] = Counter()
 
@@ -246,7 +246,7 @@ def test_the_laws_hold_for_random_runs() -> None:
         draw = random.Random(seed)
         situation = situation_of(draw, size)
         plan = planner.plan(situation, metric)
-        require_laws(situation, plan)
+        require_guards(situation, plan)
         seen[len(plan.deletions)] += 1
         others.update(evict=len(plan.evictions), move=len(plan.transitions))
         shuffled = list(situation.checkpoints)
@@ -325,7 +325,7 @@ def test_what_is_shown_is_applied_whatever_is_killed(
 
     situation, planned = looked(site)
     plan = planned.plan
-    require_laws(situation, plan, measure)
+    require_guards(situation, plan, measure)
     wanted = wanted_of(plan)
     assert {what for what, _path, _author in wanted} == {"trash", "evict", "transition"}
     if planned.asked is not None:

@@ -21,7 +21,7 @@ from tests.support.trees import make_big
 from tests.support.volumes import query
 from tests.support.waiting import until
 
-FILES = int(os.environ.get("SPILLWAY_DOOR_FILES", "10000"))
+FILES = int(os.environ.get("SPILLWAY_CONTROL_FILES", "10000"))
 
 
 def make_gateway(directory: Path) -> Gateway:

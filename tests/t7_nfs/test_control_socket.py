@@ -28,7 +28,7 @@ BRIEF_OPTIONS = f"{OWN},acregmin=1,acregmax=2,acdirmin=1,acdirmax=2"
 KEPT_SECONDS = {BRIEF: 2.0 + 1.0, str(MOUNT): 60.0 + 1.0}
 """For so long a mount may keep the attributes of a directory: acdirmax of nfs(5), whose default is
 60 s, and a second in which an emulated machine on a busy host may not count its time."""
-RENAMES = int(os.environ.get("SPILLWAY_DOOR_RENAMES", "600"))
+RENAMES = int(os.environ.get("SPILLWAY_CONTROL_RENAMES", "600"))
 RENAMING_SECONDS = 6.0 if RENAMES < 10_000 else 120.0
 """The renames take at least so long: twice what the mounts that are compared may keep."""
 WATCH_SECONDS = 240.0 if RENAMES < 10_000 else 1800.0
@@ -75,8 +75,8 @@ def test_a_file_that_is_removed_on_the_gateway_stays_for_who_has_it_open(
 
 
 class Renames:
-    """Renames a file through the door, in a thread, and knows when each was answered. Parameters:
-    gateway, with the file n0 in its directory "numbered"."""
+    """Renames a file over the control socket, in a thread, and knows when each was answered.
+    Parameters: gateway, with the file n0 in its directory "numbered"."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._settings = loader.load(gateway.config)
@@ -98,15 +98,15 @@ class Renames:
 
     def _rename(self) -> None:
         try:
-            with opened(self._settings) as door:
-                found = door.run([RpcRequest(Op.LOOKUP, ROOT_INO, b"numbered")])[0].attr
+            with opened(self._settings) as control:
+                found = control.run([RpcRequest(Op.LOOKUP, ROOT_INO, b"numbered")])[0].attr
                 assert found is not None
                 for number in range(RENAMES):
                     due = self.times[0] + number * RENAMING_SECONDS / RENAMES
                     time.sleep(max(0.0, due - time.monotonic()))
                     names = b"n%d" % number, b"n%d" % (number + 1)
                     request = RpcRequest(Op.RENAME, found.ino, names[0])
-                    [answer] = door.run([request._replace(ino2=found.ino, name2=names[1])])
+                    [answer] = control.run([request._replace(ino2=found.ino, name2=names[1])])
                     assert answer.errno == 0, os.strerror(answer.errno)
                     self.times.append(time.monotonic())
         except BaseException as exc:
@@ -114,8 +114,8 @@ class Renames:
 
 
 class Comparisons:
-    """Compares what the mounts of a client show with what the door had answered. Parameters:
-    times, of the answers, by number, to which others are added meanwhile."""
+    """Compares what the mounts of a client show with what the control socket had answered.
+    Parameters: times, of the answers, by number, to which others are added meanwhile."""
 
     def __init__(self, times: list[float]) -> None:
         self._times = times
@@ -137,7 +137,9 @@ class Comparisons:
             self.bound[mount] += at_least > 0
 
 
-def test_no_listing_is_older_than_the_answer_of_the_door(vm: ClientVm, make_site: MakeSite) -> None:
+def test_no_listing_is_older_than_the_answer_of_the_control_socket(
+    vm: ClientVm, make_site: MakeSite
+) -> None:
     """A strict client sees each rename that was answered. One that keeps attributes sees those that
     are older than what it may keep."""
     gateway = make_site().gateway

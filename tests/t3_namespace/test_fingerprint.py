@@ -1,4 +1,4 @@
-"""The imprint of a tree: each change shows, and no other change makes up for it."""
+"""The fingerprint of a tree: each change shows, and no other change makes up for it."""
 
 from __future__ import annotations
 

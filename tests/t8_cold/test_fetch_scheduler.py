@@ -1,4 +1,4 @@
-"""Threads wait at the board without waking each other for nothing."""
+"""Threads wait at the scheduler without waking each other for nothing."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ LONG_SECONDS = 20.0
 class Threads:
     """Threads that take steps, each of which lasts until ``may_end`` is set.
 
-    Parameters: board; for_clients, of each thread.
+    Parameters: scheduler; for_clients, of each thread.
     """
 
-    def __init__(self, board: FetchScheduler, *for_clients: bool) -> None:
-        self.board = board
+    def __init__(self, scheduler: FetchScheduler, *for_clients: bool) -> None:
+        self.scheduler = scheduler
         self.may_end = threading.Event()
         self.may_end.set()
         self.looked: set[int] = set()
@@ -39,32 +39,32 @@ class Threads:
         for thread in self._threads:
             thread.start()
             until(lambda: thread.ident in self.looked, "a thread that waits")  # noqa: B023
-        with self.board.lock:
+        with self.scheduler.lock:
             self.looked.clear()
 
     def end(self) -> None:
-        with self.board.lock:
+        with self.scheduler.lock:
             self.is_over = True
-            self.board.wake_all()
+            self.scheduler.wake_all()
         self.may_end.set()
         for thread in self._threads:
             thread.join()
 
     def _run(self, for_clients: bool) -> None:
         while True:
-            with self.board.lock:
+            with self.scheduler.lock:
                 if self.is_over:
                     return
                 self.looked.add(threading.get_ident())
-                step = self.board.choose(for_clients)
+                step = self.scheduler.choose(for_clients)
                 if step is None:
-                    self.board.wait_for_step(for_clients)
+                    self.scheduler.wait_for_step(for_clients)
                     continue
                 self.taken.append(step.hydration.ino)
             self.may_end.wait()
-            with self.board.lock:
+            with self.scheduler.lock:
                 step.hydration.needs_look = False
-                self.board.end(step)
+                self.scheduler.end(step)
 
 
 @contextmanager
@@ -80,13 +80,13 @@ def threads(*for_clients: bool) -> Iterator[Threads]:
 def test_what_a_client_asks_for_wakes_two_threads() -> None:
     with threads(*[False] * WORKERS) as made:
         made.may_end.clear()
-        with made.board.lock:
-            made.board.ask(7, 0, 1)
+        with made.scheduler.lock:
+            made.scheduler.ask(7, 0, 1)
         until(lambda: made.taken, "the step")
         until(lambda: len(made.looked) >= 2, "the thread that is woken next")
         # The second one found no step, and wakes no other.
-        with made.board.lock:
-            made.board.wait_for_step()
+        with made.scheduler.lock:
+            made.scheduler.wait_for_step()
             assert len(made.looked) == 2
         assert made.taken == [7]
 
@@ -94,9 +94,9 @@ def test_what_a_client_asks_for_wakes_two_threads() -> None:
 def test_each_file_has_a_thread_at_once() -> None:
     with threads(*[False] * WORKERS) as made:
         made.may_end.clear()
-        with made.board.lock:
+        with made.scheduler.lock:
             for ino in range(WORKERS):
-                made.board.add(ino)
+                made.scheduler.add(ino)
         until(lambda: len(made.taken) == WORKERS, "a step for each thread")
         assert sorted(made.taken) == list(range(WORKERS))
 
@@ -104,74 +104,74 @@ def test_each_file_has_a_thread_at_once() -> None:
 def test_the_thread_that_serves_clients_passes_the_rest_on() -> None:
     # The first thread that waits is the first that is woken.
     with threads(True, False) as made:
-        with made.board.lock:
-            made.board.add(7)
+        with made.scheduler.lock:
+            made.scheduler.add(7)
         until(lambda: made.taken == [7], "the step of the other thread")
 
 
 def test_the_thread_that_saves_wakes_up_for_the_first_file() -> None:
-    board, woken = FetchScheduler(1), threading.Event()
+    scheduler, woken = FetchScheduler(1), threading.Event()
 
     def wait() -> None:
-        with board.lock:
+        with scheduler.lock:
             waits.set()
-            board.wait_for_save()
+            scheduler.wait_for_save()
         woken.set()
 
     waits = threading.Event()
     thread = threading.Thread(target=wait)
     thread.start()
     assert waits.wait(LONG_SECONDS)
-    with board.lock:
-        board.add(7)
+    with scheduler.lock:
+        scheduler.add(7)
     assert woken.wait(LONG_SECONDS)
     thread.join()
 
 
-def given_up(board: FetchScheduler, ino: int) -> Hydration:
+def given_up(scheduler: FetchScheduler, ino: int) -> Hydration:
     """Add a file all of whose blocks cannot be had, as a look leaves it."""
-    one = board.add(ino)
+    one = scheduler.add(ino)
     one.needs_look, one.map = False, BlockMap(1)
     one.source = AbsentSource(ino, 0, 1, 10, ObjectLocation("key", "etag"), 16, bytes(8))
-    board.give_up(one, WHOLE, "wrong bytes")
+    scheduler.give_up(one, WHOLE, "wrong bytes")
     return one
 
 
 def test_files_that_cannot_be_had_cost_nothing_until_their_next_try(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    board = FetchScheduler(WORKERS)
-    with board.lock:
-        damaged = [given_up(board, ino) for ino in range(100, 1100)]
-        assert board.choose() is None
-        assert not board._awake
-        board.add(7)
-        step = board.choose()
+    scheduler = FetchScheduler(WORKERS)
+    with scheduler.lock:
+        damaged = [given_up(scheduler, ino) for ino in range(100, 1100)]
+        assert scheduler.choose() is None
+        assert not scheduler._awake
+        scheduler.add(7)
+        step = scheduler.choose()
         assert step is not None
         assert step.hydration.ino == 7
-        board.ask(500, 0, 10)
-        step = board.choose()
+        scheduler.ask(500, 0, 10)
+        step = scheduler.choose()
         assert step is not None
         assert (step.hydration.ino, step.blocks) == (500, range(1))
-        board.end(step)
-        board.drop(step.hydration)
+        scheduler.end(step)
+        scheduler.drop(step.hydration)
         damaged.remove(step.hydration)
         first = min(damaged, key=lambda one: one.retry_at)
         retry_at = first.retry_at
         monkeypatch.setattr("gateway.cache.fetch_scheduler.now", lambda: retry_at)
         first.forgive_all()
-        step = board.choose()
+        step = scheduler.choose()
         assert step is not None
         assert step.hydration.ino in (7, first.ino)
 
 
 def test_a_file_that_is_woken_is_looked_at_before_its_time() -> None:
-    board = FetchScheduler(WORKERS)
-    with board.lock:
-        one = board.add(7)
-        board.later(one, 1000.0)
-        assert board.choose() is None
-        board.wake(one)
-        step = board.choose()
+    scheduler = FetchScheduler(WORKERS)
+    with scheduler.lock:
+        one = scheduler.add(7)
+        scheduler.later(one, 1000.0)
+        assert scheduler.choose() is None
+        scheduler.wake(one)
+        step = scheduler.choose()
         assert step is not None
         assert step.hydration is one

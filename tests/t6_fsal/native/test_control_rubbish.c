@@ -1,4 +1,4 @@
-/* Tests what random bytes at the door's socket do to the door and to other peers. */
+/* Tests what random bytes over the control socket do to it and to other peers. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -7,8 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "door_client.h"
-#include "door_rubbish.h"
+#include "control_client.h"
+#include "control_rubbish.h"
 
 #undef NDEBUG
 
@@ -23,7 +23,7 @@ static void short_nap(void)
 	usleep(1000);
 }
 
-static int serve(uint32_t op, const struct spw_door_request *asked, struct spw_door_reply *reply)
+static int serve(uint32_t op, const struct spw_control_request *asked, struct spw_control_reply *reply)
 {
 	atomic_fetch_add(&seen, use(asked));
 	atomic_fetch_add(&requests, 1);
@@ -35,7 +35,7 @@ static int serve(uint32_t op, const struct spw_door_request *asked, struct spw_d
 	return 0;
 }
 
-static int tell(uint32_t op, struct spw_door_reply *reply)
+static int tell(uint32_t op, struct spw_control_reply *reply)
 {
 	(void)op;
 	(void)reply;
@@ -44,11 +44,11 @@ static int tell(uint32_t op, struct spw_door_reply *reply)
 
 static void is_served(int fd, uint64_t id)
 {
-	struct spw_door_answer answer;
+	struct spw_control_answer answer;
 
 	ask(fd, id, GOOD);
 	assert(hear(fd, &answer) && answer.head.id == id && answer.status == 0);
-	assert(answer.attr.ino == GOOD + SPW_DOOR_GETATTR);
+	assert(answer.attr.ino == GOOD + SPW_CONTROL_GETATTR);
 }
 
 static unsigned int open_files(void)
@@ -60,11 +60,11 @@ static unsigned int open_files(void)
 	return count;
 }
 
-/* Sends rubbish in pieces, until the door ends the connection, or to a random byte. Returns how many
- * bytes the socket took. No answer is read. */
+/* Sends rubbish in pieces, until the control socket ends the connection, or to a random byte.
+ * Returns how many bytes the socket took. No answer is read. */
 static size_t send_rubbish(int fd)
 {
-	static uint8_t bytes[SPW_DOOR_FRAME_BYTES];
+	static uint8_t bytes[SPW_CONTROL_FRAME_BYTES];
 	size_t count = 0, at = 0, total = 0;
 
 	while (next_random() % 64 != 0) {
@@ -87,8 +87,8 @@ static size_t send_rubbish(int fd)
 	return total;
 }
 
-/* Some connections stay open for a while after their last byte. They stall the door if it waits for
- * the rest of a frame. */
+/* Some connections stay open for a while after their last byte. They stall the control socket if it
+ * waits for the rest of a frame. */
 static void rubbish_on_many_connections_harms_nobody(void)
 {
 	int lingering[LINGERING], good = dial();
@@ -112,15 +112,16 @@ static void rubbish_on_many_connections_harms_nobody(void)
 	for (int i = 0; i < LINGERING; i++)
 		close(lingering[i]);
 	close(good);
-	/* Some of what looked like requests reached the workers: about two for five connections. How many
-	 * connections there are depends on how soon the door ends them, their share does not. */
+	/* Some of what looked like requests reached the workers: about two for five connections.
+	 * How many connections there are depends on how soon the control socket ends them, their
+	 * share does not. */
 	assert((unsigned int)atomic_load(&requests) > connections + connections / 4);
 }
 
 /* Every worker takes a request at the same time: none was lost. */
 static void no_worker_is_held(void)
 {
-	struct spw_door_answer answer;
+	struct spw_control_answer answer;
 	int fd = dial();
 
 	for (uint64_t id = 0; id < WORKERS; id++)
@@ -139,13 +140,13 @@ int main(int argc, char **argv)
 
 	assert(argc == 2);
 	directory = argv[1];
-	assert(spw_door_open(directory, serve, tell) == 0);
+	assert(spw_control_open(directory, serve, tell) == 0);
 	files = open_files();
 	rubbish_on_many_connections_harms_nobody();
 	no_worker_is_held();
 	while (open_files() != files)
 		short_nap();
-	spw_door_close();
+	spw_control_close();
 	puts("all passed");
 	return 0;
 }

@@ -1,12 +1,12 @@
-/* The door of the NFS server: requests run as those of clients do. Then Ganesha's cache is told,
- * and then the peer gets the answer.
+/* The control socket of the NFS server: requests run as those of clients do. Then Ganesha's cache
+ * is told, and then the peer gets the answer.
  *
- * Only root and the server's own user may ask (door_peer.c). The credentials of a request decide
+ * Only root and the server's own user may ask (control_peer.c). The credentials of a request decide
  * who may change entries, as for clients. What Ganesha checks for clients before it calls the
  * plugin is left to root.
  */
 #define _GNU_SOURCE
-#include "door.h"
+#include "control.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -34,7 +34,7 @@
 #define STATISTICS_BYTES \
 	(SPW_COUNTED_KINDS * sizeof(struct spw_counts) + sizeof(struct spw_commits))
 
-_Static_assert(STATISTICS_BYTES <= SPW_DOOR_DATA_BYTES, "the statistics fit in an answer");
+_Static_assert(STATISTICS_BYTES <= SPW_CONTROL_DATA_BYTES, "the statistics fit in an answer");
 
 static struct {
 	pthread_mutex_t lock; /* for start and stop */
@@ -42,24 +42,24 @@ static struct {
 	struct fsal_export *export; /* NULL: there is none */
 	atomic_bool ending;
 	sem_t end; /* wakes the keeper */
-} doorway = { .lock = PTHREAD_MUTEX_INITIALIZER };
+} service = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static void forget(const struct spw_attr *attr, bool is_moved)
 {
 	if (attr->ino != 0)
-		spw_upcall_forget(doorway.export->up_ops, attr->ino, attr->generation, is_moved);
+		spw_upcall_forget(service.export->up_ops, attr->ino, attr->generation, is_moved);
 }
 
 static void forget_known(uint64_t ino)
 {
-	spw_upcall_forget_known(doorway.export->up_ops, ino);
+	spw_upcall_forget_known(service.export->up_ops, ino);
 }
 
 static void forget_removed(const struct spw_removed *removed)
 {
 	forget_known(removed->ino);
 	if (removed->kind == SPW_REGULAR && removed->nlink == 0)
-		spw_release(doorway.export->up_ops, removed->ino);
+		spw_release(service.export->up_ops, removed->ino);
 }
 
 /* ---- requests ---- */
@@ -134,65 +134,58 @@ static int change(enum spw_op op, const struct spw_request *request, struct spw_
 	if (rc == 0) {
 		forget(&reply.parent, false);
 		forget(&reply.parent2, false);
-		if (op == SPW_RENAME || op == SPW_LINK)
+		if (op == SPW_RENAME)
 			forget(&reply.attr, true);
 		forget_removed(&reply.removed);
 		*attr = reply.attr;
-	} else if (spw_is_in_doubt(rc)) {
+	} else if (spw_is_indeterminate(rc)) {
 		forget_known(request->ino);
 		forget_known(request->ino2);
 	}
 	return rc;
 }
 
-static int invalidate(uint64_t ino)
-{
-	spw_doubted(ino);
-	forget_known(ino);
-	return 0;
-}
-
-static int exports(struct spw_door_reply *reply)
+static int exports(struct spw_control_reply *reply)
 {
 	struct spw_exported *list = (void *)reply->data;
-	uint32_t count = spw_exported(list, SPW_DOOR_DATA_BYTES / sizeof(*list));
+	uint32_t count = spw_exported(list, SPW_CONTROL_DATA_BYTES / sizeof(*list));
 
 	reply->data_bytes = count * sizeof(*list);
 	return 0;
 }
 
-static int clients(const struct spw_door_request *asked, struct spw_door_reply *reply)
+static int clients(const struct spw_control_request *asked, struct spw_control_reply *reply)
 {
 	struct spw_client_row *rows = (void *)reply->data;
 
 	reply->data_bytes = sizeof(*rows) *
-			    spw_clients(asked->offset, rows, SPW_DOOR_DATA_BYTES / sizeof(*rows));
+			    spw_clients(asked->offset, rows, SPW_CONTROL_DATA_BYTES / sizeof(*rows));
 	return 0;
 }
 
-static int leases(const struct spw_door_request *asked, struct spw_door_reply *reply)
+static int leases(const struct spw_control_request *asked, struct spw_control_reply *reply)
 {
 	struct spw_lease *list = (void *)reply->data;
 
 	reply->data_bytes = sizeof(*list) *
-			    spw_leases(asked->offset, list, SPW_DOOR_DATA_BYTES / sizeof(*list));
+			    spw_leases(asked->offset, list, SPW_CONTROL_DATA_BYTES / sizeof(*list));
 	return 0;
 }
 
-static int opened(const struct spw_door_request *asked, struct spw_door_reply *reply)
+static int opened(const struct spw_control_request *asked, struct spw_control_reply *reply)
 {
 	struct spw_opened_place place = { .chain = asked->offset, .below = asked->length };
 	struct spw_opened_row *rows = (void *)reply->data;
 
 	reply->data_bytes = sizeof(*rows) *
 			    spw_opened_list(asked->request.ino, &place, rows,
-					    SPW_DOOR_DATA_BYTES / sizeof(*rows));
+					    SPW_CONTROL_DATA_BYTES / sizeof(*rows));
 	reply->offset = place.chain;
 	reply->length = place.below;
 	return 0;
 }
 
-static int serve(uint32_t op, const struct spw_door_request *asked, struct spw_door_reply *reply)
+static int serve(uint32_t op, const struct spw_control_request *asked, struct spw_control_reply *reply)
 {
 	const struct spw_request *request = &asked->request;
 	struct spw_attr *attr = &reply->attr;
@@ -202,33 +195,29 @@ static int serve(uint32_t op, const struct spw_door_request *asked, struct spw_d
 	if (request->ino > INT64_MAX || request->ino2 > INT64_MAX || request->cookie > INT64_MAX)
 		return EINVAL;
 	switch (op) {
-	case SPW_DOOR_LOOKUP:
+	case SPW_CONTROL_LOOKUP:
 		return lookup(request, attr);
-	case SPW_DOOR_GETATTR:
+	case SPW_CONTROL_GETATTR:
 		return getattr(request->ino, attr);
-	case SPW_DOOR_MKDIR:
+	case SPW_CONTROL_MKDIR:
 		return change(SPW_MKDIR, request, attr);
-	case SPW_DOOR_SYMLINK:
+	case SPW_CONTROL_SYMLINK:
 		return change(SPW_SYMLINK_OP, request, attr);
-	case SPW_DOOR_LINK:
-		return change(SPW_LINK, request, attr);
-	case SPW_DOOR_RENAME:
+	case SPW_CONTROL_RENAME:
 		return change(SPW_RENAME, request, attr);
-	case SPW_DOOR_REMOVE:
+	case SPW_CONTROL_REMOVE:
 		return change(SPW_REMOVE, request, attr);
-	case SPW_DOOR_SETATTR:
+	case SPW_CONTROL_SETATTR:
 		return set_attributes(request, attr);
-	case SPW_DOOR_INSTALL:
+	case SPW_CONTROL_INSTALL:
 		return change(SPW_INSTALL, request, attr);
-	case SPW_DOOR_INVALIDATE:
-		return invalidate(request->ino);
-	case SPW_DOOR_EXPORTS:
+	case SPW_CONTROL_EXPORTS:
 		return exports(reply);
-	case SPW_DOOR_CLIENTS:
+	case SPW_CONTROL_CLIENTS:
 		return clients(asked, reply);
-	case SPW_DOOR_LEASES:
+	case SPW_CONTROL_LEASES:
 		return leases(asked, reply);
-	case SPW_DOOR_OPENED:
+	case SPW_CONTROL_OPENED:
 		return opened(asked, reply);
 	default:
 		return spw_cold_serve(op, asked, reply);
@@ -236,7 +225,7 @@ static int serve(uint32_t op, const struct spw_door_request *asked, struct spw_d
 }
 
 /* Writes the counts of all kinds of operations, and of the commits. */
-static int statistics(struct spw_door_reply *reply)
+static int statistics(struct spw_control_reply *reply)
 {
 	const volatile uint64_t *from = (const uint64_t *)spw_python.commits;
 	struct spw_counts *counts = (void *)reply->data;
@@ -251,22 +240,22 @@ static int statistics(struct spw_door_reply *reply)
 	return 0;
 }
 
-static int tell(uint32_t op, struct spw_door_reply *reply)
+static int tell(uint32_t op, struct spw_control_reply *reply)
 {
-	return op == SPW_DOOR_STATISTICS ? statistics(reply) : ENOSYS;
+	return op == SPW_CONTROL_STATISTICS ? statistics(reply) : ENOSYS;
 }
 
 /* ---- begin and end ---- */
 
-/* Returns false when the door is to be closed. */
+/* Returns false when the control socket is to be closed. */
 static bool wait_a_second(void)
 {
 	struct timespec until;
 
 	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec++;
-	(void)sem_clockwait(&doorway.end, CLOCK_MONOTONIC, &until);
-	return !atomic_load(&doorway.ending);
+	(void)sem_clockwait(&service.end, CLOCK_MONOTONIC, &until);
+	return !atomic_load(&service.ending);
 }
 
 struct look {
@@ -304,71 +293,71 @@ static void look_at_clients(void)
 	}
 }
 
-/* The door opens after Ganesha has started as a whole: before that, Ganesha would find no
+/* The control socket opens after Ganesha has started as a whole: before that, Ganesha would find no
  * export. */
-static void *keep_door(void *argument)
+static void *keep_control_socket(void *argument)
 {
 	int rc = ETIMEDOUT;
 
 	(void)argument;
-	while (!atomic_load(&doorway.ending) && rc != 0)
+	while (!atomic_load(&service.ending) && rc != 0)
 		rc = nfs_init_wait_timeout(READY_SECONDS);
 	if (rc != 0)
 		return NULL;
-	rc = spw_door_open(spw_python.run_dir, serve, tell);
+	rc = spw_control_open(spw_python.run_dir, serve, tell);
 	if (rc != 0)
-		LogCrit(COMPONENT_FSAL, "no door in %s: %s; clients are served all the same",
+		LogCrit(COMPONENT_FSAL, "no control socket in %s: %s; clients are served all the same",
 			spw_python.run_dir, strerror(rc));
 	while (rc == 0 && wait_a_second()) {
-		spw_release_again(doorway.export->up_ops);
+		spw_release_again(service.export->up_ops);
 		look_at_clients();
 	}
 	return NULL;
 }
 
-/* Ends what uses the export's upcalls beside the door. */
-static void end_without_door(void)
+/* Ends what uses the export's upcalls beside the control socket. */
+static void end_without_control_socket(void)
 {
 	spw_change_tell(NULL);
-	spw_named_stop();
-	doorway.export = NULL;
+	spw_stale_names_stop();
+	service.export = NULL;
 }
 
-void spw_doorway_start(struct fsal_export *export)
+void spw_control_start(struct fsal_export *export)
 {
-	pthread_mutex_lock(&doorway.lock);
-	if (doorway.export == NULL) {
+	pthread_mutex_lock(&service.lock);
+	if (service.export == NULL) {
 		int rc;
 
-		doorway.export = export;
+		service.export = export;
 		spw_change_tell(export->up_ops);
-		rc = spw_named_start(export->up_ops);
+		rc = spw_stale_names_start(export->up_ops);
 		if (rc != 0)
 			LogCrit(COMPONENT_FSAL, "names of two clients may stay wrong: %s", strerror(rc));
 		spw_cold_open();
-		atomic_store(&doorway.ending, false);
-		sem_init(&doorway.end, 0, 0);
-		rc = pthread_create(&doorway.keeper, NULL, keep_door, NULL);
+		atomic_store(&service.ending, false);
+		sem_init(&service.end, 0, 0);
+		rc = pthread_create(&service.keeper, NULL, keep_control_socket, NULL);
 		if (rc != 0) {
-			LogCrit(COMPONENT_FSAL, "no door: %s", strerror(rc));
-			end_without_door();
+			LogCrit(COMPONENT_FSAL, "no control socket: %s", strerror(rc));
+			end_without_control_socket();
 		}
 	}
-	pthread_mutex_unlock(&doorway.lock);
+	pthread_mutex_unlock(&service.lock);
 }
 
-void spw_doorway_stop(const struct fsal_export *export)
+void spw_control_stop(const struct fsal_export *export)
 {
-	pthread_mutex_lock(&doorway.lock);
-	if (doorway.export == export) {
-		atomic_store(&doorway.ending, true);
-		sem_post(&doorway.end);
+	pthread_mutex_lock(&service.lock);
+	if (service.export == export) {
+		atomic_store(&service.ending, true);
+		sem_post(&service.end);
 		/* Parked reads and the worker that waits for the hydrator end first. */
 		spw_cold_close();
-		pthread_join(doorway.keeper, NULL);
-		spw_door_close();
+		pthread_join(service.keeper, NULL);
+		spw_control_close();
 		spw_release_end();
-		end_without_door();
+		end_without_control_socket();
 	}
-	pthread_mutex_unlock(&doorway.lock);
+	pthread_mutex_unlock(&service.lock);
 }

@@ -1,4 +1,4 @@
-/* Tests of the requests that the door answers from memory, with data. */
+/* Tests of the requests that the control socket answers from memory, with data. */
 #include <assert.h>
 #include <errno.h>
 #include <stdatomic.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "door_client.h"
+#include "control_client.h"
 
 #undef NDEBUG
 
@@ -21,7 +21,7 @@ static void short_nap(void)
 }
 
 /* Waits, as a request does while the namespace is away. */
-static int serve(uint32_t op, const struct spw_door_request *asked, struct spw_door_reply *reply)
+static int serve(uint32_t op, const struct spw_control_request *asked, struct spw_control_reply *reply)
 {
 	(void)op;
 	(void)asked;
@@ -34,20 +34,20 @@ static int serve(uint32_t op, const struct spw_door_request *asked, struct spw_d
 }
 
 /* Answers with as many bytes of data as fit. */
-static int tell(uint32_t op, struct spw_door_reply *reply)
+static int tell(uint32_t op, struct spw_control_reply *reply)
 {
-	if (op != SPW_DOOR_STATISTICS)
+	if (op != SPW_CONTROL_STATISTICS)
 		return ENOSYS;
-	memset(reply->data, 'd', SPW_DOOR_DATA_BYTES);
-	reply->data_bytes = SPW_DOOR_DATA_BYTES;
+	memset(reply->data, 'd', SPW_CONTROL_DATA_BYTES);
+	reply->data_bytes = SPW_CONTROL_DATA_BYTES;
 	reply->offset = 17;
 	return 0;
 }
 
 static void hear_data(int fd, uint64_t id)
 {
-	uint8_t data[SPW_DOOR_DATA_BYTES];
-	struct spw_door_answer answer;
+	uint8_t data[SPW_CONTROL_DATA_BYTES];
+	struct spw_control_answer answer;
 
 	assert(hear(fd, &answer) && answer.head.id == id && answer.status == 0);
 	assert(answer.head.length == ANSWER + sizeof(data) && answer.offset == 17);
@@ -58,7 +58,7 @@ static void hear_data(int fd, uint64_t id)
 /* What the server has in memory is told while every worker waits, as often as a peer may ask. */
 static void memory_needs_no_worker(void)
 {
-	struct spw_door_answer answer;
+	struct spw_control_answer answer;
 	int busy = dial(), fd = dial();
 	char own[3];
 
@@ -67,7 +67,7 @@ static void memory_needs_no_worker(void)
 	while (atomic_load(&inside) < WORKERS)
 		short_nap();
 	for (uint64_t i = 0; i < 64; i++)
-		ask_of(fd, i, 1, SPW_DOOR_STATISTICS);
+		ask_of(fd, i, 1, SPW_CONTROL_STATISTICS);
 	for (uint64_t i = 0; i < 64; i++)
 		hear_data(fd, i);
 	assert(atomic_load(&inside) == WORKERS);
@@ -84,9 +84,9 @@ int main(int argc, char **argv)
 {
 	assert(argc == 2);
 	directory = argv[1];
-	assert(spw_door_open(directory, serve, tell) == 0);
+	assert(spw_control_open(directory, serve, tell) == 0);
 	memory_needs_no_worker();
-	spw_door_close();
+	spw_control_close();
 	puts("all passed");
 	return 0;
 }

@@ -1,9 +1,10 @@
-/* Rubbish for the door: random bytes, and frames that are almost right. It is the same in each run. */
+/* Rubbish for the control socket: random bytes, and frames that are almost right. It is the same in
+ * each run. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
-#include "door.h"
+#include "control.h"
 
 #define RANDOM_BYTES 10000000u
 
@@ -20,8 +21,8 @@ static inline uint64_t next_random(void)
 static inline size_t make_frame(uint8_t *bytes, uint16_t op, uint32_t groups, uint32_t name,
 				uint32_t name2)
 {
-	struct spw_door_head head = { .magic = SPW_DOOR_MAGIC, .version = SPW_DOOR_VERSION, .op = op };
-	struct spw_door_body body = {
+	struct spw_control_head head = { .magic = SPW_CONTROL_MAGIC, .version = SPW_CONTROL_VERSION, .op = op };
+	struct spw_control_body body = {
 		.ino = 2, .group_count = groups, .name_len = name, .name2_len = name2,
 	};
 
@@ -32,11 +33,11 @@ static inline size_t make_frame(uint8_t *bytes, uint16_t op, uint32_t groups, ui
 	return head.length;
 }
 
-/* Makes random bytes, or a valid head before a body that may not be valid, cut or followed by random
- * bytes. Returns how many bytes. */
+/* Makes random bytes, or a valid head before a body that may not be valid, cut or followed by
+ * random bytes. Returns how many bytes. */
 static inline size_t make_rubbish(uint8_t *bytes)
 {
-	size_t count = sizeof(struct spw_door_head) + next_random() % 300;
+	size_t count = sizeof(struct spw_control_head) + next_random() % 300;
 	uint64_t how = next_random();
 
 	for (size_t i = 0; i < count; i++)
@@ -52,7 +53,7 @@ static inline size_t make_rubbish(uint8_t *bytes)
 }
 
 /* Reads all bytes that a request claims to have, so that the sanitizer sees one too many. */
-static inline uint64_t use(const struct spw_door_request *asked)
+static inline uint64_t use(const struct spw_control_request *asked)
 {
 	const struct spw_request *request = &asked->request;
 	uint64_t seen = asked->offset + asked->length;

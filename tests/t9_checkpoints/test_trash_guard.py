@@ -13,30 +13,30 @@ from gateway.common import clock
 from gateway.common.errors import StoreUnavailable
 from gateway.db.engine import Database
 from gateway.lifecycle.retention.facts import PlanCheckpoint
-from gateway.lifecycle.retention.guard import NONE_LEFT, NOT_KNOWN, NOT_STILL, DeletionGuard
+from gateway.lifecycle.retention.guard import NEWER_CHANGED, NONE_LEFT, NOT_KNOWN, DeletionGuard
 from gateway.lifecycle.trash import expiry
 from gateway.lifecycle.trash.expiry import Expiry
 from gateway.lifecycle.trash.rows import TrashRow
-from gateway.processes.checkpoints import _law
+from gateway.processes.checkpoints import _reason_against
 from tests.support.checkpoints.keeping import Present, catch_up
 from tests.support.checkpoints.trashing import put, save, trash_of
 from tests.support.checkpoints.world import World
 from tests.support.volumes import query
 from tests.t9_checkpoints.test_trash import expiry_of, with_values
 
-pytestmark = pytest.mark.usefixtures("door_of_namespace")
+pytestmark = pytest.mark.usefixtures("control_socket_of_namespace")
 
 
 @pytest.fixture
-def law(
+def guard(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[TrashRow], str | None]]:
-    """The law of a namespace in which no grace lasts."""
-    monkeypatch.setattr(expiry, "TURN_SECONDS", 0.0)
+    """The deletion guard of a namespace in which no grace lasts."""
+    monkeypatch.setattr(expiry, "PASS_SECONDS", 0.0)
     with_values(world, retention={"trash_seconds": 0.0})
     database = Database(world.settings.database_url)
     made = DeletionGuard(world.settings, database, Present())
-    yield lambda entry: _law(made, entry)
+    yield lambda entry: _reason_against(made, entry)
     database.close()
 
 
@@ -46,16 +46,16 @@ def save_durably(world: World, path: str) -> None:
         world.drain(f"{path}/{name}")
 
 
-def left(world: World, duty: Expiry) -> list[tuple[bytes, str | None]]:
-    """Return path and reason of what stays in the trash after a turn."""
-    duty.turn()
+def left(world: World, task: Expiry) -> list[tuple[bytes, str | None]]:
+    """Return path and reason of what stays in the trash after a pass."""
+    task.run_once()
     return [(one.path, one.stays) for one in trash_of(world).entries() if one.rotated is None]
 
 
 def test_a_checkpoint_stays_when_the_newer_ones_are_gone(
-    world: World, law: Callable[[TrashRow], str | None]
+    world: World, guard: Callable[[TrashRow], str | None]
 ) -> None:
-    duty = expiry_of(world, law)
+    task = expiry_of(world, guard)
     for step in (1, 2):
         save_durably(world, f"run/step-{step}")
     put(world, trash_of(world), "run/step-1")
@@ -63,32 +63,32 @@ def test_a_checkpoint_stays_when_the_newer_ones_are_gone(
     for name in ("a.distcp", ".metadata"):
         world.remove(f"run/step-2/{name}")
     world.remove("run/step-2")
-    assert left(world, duty) == [(b"run/step-1", NONE_LEFT)]
+    assert left(world, task) == [(b"run/step-1", NONE_LEFT)]
     catch_up(world)
-    assert left(world, duty) == [(b"run/step-1", NONE_LEFT)]
+    assert left(world, task) == [(b"run/step-1", NONE_LEFT)]
     # A newer one that is not durable does not count, nor one of another run.
     save(world, "run/step-3")
     save_durably(world, "other/step-4")
     catch_up(world)
-    assert left(world, duty) == [(b"run/step-1", NONE_LEFT)]
+    assert left(world, task) == [(b"run/step-1", NONE_LEFT)]
     for name in ("a.distcp", ".metadata"):
         world.drain(f"run/step-3/{name}")
     catch_up(world)
     # It is written into, which the catalogue does not know yet.
     world.write("run/step-3/a.distcp", b"newer bytes")
-    assert left(world, duty) == [(b"run/step-1", NOT_STILL)]
+    assert left(world, task) == [(b"run/step-1", NEWER_CHANGED)]
     world.drain("run/step-3/a.distcp")
     catch_up(world)
     query(world.settings, "DELETE FROM catalogue")
-    assert left(world, duty) == [(b"run/step-1", NOT_MADE)]
+    assert left(world, task) == [(b"run/step-1", NOT_MADE)]
     catch_up(world)
-    assert left(world, duty) == []
+    assert left(world, task) == []
 
 
 def test_what_is_not_known_stays_and_what_has_begun_goes(
-    world: World, law: Callable[[TrashRow], str | None]
+    world: World, guard: Callable[[TrashRow], str | None]
 ) -> None:
-    duty = expiry_of(world, law)
+    task = expiry_of(world, guard)
     for step in (1, 2, 3):
         save_durably(world, f"run/step-{step}")
     save(world, "alone/step-1")
@@ -99,7 +99,7 @@ def test_what_is_not_known_stays_and_what_has_begun_goes(
     query(world.settings, "DELETE FROM trash WHERE path = :p", p=b"run/step-2")
     # Its removal has begun.
     query(world.settings, "UPDATE trash SET state = 'expiring' WHERE run = :r", r=b"alone")
-    assert left(world, duty) == [(b"", NOT_KNOWN)]
+    assert left(world, task) == [(b"", NOT_KNOWN)]
 
 
 @pytest.mark.parametrize(
@@ -115,14 +115,14 @@ def test_what_is_not_known_stays_and_what_has_begun_goes(
     ],
 )
 def test_one_that_may_not_be_whole_or_is_older_ends_no_grace(
-    happens: str, world: World, law: Callable[[TrashRow], str | None]
+    happens: str, world: World, guard: Callable[[TrashRow], str | None]
 ) -> None:
-    duty = expiry_of(world, law)
+    task = expiry_of(world, guard)
     for step in (1, 2):
         save_durably(world, f"run/step-{step}")
     put(world, trash_of(world), "run/step-1")
     query(world.settings, happens)
-    [(path, why)] = left(world, duty)
+    [(path, why)] = left(world, task)
     assert path == b"run/step-1"
     assert why in (NONE_LEFT, NOT_KNOWN)
 
@@ -141,14 +141,14 @@ class Lost:
 
 @pytest.mark.parametrize("why", ["the bucket lost x", None])
 def test_what_the_bucket_does_not_have_ends_no_grace(
-    why: str | None, world: World, law: Callable[[TrashRow], str | None]
+    why: str | None, world: World, guard: Callable[[TrashRow], str | None]
 ) -> None:
     asks = DeletionGuard(world.settings, Database(world.settings.database_url), Lost(why))
-    duty = expiry_of(world, lambda entry: _law(asks, entry))
+    task = expiry_of(world, lambda entry: _reason_against(asks, entry))
     for step in (1, 2):
         save_durably(world, f"run/step-{step}")
     put(world, trash_of(world), "run/step-1")
-    [(_path, told)] = left(world, duty)
+    [(_path, told)] = left(world, task)
     assert told is not None
     assert (why or "the bucket cannot be asked for the newer one: no answer") in told
 
@@ -167,7 +167,7 @@ def test_one_without_a_record_is_older_only_by_all_that_is_known(
     seconds: int | None,
     goes: bool,
     world: World,
-    law: Callable[[TrashRow], str | None],
+    guard: Callable[[TrashRow], str | None],
 ) -> None:
     save_durably(world, "run/step-3")
     catch_up(world)
@@ -178,7 +178,7 @@ def test_one_without_a_record_is_older_only_by_all_that_is_known(
     entry = TrashRow(
         "t1", 10**6, b"run/x", b"run", step, 2, 8, 0, 1, 1, 1, "me", "why", "kept", at_ns
     )
-    assert (law(entry) is None) == goes
+    assert (guard(entry) is None) == goes
 
 
 def test_people_are_told_what_stays(configured: World, capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,8 +189,8 @@ def test_people_are_told_what_stays(configured: World, capsys: pytest.CaptureFix
     catch_up(world)
     database = Database(world.settings.database_url)
     made = DeletionGuard(world.settings, database, Present())
-    duty = expiry_of(world, lambda entry: _law(made, entry))
-    assert duty.turn() == expiry.TURN_SECONDS
+    task = expiry_of(world, lambda entry: _reason_against(made, entry))
+    assert task.run_once() == expiry.PASS_SECONDS
     file = str(world.settings.source)
     assert main(["trash", "--config", file, "list"]) == 0
     first, _when, why = capsys.readouterr().out.splitlines()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.common.errors import DoorClosed
+from gateway.common.errors import ControlSocketClosed
 from gateway.db.models import ROOT_INO
 from gateway.rpc import frames
 from gateway.rpc.control import SOCKET, Remote
@@ -44,7 +44,7 @@ def answering(directory: Path, answer: bytes) -> Iterator[Remote]:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(settings.run_dir / SOCKET))
         listener.listen()
-        with closing(Remote(settings, seconds=20.0)) as door:
+        with closing(Remote(settings, seconds=20.0)) as control:
             connection, _ = listener.accept()
 
             def serve() -> None:
@@ -55,18 +55,18 @@ def answering(directory: Path, answer: bytes) -> Iterator[Remote]:
             server = threading.Thread(target=serve)
             server.start()
             with connection:
-                yield door
+                yield control
                 server.join()
 
 
-def ask(door: Remote) -> frames.RpcReply:
-    [answer] = door.run([RpcRequest(Op.GETATTR, ROOT_INO)])
+def ask(control: Remote) -> frames.RpcReply:
+    [answer] = control.run([RpcRequest(Op.GETATTR, ROOT_INO)])
     return answer
 
 
 def test_an_answer_is_believed(tmp_path: Path) -> None:
-    with answering(tmp_path, made()) as door:
-        assert ask(door) == frames.RpcReply(0, None)
+    with answering(tmp_path, made()) as control:
+        assert ask(control) == frames.RpcReply(0, None)
 
 
 @pytest.mark.parametrize(
@@ -86,8 +86,11 @@ def test_an_answer_is_believed(tmp_path: Path) -> None:
     ],
 )
 def test_rubbish_is_no_answer(tmp_path: Path, answer: bytes) -> None:
-    with answering(tmp_path, answer) as door, pytest.raises(DoorClosed, match=ANOTHER_VERSION):
-        ask(door)
+    with (
+        answering(tmp_path, answer) as control,
+        pytest.raises(ControlSocketClosed, match=ANOTHER_VERSION),
+    ):
+        ask(control)
 
 
 def test_random_bytes_are_no_answer() -> None:
@@ -107,7 +110,7 @@ def test_random_bytes_are_no_answer() -> None:
 @pytest.mark.parametrize("length", [0, 1, HEAD.size, frames.ANSWER_BYTES - 1])
 def test_half_an_answer_is_no_answer(tmp_path: Path, length: int) -> None:
     with (
-        answering(tmp_path, made()[:length]) as door,
-        pytest.raises(DoorClosed, match="went away: it closed the connection"),
+        answering(tmp_path, made()[:length]) as control,
+        pytest.raises(ControlSocketClosed, match="went away: it closed the connection"),
     ):
-        ask(door)
+        ask(control)

@@ -1,6 +1,6 @@
 /* A peer: bounded buffers, and the time after which a peer that stalls is dropped. */
 #define _GNU_SOURCE
-#include "door.h"
+#include "control.h"
 
 #include <errno.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 
 #include "util.h"
 
-#ifndef SPW_DOOR_STALL_MS
-#define SPW_DOOR_STALL_MS 10000u /* half a frame, or an answer that is not read */
+#ifndef SPW_CONTROL_STALL_MS
+#define SPW_CONTROL_STALL_MS 10000u /* half a frame, or an answer that is not read */
 #endif
 #define IDLE_MS 60000u /* places are few */
 
@@ -39,7 +39,7 @@ static bool has_room(const struct spw_peer *peer)
 
 bool spw_peer_reads(const struct spw_peer *peer)
 {
-	return !peer->ended && peer->held < SPW_DOOR_FRAME_BYTES && has_room(peer);
+	return !peer->ended && peer->held < SPW_CONTROL_FRAME_BYTES && has_room(peer);
 }
 
 bool spw_peer_writes(const struct spw_peer *peer)
@@ -49,7 +49,7 @@ bool spw_peer_writes(const struct spw_peer *peer)
 
 void spw_peer_receive(struct spw_peer *peer)
 {
-	ssize_t got = recv(peer->fd, peer->in + peer->held, SPW_DOOR_FRAME_BYTES - peer->held,
+	ssize_t got = recv(peer->fd, peer->in + peer->held, SPW_CONTROL_FRAME_BYTES - peer->held,
 			   MSG_DONTWAIT);
 
 	if (got > 0) {
@@ -71,10 +71,10 @@ const uint8_t *spw_peer_next(struct spw_peer *peer, size_t *length)
 {
 	if (!has_room(peer))
 		return NULL;
-	switch (spw_door_find(peer->in, peer->held, length)) {
-	case SPW_DOOR_WHOLE:
+	switch (spw_control_find(peer->in, peer->held, length)) {
+	case SPW_CONTROL_WHOLE:
 		return peer->in;
-	case SPW_DOOR_RUBBISH:
+	case SPW_CONTROL_RUBBISH:
 		spw_peer_mute(peer);
 		return NULL;
 	default:
@@ -90,15 +90,15 @@ void spw_peer_took(struct spw_peer *peer, size_t length)
 }
 
 void spw_peer_answer(struct spw_peer *peer, const uint8_t *frame, int status,
-		     const struct spw_door_reply *reply)
+		     const struct spw_control_reply *reply)
 {
-	struct spw_door_answer answer;
-	struct spw_door_head head;
+	struct spw_control_answer answer;
+	struct spw_control_head head;
 
 	if (peer->fd < 0)
 		return;
 	memcpy(&head, frame, sizeof(head));
-	spw_door_encode(&head, status, reply, &answer);
+	spw_control_encode(&head, status, reply, &answer);
 	if (peer->filled == peer->sent)
 		peer->active_ms = spw_clock_ms();
 	/* There is room: spw_peer_next returns no more requests than there are places. */
@@ -133,12 +133,12 @@ void spw_peer_send(struct spw_peer *peer)
 uint64_t spw_peer_due_ms(const struct spw_peer *peer)
 {
 	if (spw_peer_writes(peer))
-		return peer->active_ms + SPW_DOOR_STALL_MS;
+		return peer->active_ms + SPW_CONTROL_STALL_MS;
 	if (peer->running > 0)
 		return UINT64_MAX;
 	if (peer->ended)
 		return 0;
-	return peer->active_ms + (peer->held > 0 ? SPW_DOOR_STALL_MS : IDLE_MS);
+	return peer->active_ms + (peer->held > 0 ? SPW_CONTROL_STALL_MS : IDLE_MS);
 }
 
 void spw_peer_drop(struct spw_peer *peer)
