@@ -56,8 +56,10 @@ HIDDEN = "…"
 def asked(query: bytes, body: bytes, size_bytes: int, kind: str) -> str | None:
     """Return the parameters of a call as JSON, or None if it had none.
 
-    Parameters: query; body, its first BYTES_MAX bytes; size_bytes, of the whole body; kind, its
-    Content-Type.
+    Args:
+        body: its first BYTES_MAX bytes.
+        size_bytes: size bytes of the whole body.
+        kind: its Content-Type.
     """
     found = _pairs(query)
     if size_bytes > len(body):
@@ -185,9 +187,12 @@ def listed(
 ) -> list[AuditRow]:
     """Return entries, the newest first.
 
-    Parameters: most, how many at most; who, the name or the id of a token, or None for all; path,
-    with which the paths begin; since and until, the first moment and the one after the last;
-    below_id, the id that the entries are before.
+    Args:
+        most: how many at most.
+        who: the name or the id of a token, or None for all.
+        path: path with which the paths begin.
+        since, until: the first moment and the one after the last.
+        below_id: the id that the entries are before.
     """
     values = {
         "below_path": path,

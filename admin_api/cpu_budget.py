@@ -57,8 +57,11 @@ _LOADS = Path("/proc/loadavg")
 class MachineLoad:
     """Tells whether others keep the machine busy.
 
-    Parameters: stat, the kernel's counters of time; loads, the threads that can run now. Without
-    the second, a save that begins would share the processors until the counters show it.
+    Without the second, a save that begins would share the processors until the counters show it.
+
+    Args:
+        stat: the kernel's counters of time.
+        loads: the threads that can run now.
     """
 
     def __init__(self, stat: Path = _STAT, loads: Path = _LOADS) -> None:
@@ -96,8 +99,9 @@ class Share:
     Only what is used while a request runs counts: refusals (``admin_api.listener``) must not spend
     what others have saved up.
 
-    Parameters: share, seconds of processor time for each second of a busy machine; is_busy;
-    burst_seconds, the most that is saved up.
+    Args:
+        share: seconds of processor time for each second of a busy machine.
+        burst_seconds: the most that is saved up.
     """
 
     def __init__(
@@ -121,8 +125,11 @@ class Share:
         self._running -= 1
 
     def wait_seconds(self, kept_seconds: float = 0.0) -> float:
-        """Return the time until the next request may begin. Parameters: kept_seconds, the budget
-        that must be left on a busy machine."""
+        """Return the time until the next request may begin.
+
+        Args:
+            kept_seconds: the budget that must be left on a busy machine.
+        """
         self._settle()
         lacking = kept_seconds - self._budget
         if lacking <= 0 or (self._budget >= 0 and not self._is_busy()):
@@ -147,7 +154,8 @@ class Share:
 class CpuBudgetMiddleware:
     """An ASGI application around another one, whose requests wait for their share.
 
-    Parameters: app; share; exempt, the beginnings of the paths of probes.
+    Args:
+        exempt: the beginnings of the paths of probes.
     """
 
     def __init__(self, app: ASGIApp, share: Share, exempt: Collection[str] = ()) -> None:
@@ -179,7 +187,11 @@ class CpuBudgetMiddleware:
     async def _answer(
         self, scope: Scope, receive: Receive, send: Send, slot: asyncio.Lock | None
     ) -> None:
-        """Have a request answered. Parameters: slot, which the request has, or None."""
+        """Have a request answered.
+
+        Args:
+            slot: which the request has, or None.
+        """
         has_begun = False
 
         def end() -> None:

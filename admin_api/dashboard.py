@@ -46,10 +46,14 @@ would share the interpreter, and the answer would take as long as the facts."""
 class Recent(Generic[T]):
     """Some facts. Safe to use from several threads.
 
-    Parameters: get, which gets them; keep_seconds, for how long they are kept at least; share, the
-    most of the time that is spent on getting them: what takes long is kept for longer;
-    late_seconds, for which they are still given after that, while a thread gets new ones. Facts
-    that may be late are not kept for longer than that.
+    Facts that may be late are not kept for longer than that.
+
+    Args:
+        get: gets them.
+        keep_seconds: for how long they are kept at least.
+        share: the most of the time that is spent on getting them: what takes long is kept for
+            longer.
+        late_seconds: for which they are still given after that, while a thread gets new ones.
     """
 
     def __init__(
@@ -149,7 +153,8 @@ class DashboardFigures(Model):
 class Figures:
     """The figures of one gateway. Safe to use from several threads.
 
-    Parameters: settings; database, of the namespace.
+    Args:
+        database: database of the namespace.
     """
 
     def __init__(self, settings: Settings, database: Database) -> None:
@@ -215,7 +220,9 @@ class Figures:
         """Approve a plan that is asked about. Raises as ``retention.approve`` does. The plan that
         was shown is forgotten then, because it may be the outdated one that the person approved.
 
-        Parameters: plan, its id; author, the person.
+        Args:
+            plan: its id.
+            author: the person.
         """
         try:
             return policies.approve(self._settings, self._database, plan, author)
@@ -315,7 +322,8 @@ class _Count(NamedTuple):
 class Sampler:
     """Takes samples of one gateway.
 
-    Parameters: settings; store; status, which returns the state of the gateway.
+    Args:
+        status: returns the state of the gateway.
     """
 
     def __init__(self, settings: Settings, store: Database, status: Callable[[], Status]) -> None:
@@ -388,8 +396,10 @@ def steps(
 ) -> list[Sample]:
     """Return the samples of a time by steps: means of rates, the most of what may be too much.
 
-    Steps without a sample are missing: the gateway did not run then. Parameters: statement, STEPS
-    or BURST.
+    Steps without a sample are missing: the gateway did not run then.
+
+    Args:
+        statement: STEPS or BURST.
     """
     rows = session.all(statement, from_ns=from_ns, to_ns=to_ns, step_ns=step_ns)
     return [Sample(from_ns + step * step_ns, *figures) for step, *figures in rows]

@@ -50,7 +50,8 @@ _Facts = dict[str, Any]
 class CatalogueWatcher:
     """Remembers the catalogue. Not safe to use from several threads.
 
-    Parameters: settings; database, of the namespace.
+    Args:
+        database: database of the namespace.
     """
 
     def __init__(self, settings: Settings, database: Database) -> None:
@@ -122,8 +123,9 @@ Look = Callable[[], list[tuple[str, Any]]]
 class Hub:
     """The listeners of one process.
 
-    Parameters: look, called in a thread once a second while there is a listener, with what it has
-    found; state, called after it: kind and facts of the present state.
+    Args:
+        look: called in a thread once a second while there is a listener, with what it has found.
+        state: called after it: kind and facts of the present state.
     """
 
     def __init__(self, look: Look, state: Callable[[], tuple[str, Any]]) -> None:
@@ -166,7 +168,10 @@ class Hub:
     ) -> AsyncIterator[asyncio.Queue[BroadcastEvent | None]]:
         """Listen. The queue gets None when the listener is sent away.
 
-        Parameters: last_id, of the last event that the listener has, or None. Raises Crowded.
+        Raises Crowded.
+
+        Args:
+            last_id: last id of the last event that the listener has, or None.
         """
         if self.is_crowded:
             raise Crowded

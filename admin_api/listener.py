@@ -138,7 +138,8 @@ class _Open:
 class Connections:
     """The open connections of one listener. For the thread of its event loop.
 
-    Parameters: most, how many there are while one of them waits for its client.
+    Args:
+        most: how many there are while one of them waits for its client.
     """
 
     def __init__(self, most: int = CONNECTIONS_MAX) -> None:
@@ -187,8 +188,12 @@ class Connections:
 
 
 class Listener(socket.socket):
-    """A socket that listens. Parameters: listening, which is used up; connections, which get what
-    it accepts."""
+    """A socket that listens.
+
+    Args:
+        listening: which is used up.
+        connections: get what it accepts.
+    """
 
     def __init__(self, listening: socket.socket, connections: Connections) -> None:
         super().__init__(fileno=listening.detach())
@@ -273,8 +278,10 @@ STRANGERS_STATE = "is_stranger"
 class StrangerLimitMiddleware:
     """An ASGI application around another one.
 
-    Parameters: app; gateway; exempt, the beginnings of the paths that probes ask for without a
-    token. They never wait.
+    They never wait.
+
+    Args:
+        exempt: the beginnings of the paths that probes ask for without a token.
     """
 
     def __init__(self, app: ASGIApp, gateway: GovernedGateway, exempt: Collection[str]) -> None:

@@ -51,7 +51,7 @@ HSTS = "max-age=31536000"
 
 
 class CallMiddleware:
-    """An ASGI application around the one with the routes. Parameters: app; gateway."""
+    """An ASGI application around the one with the routes."""
 
     def __init__(self, app: ASGIApp, gateway: GovernedGateway) -> None:
         self._app = app

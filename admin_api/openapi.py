@@ -101,7 +101,9 @@ _BY_NAME: dict[str, Any] = {
 def of(schema: Schema, schemas: dict[str, Schema], name: str = "") -> Any:
     """Return an example of what fits a JSON schema.
 
-    Parameters: schemas, those that it may refer to; name of the field that has it.
+    Args:
+        schemas: those that it may refer to.
+        name: name of the field that has it.
     """
     if "$ref" in schema:
         return of(schemas[schema["$ref"].rpartition("/")[2]], schemas, name)

@@ -302,8 +302,10 @@ def _methods_at(request: Request) -> set[str]:
 def install(app: FastAPI, require_sender: Callable[[Request], Awaitable[None]]) -> None:
     """Have an application answer every error as a problem.
 
-    Parameters: require_sender, called about a body that is wrong. Raises Problem for who may not
-    send one.
+    Raises Problem for who may not send one.
+
+    Args:
+        require_sender: called about a body that is wrong.
     """
 
     async def ours(request: Request, exc: Exception) -> Response:

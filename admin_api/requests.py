@@ -113,9 +113,11 @@ def require_match(
 ) -> None:
     """Raise Problem unless a change was made for the version that is there.
 
-    Parameters: if_match, the header; version that is there, or None if there is nothing; current,
-    the representation that the answer shows when another caller changed it; difference, which
-    returns how what was sent differs from that, for the answer to show too.
+    Args:
+        if_match: the header.
+        version: that is there, or None if there is nothing.
+        current: the representation that the answer shows when another caller changed it.
+        difference: returns how what was sent differs from that, for the answer to show too.
     """
     if if_match is None:
         raise Problem(
@@ -131,8 +133,10 @@ def require_match(
 def changed(version: int | str | None, current: Any, **members: Any) -> Problem:
     """Return the problem of a change that was not made for what is there.
 
-    Parameters: version that is there, or None if there is nothing; current, its representation;
-    members, what else the answer shows.
+    Args:
+        version: that is there, or None if there is nothing.
+        current: its representation.
+        members: what else the answer shows.
     """
     return Problem(
         ProblemCode.VERSION_CONFLICT,
@@ -171,7 +175,11 @@ class Page(BaseModel, Generic[T]):
 
 
 def cursor_of(key: list[Any]) -> str:
-    """Return the cursor of a row's key. Parameters: key, of values that JSON can hold."""
+    """Return the cursor of a row's key.
+
+    Args:
+        key: key of values that JSON can hold.
+    """
     text = json.dumps(key, separators=(",", ":")).encode()
     return base64.urlsafe_b64encode(text).decode().rstrip("=")
 
@@ -179,8 +187,10 @@ def cursor_of(key: list[Any]) -> str:
 def key_of(cursor: str | None, *kinds: type | tuple[type, ...]) -> list[Any] | None:
     """Return the key that a cursor has, or None without one.
 
-    Parameters: kinds, the type of each value of the key. Raises Problem if the cursor was not made
-    by ``cursor_of`` for this list.
+    Raises Problem if the cursor was not made by ``cursor_of`` for this list.
+
+    Args:
+        kinds: the type of each value of the key.
     """
     if cursor is None:
         return None

@@ -46,7 +46,7 @@ def paths(settings: Settings) -> tuple[Path, Path]:
 
 
 class Certificate:
-    """The certificate that is used now. Parameters: settings. Raises UserError."""
+    """The certificate that is used now. Raises UserError."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

@@ -49,9 +49,12 @@ def _raise_limit() -> None:
 def start(config_path: str, table_address: int) -> bool:
     """Open the namespace and hand its operations to C.
 
-    Parameters: config_path, the TOML file; table_address, the address of a ``struct spw_table``.
     Returns False, after a line on stderr, when a person must act or the database does not answer.
     The caller prints other exceptions.
+
+    Args:
+        config_path: the TOML file.
+        table_address: the address of a ``struct spw_table``.
     """
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
     logging.getLogger("spillway").setLevel(logging.INFO)

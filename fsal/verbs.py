@@ -406,7 +406,8 @@ class Verbs:
     def batch(self, items: list[Any]) -> None:
         """Answer requests. Changes run in one transaction, in their order.
 
-        Parameters: items, each a ``struct spw_item``.
+        Args:
+            items: each a ``struct spw_item``.
         """
         changes = []
         for item in items:

@@ -28,8 +28,11 @@ Pins = dict[str, str]
 
 
 def lock_file(suffix: str = "") -> Path:
-    """Return the file of the pins for this Python. Parameters: suffix, "-dev" for what only tests
-    need."""
+    """Return the file of the pins for this Python.
+
+    Args:
+        suffix: "-dev" for what only tests need.
+    """
     python = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     return ROOT / "package" / f"{python}{suffix}.lock"
 

@@ -100,8 +100,9 @@ PLANS = {
 class Run:
     """A process of pytest, which is started. Its output is in a file.
 
-    Parameters: lane; directory, for the output and for pytest's cache; root, where the names of
-    tests begin.
+    Args:
+        directory: for the output and for pytest's cache.
+        root: where the names of tests begin.
     """
 
     def __init__(self, lane: Lane, directory: Path, root: Path) -> None:

@@ -155,7 +155,8 @@ async def require_sender(request: Request) -> None:
 def role_of(dependencies: Any) -> Role | None:
     """Return the role that a route needs, or None if it needs none.
 
-    Parameters: dependencies, ``APIRoute.dependant``.
+    Args:
+        dependencies: ``APIRoute.dependant``.
     """
     found = [_ROLES[one.call] for one in dependencies.dependencies if one.call in _ROLES]
     return max(found, default=None)

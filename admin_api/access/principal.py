@@ -77,10 +77,7 @@ KEYS_MAX = 4096
 
 
 class Limiter:
-    """Lets a key fail ``burst`` times at once, and then ``per_second`` times a second.
-
-    Parameters: burst; per_second.
-    """
+    """Lets a key fail ``burst`` times at once, and then ``per_second`` times a second."""
 
     def __init__(self, burst: int, per_second: float) -> None:
         self._burst = burst

@@ -85,8 +85,11 @@ class Login(NamedTuple):
 def log_in(gateway: GovernedGateway, call: RequestRecord, token: str) -> Login:
     """Open a session for the owner of a token.
 
-    Parameters: call, that of the request; token, the text that its owner sent. Raises Problem (401,
-    or 429 after too many wrong ones). The audit has both.
+    Raises Problem (401, or 429 after too many wrong ones). The audit has both.
+
+    Args:
+        call: that of the request.
+        token: the text that its owner sent.
     """
     try:
         principal = gateway.verifier.verify(token.strip(), call.address)
@@ -142,13 +145,21 @@ def csrf_of(request: Request) -> str:
 
 
 def csrf_from(secret: str) -> str:
-    """Return the CSRF token of a session. Parameters: secret, the value of its cookie."""
+    """Return the CSRF token of a session.
+
+    Args:
+        secret: the value of its cookie.
+    """
     return hmac.digest(secret.encode(errors="replace"), b"spillway csrf", "sha256").hex()
 
 
 def is_open(gateway: GovernedGateway, secret: str) -> bool:
-    """Return whether a session is valid, with its token. Parameters: secret, of its cookie. Raises
-    Refused if the token has ended, TryAgain."""
+    """Return whether a session is valid, with its token. Raises Refused if the token has ended,
+    TryAgain.
+
+    Args:
+        secret: secret of its cookie.
+    """
     with gateway.store.reading() as session:
         found = tokens.of_session(session, _id_of(secret))
     if found is None or found[1] <= clock.now_ns():
@@ -163,7 +174,8 @@ def principal_of(
 ) -> Principal:
     """Return whose session a request has. Raises Problem.
 
-    Parameters: csrf, the CSRF token that came with the request.
+    Args:
+        csrf: the CSRF token that came with the request.
     """
     principal = reader_of(gateway, request)
     if principal is None:

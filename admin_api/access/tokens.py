@@ -192,7 +192,11 @@ class InvalidToken(SpillwayError):
 
 
 class MustWait(SpillwayError):
-    """Too many tokens from an address were wrong. Parameters: seconds until the next try."""
+    """Too many tokens from an address were wrong.
+
+    Args:
+        seconds: until the next try.
+    """
 
     def __init__(self, seconds: int) -> None:
         super().__init__(f"too many wrong tokens from this address: wait for {seconds} s")
@@ -211,8 +215,12 @@ def create(
 def made(name: str, role: Role, expires_ns: int | None, by: str) -> tuple[TokenRow, str]:
     """Make a token. Returns its row, and the text that its owner sends, which is not kept.
 
-    Parameters: name, for people; expires_ns, or None; by, who asked for it. Raises UserError if it
-    would last for longer than a calendar can say.
+    Raises UserError if it would last for longer than a calendar can say.
+
+    Args:
+        name: for people.
+        expires_ns: None if there is none.
+        by: who asked for it.
     """
     now_ns = clock.now_ns()
     if expires_ns is not None and expires_ns - now_ns > LIFE_SECONDS_MAX * clock.NS:
@@ -289,7 +297,11 @@ class LocalTokens:
 
 
 class Verifier:
-    """Verifies tokens. Parameters: store, the admin API's own database."""
+    """Verifies tokens.
+
+    Args:
+        store: the admin API's own database.
+    """
 
     def __init__(self, store: Database) -> None:
         self._store = store
@@ -304,8 +316,10 @@ class Verifier:
     def verify(self, text: str, address: str) -> Principal:
         """Return whose token a text is.
 
-        Parameters: address of the client, in whose name failures are counted. Raises Refused,
-        MustWait, TryAgain.
+        Raises Refused, MustWait, TryAgain.
+
+        Args:
+            address: address of the client, in whose name failures are counted.
         """
         form, origin = _FORM.fullmatch(text), origin_of(address)
         token = None

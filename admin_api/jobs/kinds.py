@@ -47,8 +47,11 @@ class JobKind:
 class RunningJob:
     """One job while it runs, as its kind sees it.
 
-    Parameters: settings; database, of the namespace; arguments, as they were given; who asked;
-    tell, called with done, total and text.
+    Args:
+        database: database of the namespace.
+        arguments: as they were given.
+        who: asked.
+        tell: called with done, total and text.
     """
 
     def __init__(
@@ -74,8 +77,12 @@ class RunningJob:
         self._error: type[Exception] = Stopped
 
     def progress(self, done: int, total: int | None, text: str) -> None:
-        """Say how far it is. Parameters: total, or None if it is not known; text, one line. Raises
-        Cancelled, Stopped."""
+        """Say how far it is. Raises Cancelled, Stopped.
+
+        Args:
+            total: total, or None if it is not known.
+            text: one line.
+        """
         self.check()
         self.text = text
         self._tell(done, total, text)
@@ -97,6 +104,10 @@ class RunningJob:
             raise JobYield
 
     def end(self, error: type[Exception]) -> None:
-        """Make the job end. Parameters: error, Cancelled or Stopped."""
+        """Make the job end.
+
+        Args:
+            error: Cancelled or Stopped.
+        """
         self._error = error
         self._end.set()

@@ -104,8 +104,12 @@ def page(
     state: str | None = None,
     kind: str | None = None,
 ) -> list[JobRow]:
-    """Return jobs, the newest first. Parameters: before, creation and id of the last one before;
-    state and kind, or None for all."""
+    """Return jobs, the newest first.
+
+    Args:
+        before: creation and id of the last one before.
+        state, kind: those, or None for all.
+    """
     before_ns, before_id = before
     rows = session.all(
         PAGE, most=most, before_ns=before_ns, before_id=before_id, state=state, kind=kind

@@ -51,8 +51,10 @@ Publish = Callable[[JobRow], None]
 class JobThreads:
     """The jobs of one gateway. Safe to use from several threads.
 
-    Parameters: settings; database, of the namespace; store, which has the rows; kinds; publish,
-    called with each row that changed, also from other threads.
+    Args:
+        database: database of the namespace.
+        store: which has the rows.
+        publish: called with each row that changed, also from other threads.
     """
 
     def __init__(
@@ -109,8 +111,11 @@ class JobThreads:
     def submit(
         self, kind: str, arguments: dict[str, Any], principal: Principal, request_id: str
     ) -> JobRow:
-        """Have work done. Parameters: arguments, which JSON can hold. Returns the job. Raises
-        Problem when too many wait."""
+        """Have work done. Returns the job. Raises Problem when too many wait.
+
+        Args:
+            arguments: JSON can hold.
+        """
         now_ns = clock.now_ns()
         row = JobRow(
             id=secrets.token_hex(8),
@@ -212,8 +217,11 @@ class JobThreads:
                 self._changed.notify_all()
 
     def _is_over(self, until: float) -> bool:
-        """Return whether a job gives its thread to another one. Parameters: until, the end of its
-        slice."""
+        """Return whether a job gives its thread to another one.
+
+        Args:
+            until: the end of its slice.
+        """
         return self._without_thread > 0 and clock.monotonic_seconds() >= until
 
     def _work(self, row: JobRow, work: RunningJob) -> None:
@@ -279,7 +287,11 @@ class JobThreads:
         result: dict[str, Any] | None = None,
         problem: Problem | None = None,
     ) -> None:
-        """Record the end of a job. Parameters: text, or None to keep the last one."""
+        """Record the end of a job.
+
+        Args:
+            text: text, or None to keep the last one.
+        """
         stored_problem = None if problem is None else told_of(problem)
         for _ in range(END_TRIES):
             try:

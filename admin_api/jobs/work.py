@@ -118,8 +118,11 @@ def empty(
     ids: Sequence[str] | None,
     until_ns: int,
 ) -> JobRow:
-    """Begin the job. Returns it. Parameters: ids and until_ns, of ``control.trash.removable``.
-    Raises Problem when too many jobs wait."""
+    """Begin the job. Returns it. Raises Problem when too many jobs wait.
+
+    Args:
+        ids, until_ns: those of ``control.trash.removable``.
+    """
     # A text, as in the version of an entry (gateway.service.trash).
     arguments = {"ids": None if ids is None else list(ids), "until": str(until_ns)}
     return runner.submit(EMPTY, arguments, who, call.request_id)

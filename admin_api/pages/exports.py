@@ -120,9 +120,12 @@ def _editor(
 ) -> HTMLResponse:
     """Return the page of the editor.
 
-    Parameters: values of the fields; version that the form is made for, 0 for a new export; wrong,
-    why what was typed cannot be; theirs, the export as another person stored it; previews,
-    whether the page says what a change would do.
+    Args:
+        values: values of the fields.
+        version: that the form is made for, 0 for a new export.
+        wrong: why what was typed cannot be.
+        theirs: the export as another person stored it.
+        previews: whether the page says what a change would do.
     """
     change = None
     if previews:

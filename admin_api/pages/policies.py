@@ -376,10 +376,14 @@ def _editor(
 ) -> HTMLResponse:
     """Return the page of the editor.
 
-    Parameters: values of the fields; version that the form is made for, 0 for a new policy; stored,
-    the policy as it is; is_conflict, whether it was changed meanwhile; figures, if the page is to
-    say what the policy would do. A plan of 10,000 checkpoints takes long, so the browser asks for
-    it.
+    A plan of 10,000 checkpoints takes long, so the browser asks for it.
+
+    Args:
+        values: values of the fields.
+        version: that the form is made for, 0 for a new policy.
+        stored: the policy as it is.
+        is_conflict: whether it was changed meanwhile.
+        figures: if the page is to say what the policy would do.
     """
     wrong, seen = None, None
     if figures is not None or status != 200:

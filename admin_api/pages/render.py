@@ -52,7 +52,10 @@ class Message(NamedTuple):
 def after(path: str, kind: str, text: str) -> RedirectResponse:
     """Return the answer to an order: the browser goes to a page, which says what happened.
 
-    Parameters: path of the page; kind, ok, info, warn or bad; text, one sentence.
+    Args:
+        path: path of the page.
+        kind: ok, info, warn or bad.
+        text: one sentence.
     """
     response = RedirectResponse(path, 303)
     value = quote(f"{kind}:{text[:_MOST]}"[: 3 * _MOST])[:3500]
@@ -61,8 +64,11 @@ def after(path: str, kind: str, text: str) -> RedirectResponse:
 
 
 def begun(call: RequestRecord, row: JobRow, text: str) -> RedirectResponse:
-    """Return the answer to an order that began a job: the browser goes to the jobs. Parameters:
-    text, what it does."""
+    """Return the answer to an order that began a job: the browser goes to the jobs.
+
+    Args:
+        text: what it does.
+    """
     call.after = {"job": row.id, "kind": row.kind, "arguments": json.loads(row.arguments)}
     return after("/jobs", "info", f"{text}. This page shows how far it is.")
 
@@ -121,7 +127,11 @@ def page(
 ) -> HTMLResponse:
     """Return a page.
 
-    Parameters: template, its file; who is logged in; status of HTTP; facts that the template shows.
+    Args:
+        template: its file.
+        who: is logged in.
+        status: status of HTTP.
+        facts: that the template shows.
     """
     theme = request.cookies.get(THEME)
     message = read(request)
@@ -282,10 +292,12 @@ def number_in(sent: Mapping[str, str], name: str) -> int:
 
 
 def path_in(text: str) -> str:
-    """Return a path as ``gateway.service`` takes it. Parameters: text, with %XX
-    (gateway.common.text).
+    """Return a path as ``gateway.service`` takes it.
 
     Raises Problem.
+
+    Args:
+        text: text with %XX (gateway.common.text).
     """
     try:
         raw = bytes_of(text)

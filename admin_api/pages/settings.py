@@ -103,7 +103,11 @@ def revoke_token(
 def _tokens(
     request: Request, gateway: Governed, who: Admin, made: tuple[str, str] | None
 ) -> HTMLResponse:
-    """Return the page of tokens. Parameters: made, name and secret of one that was just made."""
+    """Return the page of tokens.
+
+    Args:
+        made: name and secret of one that was just made.
+    """
     found = LocalTokens(gateway.store, who.name).every()
     found.sort(key=lambda one: one.state != "valid")
     return page(

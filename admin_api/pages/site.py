@@ -60,7 +60,10 @@ PAGES = (
 def add(api: FastAPI, prefix: str) -> FastAPI:
     """Serve the pages beside the API: they get every request that no route of the API takes.
 
-    Parameters: prefix of the API, below which there are no pages. Returns their application.
+    Returns their application.
+
+    Args:
+        prefix: prefix of the API, below which there are no pages.
     """
     site = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     # One gateway, one store of logins: a dependency finds them by the application that it is in.

@@ -31,7 +31,11 @@ def run(*command: str) -> str:
 
 
 def apply(machine: SiteMachine, root: Path = Path("/")) -> None:
-    """Apply it. Parameters: root of the system, which tests set. Raises OSError, UserError."""
+    """Apply it. Raises OSError, UserError.
+
+    Args:
+        root: root of the system, which tests set.
+    """
     if machine.hostname:
         _write(root, "etc/hostname", f"{machine.hostname}\n")
         names = " ".join(dict.fromkeys([machine.hostname, machine.hostname.partition(".")[0]]))

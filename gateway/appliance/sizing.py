@@ -365,9 +365,12 @@ def direct_all(inputs: Inputs) -> CheckpointStock:
 def kept(inputs: Inputs, newest: int | None = None, days: float | None = None) -> int:
     """Return how many checkpoints of a job stay at the end of the run.
 
-    Parameters: newest, to count only among so many of the newest; days, for the end of a run of
-    this length. A checkpoint stays if one of the rules keeps it, and the newest one always. Without
-    rules all stay. A job that removes its own keeps nothing else.
+    A checkpoint stays if one of the rules keeps it, and the newest one always. Without rules all
+    stay. A job that removes its own keeps nothing else.
+
+    Args:
+        newest: to count only among so many of the newest.
+        days: for the end of a run of this length.
     """
     total = made(inputs, inputs.run_days if days is None else days)
     limits = (one for one in (newest, inputs.job_keeps, total) if one is not None)
@@ -502,7 +505,8 @@ def storage_usd(inputs: Inputs, there: CheckpointStock) -> tuple[float, float | 
 def puts_per_month(inputs: Inputs, more: int) -> float | None:
     """Return the requests of all jobs. None: it is not known how many files a checkpoint has.
 
-    Parameters: more, requests for a checkpoint besides those for its files.
+    Args:
+        more: requests for a checkpoint besides those for its files.
     """
     each = _puts(inputs)
     saves = inputs.jobs * inputs.checkpoints_per_day * MONTH_DAYS

@@ -106,11 +106,13 @@ class Marks(NamedTuple):
 
 
 def marks(settings: Settings, disk: DiskSpace, saved_bytes: int) -> Marks:
-    """Return the marks that are in force. Parameters: saved_bytes, the largest save of the last
-    day: the next one is as large.
+    """Return the marks that are in force.
 
     Space for a save never takes more than half of what the watermark leaves to files. A save as
     large as the disk would otherwise have everything evicted for a day, and still not fit.
+
+    Args:
+        saved_bytes: the largest save of the last day: the next one is as large.
     """
     if disk.high >= disk.total:
         return Marks(disk.total, disk.total)
@@ -259,7 +261,11 @@ def survey(session: Session) -> list[Directory]:
 
 
 class KeepPatterns:
-    """The patterns of ``cache.keep``. Parameters: patterns, of whole paths below the export."""
+    """The patterns of ``cache.keep``.
+
+    Args:
+        patterns: patterns of whole paths below the export.
+    """
 
     def __init__(self, patterns: Iterable[str]) -> None:
         alternatives = [fnmatch.translate(pattern.strip("/")) for pattern in patterns]
@@ -275,7 +281,8 @@ class Candidates:
     """The files that may be evicted. It remembers the paths of directories, so it serves one look
     at the tables.
 
-    Parameters: session, without a transaction; settings.
+    Args:
+        session: session without a transaction.
     """
 
     def __init__(self, session: Session, settings: Settings) -> None:
@@ -317,7 +324,8 @@ class Candidates:
     def given(self, inos: str) -> dict[int, Candidate]:
         """Return those of some files that are clean and on the disk, by inode, kept or not.
 
-        Parameters: inos, of ``rows_of``.
+        Args:
+            inos: inos of ``rows_of``.
         """
         return {row[0]: Candidate(*row) for row in self._session.all(GIVEN, inos=inos)}
 
@@ -329,7 +337,8 @@ class Candidates:
     def reason_against(self, one: Candidate, by_time: bool = True) -> str | None:
         """Return why a candidate stays, or None.
 
-        Parameters: by_time, whether files stay that were used within ``cache.keep_seconds``.
+        Args:
+            by_time: whether files stay that were used within ``cache.keep_seconds``.
         """
         if self._pins.cover(one.ino):
             return "pinned (spillway checkpoint pins shows it, spillway checkpoint unpin ends it)"
@@ -409,7 +418,8 @@ def eviction_of(settings: Settings, database: Database) -> Iterator[Eviction]:
 class Eviction:
     """Evicts files. A context manager that ends its threads.
 
-    Parameters: settings; database; store, which answers HEAD.
+    Args:
+        store: answers HEAD.
     """
 
     def __init__(self, settings: Settings, database: Database, store: S3Store) -> None:

@@ -72,8 +72,11 @@ KEPT_NS = 24 * HOUR_NS
 
 
 class WriteBurst:
-    """The largest write bursts of the last day, for the space that a save needs. Parameters: path
-    of the file."""
+    """The largest write bursts of the last day, for the space that a save needs.
+
+    Args:
+        path: path of the file.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -202,9 +205,11 @@ class EvictionPause(NamedTuple):
 class Evictor:
     """Evicts files of one gateway. Not safe to use from several threads.
 
-    Parameters: settings; database; store; open_control, which connects to the control socket;
-    fetched_bytes, which returns how many bytes the hydrator has written to the disk since it
-    started: reads are no saves; stop, which ends a step early.
+    Args:
+        open_control: connects to the control socket.
+        fetched_bytes: returns how many bytes the hydrator has written to the disk since it started:
+            reads are no saves.
+        stop: ends a step early.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ TOGETHER = 64
 
 
 class Saver:
-    """Saves the hydrations of a scheduler. Parameters: scheduler, rows, files, clients."""
+    """Saves the hydrations of a scheduler."""
 
     def __init__(
         self, scheduler: FetchScheduler, rows: Rows, files: DataFiles, clients: WaitingClients
@@ -142,10 +142,15 @@ def fetch(
     are verified and not fetched: the NFS server may be serving them, so nothing is written there
     that was not verified.
 
-    Parameters: place, where the object is; report, called with each block that is verified and
-    written, in order, which returns whether to continue; goes_first, for the pace; buffer, of
-    BUFFER_BYTES. Raises WrongBytes for the first block whose digest differs; OSError of the data
-    file; and as ``Ranges.get``.
+    Raises WrongBytes for the first block whose digest differs; OSError of the data file; and as
+    ``Ranges.get``.
+
+    Args:
+        place: where the object is.
+        report: called with each block that is verified and written, in order, which returns whether
+            to continue.
+        goes_first: for the pace.
+        buffer: buffer of BUFFER_BYTES.
     """
     for run in _absent(data, blocks, report, buffer):
         start = run.start * source.block_bytes

@@ -44,8 +44,8 @@ NO_OBJECT = "the bucket has no object of this version with digests of its blocks
 class FetchRecovery:
     """Looks at one file at a time, with nothing else being done about it.
 
-    Parameters: scheduler, rows, store, files, clients; settings; on_asked, called with a file that
-    a client has asked for, when it is first seen.
+    Args:
+        on_asked: called with a file that a client has asked for, when it is first seen.
     """
 
     def __init__(
@@ -97,8 +97,11 @@ class FetchRecovery:
             hydration.is_condemned = False
 
     def _end(self, hydration: Hydration, asks: int) -> None:
-        """The file has come, was emptied, or is gone. Parameters: asks, what clients had asked for
-        before the database was looked at."""
+        """The file has come, was emptied, or is gone.
+
+        Args:
+            asks: what clients had asked for before the database was looked at.
+        """
         if hydration.error is not None or hydration.tries:
             self._rows.save_failures([(hydration.ino, "", None)])
         with self._scheduler.lock:
@@ -207,7 +210,9 @@ class FetchRecovery:
     def give_up(self, hydration: Hydration, block: int, error: str, epoch: int) -> None:
         """Tell clients EIO, and record the reason. Raises NamespaceError.
 
-        Parameters: block, or WHOLE for all that are missing; epoch, of the data file.
+        Args:
+            block: block, or WHOLE for all that are missing.
+            epoch: epoch of the data file.
         """
         key = "" if hydration.source is None else hydration.source.place.key
         with self._scheduler.lock:
@@ -285,7 +290,10 @@ class FetchRecovery:
 
 
 def trouble_of(error: StoreError, next_block: int) -> int:
-    """Return what a refusal concerns: the next block, or WHOLE. Parameters: next_block, the first
-    block that has not come."""
+    """Return what a refusal concerns: the next block, or WHOLE.
+
+    Args:
+        next_block: the first block that has not come.
+    """
     assert not isinstance(error, (StoreUnavailable, StoreRefused))
     return next_block if isinstance(error, WrongBytes) else WHOLE

@@ -119,7 +119,8 @@ class Step(NamedTuple):
 class FetchScheduler:
     """The hydrations. The methods are called with ``lock`` held, except ``shown``.
 
-    Parameters: workers, the number of threads that fetch.
+    Args:
+        workers: the number of threads that fetch.
     """
 
     def __init__(self, workers: int) -> None:
@@ -191,7 +192,8 @@ class FetchScheduler:
     def wait_for_step(self, for_clients: bool = False) -> None:
         """Wait until there may be a step. While there is no file, no thread wakes up.
 
-        Parameters: for_clients, whether the thread takes only steps that clients wait for.
+        Args:
+            for_clients: whether the thread takes only steps that clients wait for.
         """
         if for_clients:
             # It may have been woken in place of a thread that would have found a step.
@@ -223,7 +225,8 @@ class FetchScheduler:
     def choose(self, for_clients: bool = False) -> Step | None:
         """Take the next step, or return None if there is none now.
 
-        Parameters: for_clients, whether only steps that clients wait for are taken.
+        Args:
+            for_clients: whether only steps that clients wait for are taken.
         """
         at = now()
         due = self._due(at)
@@ -312,7 +315,8 @@ class FetchScheduler:
     def give_up(self, hydration: Hydration, block: int, error: str) -> float:
         """Note that bytes cannot be had. Returns the pause, in seconds, before the next try.
 
-        Parameters: block, or WHOLE for all that are missing.
+        Args:
+            block: block, or WHOLE for all that are missing.
         """
         if block == WHOLE:
             hydration.map.change(BlockState.MISSING, BlockState.BAD)

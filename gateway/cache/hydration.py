@@ -48,7 +48,8 @@ _TO_BITS = bytes(ord("1") if state >= BlockState.DURABLE else ord("0") for state
 class BlockMap:
     """The states of the blocks of one file.
 
-    Parameters: count, of the blocks.
+    Args:
+        count: count of the blocks.
     """
 
     def __init__(self, count: int) -> None:
@@ -138,8 +139,9 @@ ZEROS = bytes(64 * 1024)
 class DataFile:
     """The open data file of one epoch.
 
-    Parameters: fd; source; was_there, whether it was made before; was_long, whether it had its size
-    then.
+    Args:
+        was_there: whether it was made before.
+        was_long: whether it had its size then.
     """
 
     def __init__(self, fd: int, source: AbsentSource, was_there: bool, was_long: bool) -> None:
@@ -186,7 +188,9 @@ class DataFile:
     def write(self, buffer: bytearray, count: int, at: int) -> None:
         """Write the first bytes of a buffer. Raises OSError.
 
-        Parameters: count, of the bytes; at, the place in the file.
+        Args:
+            count: count of the bytes.
+            at: the place in the file.
         """
         view = memoryview(buffer)
         start = 0
@@ -309,10 +313,13 @@ class LoneFailures:
     def failed(self, began: float, now: float, worked_at: float, throttles: int) -> bool:
         """Note a failure. Returns whether other files were served since the one before.
 
-        Parameters: began, when the request began: requests that were under way together are one
-        failure; now, worked_at: the time at which the bucket last worked (monotonic seconds);
-        throttles, how often the store has said that it gets too many requests. In a storm of these
-        answers some files have no luck for long, and nothing is wrong with their objects.
+        In a storm of these answers some files have no luck for long, and nothing is wrong with
+        their objects.
+
+        Args:
+            began: when the request began: requests that were under way together are one failure.
+            now, worked_at: the time at which the bucket last worked (monotonic seconds).
+            throttles: how often the store has said that it gets too many requests.
         """
         if began < self._last:
             return self._is_alone
@@ -333,7 +340,8 @@ class LoneFailures:
 class Hydration:
     """One absent file that is being fetched.
 
-    Parameters: ino; tries, how often its hydration failed in earlier runs.
+    Args:
+        tries: how often its hydration failed in earlier runs.
     """
 
     def __init__(self, ino: int, tries: int = 0) -> None:
@@ -454,7 +462,8 @@ class Hydration:
     def take_wanted(self, is_alone: bool) -> range | None:
         """Take the next blocks that a client waits for, with those that follow them.
 
-        Parameters: is_alone, whether to take no others, because other clients wait too.
+        Args:
+            is_alone: whether to take no others, because other clients wait too.
         """
         if self.source is None:
             return None
@@ -511,7 +520,11 @@ class Hydration:
         return self.unsaved_bytes >= SAVE_BYTES or age_seconds >= SAVE_SECONDS
 
     def adopt(self, found: AbsentFileRow, data: DataFile | None) -> None:
-        """Take over what the database says. Parameters: data, if it is another data file."""
+        """Take over what the database says.
+
+        Args:
+            data: if it is another data file.
+        """
         source = found.source
         assert source is not None
         self.path, self.source, self.place = found.path, source, source.place

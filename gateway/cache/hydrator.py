@@ -60,7 +60,11 @@ STOP_SECONDS = 2.0
 
 
 class Hydrator:
-    """The hydrator of one data directory. Parameters: settings; stop, which ends it."""
+    """The hydrator of one data directory.
+
+    Args:
+        stop: ends it.
+    """
 
     def __init__(self, settings: Settings, stop: threading.Event) -> None:
         cache = settings.cache

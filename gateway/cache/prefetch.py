@@ -17,8 +17,9 @@ DIRECTORIES = 1024
 class Prefetcher:
     """Adds files to a scheduler.
 
-    Parameters: scheduler, rows; at_once, how many files that no client waits for are fetched at
-    once; reads_ahead, whether siblings are fetched.
+    Args:
+        at_once: how many files that no client waits for are fetched at once.
+        reads_ahead: whether siblings are fetched.
     """
 
     def __init__(

@@ -165,9 +165,7 @@ class Saved(NamedTuple):
 class Rows:
     """The rows of one namespace. It is safe to use from several threads.
 
-    Parameters: database. Each method raises NamespaceError (TryAgain, NoSpace) as the database
-    does.
-    """
+    Each method raises NamespaceError (TryAgain, NoSpace) as the database does."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

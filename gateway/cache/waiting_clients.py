@@ -35,7 +35,7 @@ OnAnswer = Callable[[RpcRequest, int | None], None]
 
 
 class WaitingClients:
-    """The two connections. Parameters: settings; on_wanted, on_answer; stop."""
+    """The two connections."""
 
     def __init__(
         self,

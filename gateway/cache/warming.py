@@ -73,7 +73,8 @@ def restoring(session: Session, ino: int, is_new: bool) -> int:
     """Record that a file is wanted whole whose object is asked back from an archive, inside a write
     transaction: a start of the hydrator finds it by that. Returns since when it is asked back.
 
-    Parameters: is_new, whether it was asked back just now, and not earlier.
+    Args:
+        is_new: whether it was asked back just now, and not earlier.
     """
     now_ns = clock.now_ns()
     if is_new:

@@ -51,7 +51,8 @@ class BackgroundTask(Protocol):
 class BackgroundTasks:
     """The threads of the tasks.
 
-    Parameters: tasks; stop, after which they end between two steps.
+    Args:
+        stop: after which they end between two steps.
     """
 
     def __init__(self, tasks: Sequence[BackgroundTask], stop: threading.Event) -> None:
@@ -69,7 +70,8 @@ class BackgroundTasks:
     def news(self, idle: Collection[BackgroundTask] = ()) -> None:
         """Rows of the catalogue changed: each task runs once. Returns at once.
 
-        Parameters: idle, the tasks that have no work from this change.
+        Args:
+            idle: the tasks that have no work from this change.
         """
         for task, news in self._news:
             if task not in idle:
@@ -110,7 +112,8 @@ class Inside(NamedTuple):
 class AbandonedFiles:
     """Files that killed saves have left under temporary names.
 
-    Parameters: session, in a transaction that reads; rules.
+    Args:
+        session: session in a transaction that reads.
     """
 
     def __init__(self, session: Session, rules: Rules) -> None:
@@ -125,8 +128,11 @@ class AbandonedFiles:
         return found
 
     def below(self, directory: int, above: Inside | None) -> Inside | None:
-        """Return the checkpoint that a directory is, or is in. Parameters: above, that of the
-        directory that it is in."""
+        """Return the checkpoint that a directory is, or is in.
+
+        Args:
+            above: that of the directory that it is in.
+        """
         row = self._session.one(own.RULE, ino=directory)
         if row is not None:
             return Inside(row[0], row[1] == Extent.TREE, row[2] != CheckpointState.WRITING)

@@ -353,7 +353,8 @@ def not_json(place: Place, name: bytes, entry: PlaceEntry) -> tuple[str | None, 
 def cut_off(place: Place, name: bytes, entry: PlaceEntry) -> str | None:
     """Return why a file ends before its kind must, or None. Raises Unread.
 
-    Parameters: name, with the path below the place, or the name of the place itself.
+    Args:
+        name: name with the path below the place, or the name of the place itself.
     """
     if name.endswith(_JSON):
         # Larger ones are no metadata. They have no end that a part of them shows.

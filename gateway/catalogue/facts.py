@@ -45,7 +45,8 @@ class PlaceEntry(NamedTuple):
 class Unread(SpillwayError):
     """A rule asked for bytes that cannot be read now. What it would say is not known.
 
-    Parameters: name of the file; entry.
+    Args:
+        name: name of the file.
     """
 
     def __init__(self, name: bytes, entry: PlaceEntry) -> None:
@@ -79,7 +80,11 @@ class Place(Protocol):
 
     def is_in_series(self, before: bytes, after: bytes) -> bool:
         """Return whether something beside the place has the same name but for its number, or the
-        place was a step already. Parameters: before and after, the name without the number."""
+        place was a step already.
+
+        Args:
+            before, after: the name without the number.
+        """
 
     def read(self, name: bytes, entry: PlaceEntry, start: int, length: int) -> bytes:
         """Return up to ``length`` bytes of a file, from ``start``. Raises Unread."""

@@ -42,8 +42,11 @@ def distributed(place: Place, above: Parts = ()) -> Listing | None:
     It is a pickle of ``Metadata``, whose ``storage_data`` has a ``_StorageInfo`` for each piece of
     a tensor (torch/distributed/checkpoint/filesystem.py).
 
-    Parameters: above, the directory in the place that it is in. Returns None if it is not there, is
-    larger than READ_MAX_BYTES, or is not understood. Raises Wrong if it is cut off; Unread.
+    Returns None if it is not there, is larger than READ_MAX_BYTES, or is not understood. Raises
+    Wrong if it is cut off; Unread.
+
+    Args:
+        above: the directory in the place that it is in.
     """
     name = (*above, b".metadata")
     entry = place.inside(*name)
@@ -204,7 +207,10 @@ def lone_number(name: bytes) -> tuple[bytes, int, bytes] | None:
 
 def series_of(name: bytes, step: int | None) -> bytes:
     """Return the name that all checkpoints of a series share: with N in place of the numbers that
-    count. Parameters: step, which the name has somewhere, or None: then it is a series by itself.
+    count.
+
+    Args:
+        step: which the name has somewhere, or None: then it is a series by itself.
     """
     if step is None:
         return name

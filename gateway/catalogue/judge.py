@@ -32,7 +32,8 @@ from gateway.catalogue.tree import CatalogueView, Node
 class CheckpointJudge:
     """Judges the checkpoints of one namespace. Not safe to use from several threads.
 
-    Parameters: rules; prefix of the keys.
+    Args:
+        prefix: prefix of the keys.
     """
 
     def __init__(self, rules: Rules, prefix: str) -> None:
@@ -140,7 +141,8 @@ class CheckpointJudge:
     def _wanted(self, exc: Unread, is_same: bool) -> int | None:
         """Return the file that must be fetched for a verdict, or None.
 
-        Parameters: is_same, whether the members are as they were at the last verdict.
+        Args:
+            is_same: whether the members are as they were at the last verdict.
         """
         is_known = is_same and exc.name not in self._rules.trackers
         # A checkpoint of one large file is not fetched for a look at its end.

@@ -53,8 +53,11 @@ def listed(client: S3Client, bucket: str, below: str) -> Iterator[str]:
 
 
 def promoted(client: S3Client, bucket: str, below: str) -> Iterator[str]:
-    """Yield the keys of the manifests of promoted copies. Parameters: below, which all copies are
-    below."""
+    """Yield the keys of the manifests of promoted copies.
+
+    Args:
+        below: all copies are below.
+    """
     pages = client.get_paginator("list_objects_v2").paginate(
         Bucket=bucket, Prefix=below, Delimiter="/"
     )
@@ -90,7 +93,8 @@ def differing(
     """Yield the members that the bucket does not have as the manifest says. Raises ClientError,
     BotoCoreError.
 
-    Parameters: is_deep, whether to read all bytes.
+    Args:
+        is_deep: whether to read all bytes.
     """
 
     def why(member: Mapping[str, Any]) -> str | None:
@@ -160,7 +164,8 @@ def _read(client: S3Client, bucket: str, member: Mapping[str, Any]) -> bool | No
 def _checksum(algorithm: str, pieces: Iterable[bytes], part_bytes: int) -> str | None:
     """Return a checksum of bytes, or None for an algorithm that is not known.
 
-    Parameters: part_bytes, of ``md5-parts``: the size of the parts whose MD5s it is made of.
+    Args:
+        part_bytes: part bytes of ``md5-parts``: the size of the parts whose MD5s it is made of.
     """
     if algorithm == "crc64nvme" or algorithm == "crc32c":
         crc, add = 0, (crc64nvme if algorithm == "crc64nvme" else crc32c)

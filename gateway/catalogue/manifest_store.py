@@ -157,10 +157,7 @@ class ManifestRow(NamedTuple):
 
 
 class ManifestRows:
-    """The table, of one gateway. Not safe to use from several threads.
-
-    Parameters: database; bucket.
-    """
+    """The table, of one gateway. Not safe to use from several threads."""
 
     def __init__(self, database: Database, bucket: BucketSettings) -> None:
         self._database = database
@@ -216,7 +213,9 @@ class ManifestRows:
     ) -> ManifestRow:
         """Record that a manifest is about to be put. Raises TryAgain.
 
-        Parameters: change, of the checkpoint's inode; before, the row of the key.
+        Args:
+            change: change of the checkpoint's inode.
+            before: the row of the key.
         """
         now_ns = clock.now_ns()
         assert row.durable_ns is not None, "a manifest is of a durable checkpoint"
@@ -230,7 +229,8 @@ class ManifestRows:
     def know(self, kept: ManifestRow, is_indeterminate: bool = False) -> None:
         """Record what is at a key. Raises TryAgain.
 
-        Parameters: is_indeterminate, whether a request was given up that may still be carried out.
+        Args:
+            is_indeterminate: whether a request was given up that may still be carried out.
         """
         look_ns = clock.now_ns() + self._late_ns if is_indeterminate else kept.look_ns
         with self._database.writing() as session:

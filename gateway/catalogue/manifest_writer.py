@@ -54,8 +54,11 @@ T = TypeVar("T")
 
 
 class Manifests:
-    """A background task (``gateway.catalogue.background``). Parameters: settings; database; stop,
-    after which it ends between two manifests."""
+    """A background task (``gateway.catalogue.background``).
+
+    Args:
+        stop: after which it ends between two manifests.
+    """
 
     name = "manifests"
 

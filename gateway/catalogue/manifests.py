@@ -117,7 +117,8 @@ class ManifestMember(NamedTuple):
 def lines(subject: ManifestSubject, members: Iterable[ManifestMember]) -> Iterator[bytes]:
     """Yield the text of a manifest.
 
-    Parameters: members, each directory before what is in it.
+    Args:
+        members: each directory before what is in it.
     """
     head = {
         "spillway_manifest": FORMAT,
@@ -146,8 +147,10 @@ def lines(subject: ManifestSubject, members: Iterable[ManifestMember]) -> Iterat
 def name_of(path: bytes, step: int | None, ino: int | None = None) -> bytes:
     """Return the last name of a checkpoint's manifest, below the names of its run.
 
-    ``<step>.json``; ``~<name>.json`` if it has no step. Parameters: ino, if another checkpoint of
-    the run has the same step: ``<step>~<ino>.json``.
+    ``<step>.json``; ``~<name>.json`` if it has no step.
+
+    Args:
+        ino: if another checkpoint of the run has the same step: ``<step>~<ino>.json``.
     """
     if step is None:
         return b"~%s.json" % path.rpartition(b"/")[2]
@@ -315,8 +318,10 @@ PAGE = 1024
 def document(session: Session, row: CheckpointRow, rules: Rules) -> Iterator[bytes]:
     """Yield the text of a checkpoint's manifest.
 
-    Parameters: session, in a read transaction that ends after the last line; row, as the same
-    transaction sees the checkpoint; rules, which say what is left of a killed save.
+    Args:
+        session: session in a read transaction that ends after the last line.
+        row: as the same transaction sees the checkpoint.
+        rules: say what is left of a killed save.
     """
     found = session.one(TOP, ino=row.ino)
     assert found is not None, "the transaction sees the checkpoint"
@@ -371,8 +376,10 @@ def below(
 ) -> Iterator[ManifestMember]:
     """Yield what is in a directory, each directory before what is in it.
 
-    Parameters: above, which begins all paths; is_deep, whether directories in it count; leaves,
-    which says of the path of a file whether something has left it.
+    Args:
+        above: begins all paths.
+        is_deep: whether directories in it count.
+        leaves: says of the path of a file whether something has left it.
     """
     after = b""
     while rows := session.all(MEMBERS, parent=directory, after=after, most=PAGE):

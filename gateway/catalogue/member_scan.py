@@ -30,7 +30,9 @@ ITSELF = b"."
 class MemberScan:
     """The members of a checkpoint together.
 
-    Parameters: view; node and found, the checkpoint; prefix of the keys.
+    Args:
+        node, found: the checkpoint.
+        prefix: prefix of the keys.
     """
 
     def __init__(self, view: CatalogueView, node: Node, found: Recognised, prefix: str) -> None:
@@ -149,7 +151,9 @@ class MemberScan:
     def _add(self, row: Sequence[Any], entry: PlaceEntry, path: Parts) -> None:
         """Add a member that is no directory.
 
-        Parameters: row, with the columns of the statement STORED; entry; path in the checkpoint.
+        Args:
+            row: row with the columns of the statement STORED.
+            path: path in the checkpoint.
         """
         ctime_ns, is_stored, key, stored_ns, storage_class = row
         self._note(entry, path, ctime_ns)

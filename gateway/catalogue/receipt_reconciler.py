@@ -85,7 +85,8 @@ COUNTS = Statement(
 class ReceiptReconciler:
     """A background task (gateway.catalogue.background).
 
-    Parameters: settings; stop, after which a pass ends between two changes.
+    Args:
+        stop: after which a pass ends between two changes.
     """
 
     name = "receipts"
@@ -157,7 +158,8 @@ class ReceiptReconciler:
         """Return the receipts that a run is to have. A checkpoint that a new link would name, and
         that is not what its row said, has none: its run is read again. Raises TryAgain.
 
-        Parameters: before, the receipts that are there.
+        Args:
+            before: the receipts that are there.
         """
         while True:
             wanted = receipts(run, facts)
@@ -176,7 +178,8 @@ class ReceiptReconciler:
     def _seen(self, ino: int, *, is_durable: bool) -> int:
         """Return the number of the fingerprint of a checkpoint that is what its row says, or 0.
 
-        Parameters: is_durable, whether it must be durable, and not only complete.
+        Args:
+            is_durable: whether it must be durable, and not only complete.
         """
         with self._catalogue.viewing() as view:
             row, now = self._catalogue.row(view, ino), self._catalogue.as_is(view, ino)
@@ -198,8 +201,11 @@ class ReceiptReconciler:
         return before is not now and before != now
 
     def _read(self, changed: frozenset[bytes]) -> dict[bytes, dict[int, ReceiptFacts]]:
-        """Return the facts of all checkpoints, by run and inode. Parameters: changed, the runs
-        that are read. Empty: all of them."""
+        """Return the facts of all checkpoints, by run and inode. Empty: all of them.
+
+        Args:
+            changed: the runs that are read.
+        """
         with self._database.reading() as session:
             runs = self._differing(session, changed) if changed else frozenset()
             if not 0 < len(runs) <= RUNS_AT_ONCE:
@@ -225,7 +231,8 @@ class ReceiptReconciler:
         """Change what differs: links before documents, and what must go before what comes. Returns
         False if it was told to stop. Raises Refused after all others are done.
 
-        Parameters: runs, of which the receipts are.
+        Args:
+            runs: runs of which the receipts are.
         """
         refused: list[ReceiptRefused] = []
         for kind in (ReceiptLink, Document):

@@ -101,7 +101,10 @@ Receipt = ReceiptLink | Document
 def receipts(run: bytes, facts: Collection[ReceiptFacts]) -> dict[Path, Receipt]:
     """Return the receipts of a run, by path.
 
-    Parameters: facts, of its checkpoints that are complete or more. Broken ones are not.
+    Broken ones are not.
+
+    Args:
+        facts: facts of its checkpoints that are complete or more.
     """
     names = _names(run)
     found: dict[Path, Receipt] = {}
@@ -180,7 +183,11 @@ _LINK = Statement(
 
 
 class ReceiptRefused(SpillwayError):
-    """The control socket did not do what was asked. Parameters: what; number, an errno."""
+    """The control socket did not do what was asked.
+
+    Args:
+        number: an errno.
+    """
 
     def __init__(self, what: str, number: int) -> None:
         super().__init__(f"{what}: {os.strerror(number)}")
@@ -188,10 +195,7 @@ class ReceiptRefused(SpillwayError):
 
 
 class Tree:
-    """The receipts of one namespace.
-
-    Parameters: database; files.
-    """
+    """The receipts of one namespace."""
 
     def __init__(self, database: Database, files: DataFiles) -> None:
         self._database = database
@@ -227,8 +231,11 @@ class Tree:
     def links(self, paths: Sequence[Path]) -> dict[Path, Receipt]:
         """Return the links that are there. Raises TryAgain.
 
-        Parameters: paths of the links that a run can have. If its directory has none of them, the
-        first one is returned without a target, so that the directory is removed with it.
+        If its directory has none of them, the first one is returned without a target, so that the
+        directory is removed with it.
+
+        Args:
+            paths: paths of the links that a run can have.
         """
         parent = self._directories.get(paths[0][:-1])
         if parent is None:
@@ -404,7 +411,8 @@ WRITTEN = Statement(
 class StatusFile:
     """A background task (gateway.catalogue.background).
 
-    Parameters: settings; stop, after which it changes nothing.
+    Args:
+        stop: after which it changes nothing.
     """
 
     name = "status"

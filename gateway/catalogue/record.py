@@ -112,7 +112,11 @@ def difference(before: bytes, members: Iterable[CheckpointMember]) -> Difference
 
 
 def broken(found: Difference, files: int) -> str:
-    """Return why a checkpoint is broken, for people. Parameters: files, in its record."""
+    """Return why a checkpoint is broken, for people.
+
+    Args:
+        files: files in its record.
+    """
     count = len(found.gone) or len(found.shorter)
     what = "gone" if found.gone else "shorter than they were"
     if count == 1:
@@ -160,8 +164,11 @@ def _sizes(members: Iterable[tuple[bytes, int]]) -> Counter[bytes]:
 
 def shrunk(members: Sequence[CheckpointMember], alike: Sequence[Neighbour]) -> str | None:
     """Return which member has less than half of the bytes that those of its name have in others. A
-    writer that was killed may have just opened it. Parameters: alike, others with the same names of
-    members."""
+    writer that was killed may have just opened it.
+
+    Args:
+        alike: others with the same names of members.
+    """
     suspects = _sizes((one.path, one.entry.size) for one in members)
     others = [one for one in alike if one.members is not None]
     if not others:
@@ -180,7 +187,12 @@ def shrunk(members: Sequence[CheckpointMember], alike: Sequence[Neighbour]) -> s
 
 def lacking(names: frozenset[bytes], neighbours: Sequence[Neighbour]) -> str | None:
     """Return which members a checkpoint lacks that others have, if it has nothing else that they
-    have not. Parameters: names, its own; neighbours, the newest first."""
+    have not.
+
+    Args:
+        names: its own.
+        neighbours: the newest first.
+    """
     for one in neighbours:
         theirs = one.names()
         if names and names < theirs:
@@ -210,7 +222,8 @@ class QuietTimes:
     def since_ns(self, ino: int, evidence: str) -> int:
         """Return the time since which a checkpoint is known to be as it is.
 
-        Parameters: evidence, which tells it from what it was before.
+        Args:
+            evidence: tells it from what it was before.
         """
         wall_ns, monotonic_seconds = clock.now_ns(), clock.monotonic_seconds()
         seen = self._seen.get(ino)

@@ -108,9 +108,10 @@ complete, with the weakest grade, when nothing has changed for so long."""
 class Rules:
     """The rules of one gateway, in order.
 
-    Parameters: rules; holds, the patterns of names that are not final; quiet_seconds, for which
-    nothing may have changed in a checkpoint that neither an index nor others of its run show to be
-    complete.
+    Args:
+        holds: the patterns of names that are not final.
+        quiet_seconds: for which nothing may have changed in a checkpoint that neither an index nor
+            others of its run show to be complete.
     """
 
     def __init__(self, rules: Sequence[Rule], holds: IncompleteNames, quiet_seconds: float) -> None:
@@ -183,8 +184,9 @@ class Rules:
     ) -> Completeness:
         """Return whether a checkpoint is complete, and what shows it. Raises Unread.
 
-        Parameters: quiet_since_ns, the time since which nothing is known to have changed in it;
-        neighbours, other complete checkpoints of its run, the newest first.
+        Args:
+            quiet_since_ns: the time since which nothing is known to have changed in it.
+            neighbours: other complete checkpoints of its run, the newest first.
         """
         rule = self._named[found.rule]
         try:
@@ -281,7 +283,8 @@ def markers_of(name: bytes) -> list[bytes]:
 class Configured:
     """A rule of the configuration.
 
-    Parameters: table, which ``checks.rules`` has accepted.
+    Args:
+        table: ``checks.rules`` has accepted.
     """
 
     abandoned: re.Pattern[bytes] | None = None

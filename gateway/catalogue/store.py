@@ -57,10 +57,7 @@ class OutsideName(NamedTuple):
 
 
 class Catalogue:
-    """The catalogue of one namespace. Not safe to use from several threads.
-
-    Parameters: settings; database; rules.
-    """
+    """The catalogue of one namespace. Not safe to use from several threads."""
 
     def __init__(self, settings: Settings, database: Database, rules: Rules) -> None:
         self._prefix = settings.bucket.prefix
@@ -212,7 +209,9 @@ class Catalogue:
         """Yield what is at and below a directory, but in no tree that is a checkpoint as a whole. A
         page is of one directory, and read in a transaction of its own. Raises TryAgain.
 
-        Parameters: parts and inode of the directory; found, the checkpoint of its own files.
+        Args:
+            parts: parts and inode of the directory.
+            found: the checkpoint of its own files.
         """
         after = b""
         while True:

@@ -59,10 +59,12 @@ DUE_MAX_SECONDS = 86_400.0 * 30
 class Follower:
     """Follower of the journal that maintains the catalogue of one namespace.
 
-    Parameters: settings; database; stop, after which it ends between two transactions; news, which
-    is called with the looks that were written and are more than progress, without one when rows are
-    gone, and with looks that found a complete checkpoint touched and as before; writing_seconds,
-    for which the row of a checkpoint that is being written may wait.
+    Args:
+        stop: after which it ends between two transactions.
+        news: which is called with the looks that were written and are more than progress, without
+            one when rows are gone, and with looks that found a complete checkpoint touched and as
+            before.
+        writing_seconds: for which the row of a checkpoint that is being written may wait.
     """
 
     def __init__(
@@ -285,7 +287,11 @@ class Follower:
 
 
 def _monotonic(due_ns: int) -> float:
-    """Return a time in monotonic seconds. Parameters: due_ns, the same by the wall clock."""
+    """Return a time in monotonic seconds.
+
+    Args:
+        due_ns: the same by the wall clock.
+    """
     seconds = (due_ns - clock.now_ns()) / clock.NS
     return clock.monotonic_seconds() + min(max(seconds, 0.0), DUE_MAX_SECONDS)
 

@@ -32,10 +32,7 @@ KEPT_MAX_BYTES = 16_384
 
 class FileReader:
     """Pieces of files. It remembers small ones: the tracker of a run is asked for by each of its
-    checkpoints, and a file that is evicted still has the same bytes.
-
-    Parameters: database; files.
-    """
+    checkpoints, and a file that is evicted still has the same bytes."""
 
     def __init__(self, database: Database, files: DataFiles) -> None:
         self._database = database
@@ -104,7 +101,9 @@ DIRECTORIES_MAX = 4096
 class Node:
     """A place in the database (``facts.Place``).
 
-    Parameters: view; parts, its path; parent, the directory that has its name; entry.
+    Args:
+        parts: its path.
+        parent: the directory that has its name.
     """
 
     def __init__(self, view: CatalogueView, parts: Parts, parent: int, entry: PlaceEntry) -> None:
@@ -152,10 +151,7 @@ class Concerned(NamedTuple):
 
 
 class CatalogueView:
-    """The namespace in one transaction.
-
-    Parameters: session; rules; file_reader.
-    """
+    """The namespace in one transaction."""
 
     def __init__(self, session: Session, rules: Rules, file_reader: FileReader) -> None:
         self.session = session

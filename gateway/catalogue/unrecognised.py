@@ -52,7 +52,8 @@ def unrecognised(
     """Return the directories by their paths. All names that are in no checkpoint are read, a page
     in each transaction. Raises TryAgain.
 
-    Parameters: is_over, whether to end early, with what was found until then.
+    Args:
+        is_over: whether to end early, with what was found until then.
     """
     found: dict[bytes, Unrecognised] = {}
     for page in catalogue.outside():
@@ -81,7 +82,8 @@ class UnrecognisedSurvey:
     After a restart the last report counts until it is LOOK_SECONDS old, if it was made by the same
     rules.
 
-    Parameters: settings; database; stop, after which it ends between two transactions.
+    Args:
+        stop: after which it ends between two transactions.
     """
 
     name = "unrecognised"

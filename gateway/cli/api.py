@@ -72,8 +72,7 @@ class Unreachable(UserError):
 class Api:
     """The admin API of one gateway. A context manager.
 
-    Parameters: reach. Its methods raise NotThere, NotPossible, Unreachable, UserError.
-    """
+    Its methods raise NotThere, NotPossible, Unreachable, UserError."""
 
     def __init__(self, reach: Reach) -> None:
         self.url = reach.url
@@ -102,7 +101,11 @@ class Api:
     def every(
         self, address: str, /, most: int | None = None, **query: Any
     ) -> Iterator[dict[str, Any]]:
-        """Yield the rows of a list, page by page. Parameters: most, rows."""
+        """Yield the rows of a list, page by page.
+
+        Args:
+            most: rows.
+        """
         cursor, left = None, most
         while left is None or left > 0:
             limit = PAGE if left is None else min(PAGE, left)

@@ -143,7 +143,11 @@ def changes(args: argparse.Namespace) -> bool:
 
 @contextmanager
 def recorded(args: argparse.Namespace, words: Sequence[str]) -> Iterator[CommandRecord]:
-    """Record a command that changes something. Parameters: words of its command line."""
+    """Record a command that changes something.
+
+    Args:
+        words: words of its command line.
+    """
     record = CommandRecord()
     if not changes(args):
         yield record

@@ -143,8 +143,9 @@ def show_found(
 ) -> int:
     """Print the facts about the paths. Returns the exit status.
 
-    Parameters: find, which returns those of one, and raises NotPossible; writers, which yields the
-    lines of facts that are no plain values, by name.
+    Args:
+        find: returns those of one, and raises NotPossible.
+        writers: yields the lines of facts that are no plain values, by name.
     """
     ways = _WRITERS if writers is None else writers
     status = DONE

@@ -277,9 +277,12 @@ def _with_suggestion(message: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line. Parameters: argv without the program's name (default: sys.argv).
+    """Run the command line.
 
     Returns the exit status.
+
+    Args:
+        argv: argv without the program's name (default: sys.argv).
     """
     try:
         output = _Output(sys.stdout)

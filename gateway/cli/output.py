@@ -42,7 +42,12 @@ def print_json(found: Found | Sequence[Found]) -> None:
 
 
 def show(found: Found, text: str, as_json: bool) -> None:
-    """Print what was found or done. Parameters: found, for a script; text, for a person."""
+    """Print what was found or done.
+
+    Args:
+        found: for a script.
+        text: for a person.
+    """
     if as_json:
         print_json(found)
     else:
@@ -61,7 +66,11 @@ class Results:
         self._found: list[Found] = []
 
     def add(self, found: Found, text: str | None = None) -> None:
-        """Tell what was done with one. Parameters: text, for a person, or None to say nothing."""
+        """Tell what was done with one.
+
+        Args:
+            text: for a person, or None to say nothing.
+        """
         if self.as_json:
             self._found.append(found)
         elif text is not None:
@@ -109,8 +118,11 @@ def show_table(
 ) -> None:
     """Print rows as a table at a terminal, and otherwise, or if they are many, as plain lines.
 
-    Parameters: columns, their headings, those of numbers with a > before; rows, of cells; plain,
-    the lines; title, of the table.
+    Args:
+        columns: their headings, those of numbers with a > before.
+        rows: rows of cells.
+        plain: the lines.
+        title: title of the table.
     """
     found = list(islice(rows, ROWS_MAX + 1)) if sys.stdout.isatty() else []
     if not 0 < len(found) <= ROWS_MAX:
@@ -154,8 +166,10 @@ def show_facts(
 ) -> int:
     """Print facts as JSON, as a table, or as plain lines. Returns exit status 0.
 
-    Parameters: columns, as ``show`` takes them; cells and line, which show one of the facts;
-    nothing, which is printed to a person if there are none.
+    Args:
+        columns: as ``show`` takes them.
+        cells, line: show one of the facts.
+        nothing: which is printed to a person if there are none.
     """
     if as_json:
         print_json(found)
@@ -220,7 +234,11 @@ def bar(share: float) -> str:
 
 
 class Transfer:
-    """The course of a transfer of files. Parameters: seconds, a clock that never goes back."""
+    """The course of a transfer of files.
+
+    Args:
+        seconds: a clock that never goes back.
+    """
 
     def __init__(self, seconds: Callable[[], float] = clock.monotonic_seconds) -> None:
         self._seconds = seconds
@@ -236,8 +254,10 @@ class Transfer:
     def text(self, total_bytes: int, files: int, left_files: int) -> str:
         """Return the share, the rate and the time to go, as of the last ``note``.
 
-        Parameters: total_bytes of all files; files, the number of all; left_files, of those that
-        are not transferred.
+        Args:
+            total_bytes: total bytes of all files.
+            files: the number of all.
+            left_files: left files of those that are not transferred.
         """
         done, pace = self._figures(total_bytes, 1 - left_files / max(1, files))
         return f"{done}, {left_files} files left, {pace}"
@@ -248,8 +268,11 @@ class Transfer:
         return f"{done}, {pace}; {what}"
 
     def _figures(self, total_bytes: int, share: float) -> tuple[str, str]:
-        """Return how much is done, and how fast. Parameters: share, which is done if no file has
-        bytes."""
+        """Return how much is done, and how fast.
+
+        Args:
+            share: which is done if no file has bytes.
+        """
         (since, before), (now, done) = self._points[0], self._points[-1]
         rate = max(0, done - before) / (now - since) if now > since else 0.0
         share = done / total_bytes if total_bytes else share

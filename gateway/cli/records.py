@@ -210,7 +210,11 @@ def follow(args: argparse.Namespace, gateway: Gateway) -> int:
 
 
 class _Printer:
-    """Prints each event at once. Parameters: as_json, as documents of JSON in place of lines."""
+    """Prints each event at once.
+
+    Args:
+        as_json: as documents of JSON in place of lines.
+    """
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json

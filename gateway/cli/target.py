@@ -68,7 +68,11 @@ def gateway_of(args: argparse.Namespace, environ: Mapping[str, str] = os.environ
 
 
 def reach_of(args: argparse.Namespace, url: str, environ: Mapping[str, str] = os.environ) -> Reach:
-    """Return how a gateway is reached. Parameters: url, of ``gateway_of``. Raises UserError."""
+    """Return how a gateway is reached. Raises UserError.
+
+    Args:
+        url: url of ``gateway_of``.
+    """
     ca = args.ca or environ.get(CA) or None
     return Reach(_checked(url), _token(args, environ), None if ca is None else _readable(ca))
 

@@ -148,8 +148,11 @@ def commands(settings: Settings) -> list[Command]:
 
 
 def ganesha(settings: Settings, log: str | None = None) -> Command:
-    """Return the command of the NFS server. Parameters: log, where its lines go, as its -L takes
-    it (default: log/ganesha.log)."""
+    """Return the command of the NFS server.
+
+    Args:
+        log: where its lines go, as its -L takes it (default: log/ganesha.log).
+    """
     nfs = settings.nfs
     file = settings.log_dir / "ganesha.log"
     plugin = nfs.plugins_dir / ganesha_conf.PLUGIN
@@ -251,9 +254,11 @@ def _serves(settings: Settings) -> bool:
 class Supervisor:
     """Runs the children until a signal ends them.
 
-    Parameters: settings; commands in the order of starting (they are stopped in reverse); say,
-    which prints lines.
     It must be made and run on the main thread: signals and the children's lives are tied to it.
+
+    Args:
+        commands: commands in the order of starting (they are stopped in reverse).
+        say: prints lines.
     """
 
     def __init__(self, settings: Settings, commands: Sequence[Command], say: Say) -> None:

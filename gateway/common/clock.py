@@ -68,7 +68,8 @@ def is_ahead(time_ns: int, most_ns: int) -> bool:
 
     A time further ahead than ``most_ns`` was stored before the clock went back. It counts as past.
 
-    Parameters: most_ns, how far ahead of now the time can have been set.
+    Args:
+        most_ns: how far ahead of now the time can have been set.
     """
     return 0 < time_ns - now_ns() <= most_ns
 

@@ -112,8 +112,10 @@ class ExportChanged(UserError):
 class InUse(UserError):
     """Another process has the data directory.
 
-    Parameters: directory; holder, the name of the process; pid, both as they are in the lock;
-    stop, the command that ends it (default: kill).
+    Args:
+        holder: the name of the process.
+        pid: both as they are in the lock.
+        stop: the command that ends it (default: kill).
     """
 
     def __init__(self, directory: object, holder: str, pid: str, stop: str | None = None) -> None:

@@ -18,9 +18,13 @@ from pathlib import Path
 def replace(path: Path, text: str, mode: int, *, durable: bool = True) -> bool:
     """Give a file this text and mode. The file never exists with a wider mode than asked.
 
-    Parameters: mode, permission bits, independent of the umask; durable, whether to fsync (a status
-    file that is written again at every start needs no fsync). Returns False when the file had the
-    text already; its mode is then set if it differs. Raises OSError.
+    Returns False when the file had the text already; its mode is then set if it differs. Raises
+    OSError.
+
+    Args:
+        mode: permission bits, independent of the umask.
+        durable: whether to fsync (a status file that is written again at every start needs no
+            fsync).
     """
     data = text.encode()
     if _read(path) == data:

@@ -43,7 +43,11 @@ class HumanFormatter(logging.Formatter):
 
 
 class Json(logging.Formatter):
-    """Lines for programs: a JSON object each. Parameters: process, its name."""
+    """Lines for programs: a JSON object each.
+
+    Args:
+        process: its name.
+    """
 
     def __init__(self, process: str) -> None:
         super().__init__()
@@ -65,8 +69,12 @@ class Json(logging.Formatter):
 
 
 def install(form: str, process: str) -> None:
-    """Have all loggers of this process write lines of a form. Parameters: form, as configured;
-    process, its name."""
+    """Have all loggers of this process write lines of a form.
+
+    Args:
+        form: as configured.
+        process: its name.
+    """
     for handler in logging.getLogger().handlers:
         handler.setFormatter(Json(process) if form == JSON else HumanFormatter())
 
@@ -100,8 +108,11 @@ def _word(value: Any) -> str:
 class Output:
     """What ``spillway up`` prints: its own lines, and those of its processes.
 
-    Parameters: form, as configured; has_times, whether lines for people begin with the time. Those
-    that systemd keeps have its time already.
+    Those that systemd keeps have its time already.
+
+    Args:
+        form: as configured.
+        has_times: whether lines for people begin with the time.
     """
 
     def __init__(self, form: str = HUMAN, *, has_times: bool = False) -> None:
@@ -111,7 +122,8 @@ class Output:
     def say(self, who: str, text: str) -> None:
         """Print one line. When the reader is gone, supervision continues without output.
 
-        Parameters: who, the process that says it.
+        Args:
+            who: the process that says it.
         """
         line = self._for_people(who, text) if self._form == HUMAN else _object(who, text)
         try:

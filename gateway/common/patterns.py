@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterable
 class IncompleteNames:
     """The hold patterns.
 
-    Parameters: patterns, shell patterns that tell upper from lower case. A pattern is for one name,
-    or, if it has a slash, for the whole path below the export.
+    A pattern is for one name, or, if it has a slash, for the whole path below the export.
+
+    Args:
+        patterns: shell patterns that tell upper from lower case.
     """
 
     def __init__(self, patterns: Iterable[str]) -> None:
@@ -52,7 +54,8 @@ _GROUPS = {
 def expression_of(pattern: str) -> bytes:
     """Return the expression of a pattern, for re.DOTALL.
 
-    Parameters: pattern, of a path below the export: * and ? stay within one name, {step} is a
-    number, {run} is anything, also over several names.
+    Args:
+        pattern: pattern of a path below the export: * and ? stay within one name, {step} is a
+            number, {run} is anything, also over several names.
     """
     return b"".join(_GROUPS.get(one) or re.escape(one.encode()) for one in _TOKEN.split(pattern))

@@ -65,7 +65,8 @@ INTERVAL_SECONDS = 1.0
 class ReportFile:
     """Writes the report once a second while it changes.
 
-    Parameters: path; report, which returns everything but pid and time.
+    Args:
+        report: returns everything but pid and time.
     """
 
     def __init__(self, path: Path, report: Callable[[], dict[str, Any]]) -> None:
@@ -136,8 +137,11 @@ def keep_telling(is_well: Callable[[], bool], on_ready: Callable[[], None]) -> N
     """Tell in a thread of its own that the process is ready, and then that it is alive, as often as
     the watchdog of the service wants it (WATCHDOG_USEC).
 
-    Parameters: is_well, whether the process does its work; on_ready, called once, at the first time
-    that it does. It does nothing without a service manager.
+    It does nothing without a service manager.
+
+    Args:
+        is_well: whether the process does its work.
+        on_ready: called once, at the first time that it does.
     """
     if is_asked():
         threading.Thread(target=_tell, args=(is_well, on_ready), name="notify", daemon=True).start()
@@ -157,7 +161,11 @@ def _tell(is_well: Callable[[], bool], on_ready: Callable[[], None]) -> None:
 
 
 class LoopProgress:
-    """Whether a loop makes rounds. Parameters: count, which returns how many it has made."""
+    """Whether a loop makes rounds.
+
+    Args:
+        count: returns how many it has made.
+    """
 
     def __init__(self, count: Callable[[], int]) -> None:
         self._count = count

@@ -60,7 +60,9 @@ def _named(fixed: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
 def _in_order(names: Sequence[str], fixed: dict[str, Any]) -> Callable[[dict[str, Any]], Any]:
     """Return a function that puts values in the order of the statement's parameters.
 
-    Parameters: names, in that order; fixed, values that are not given.
+    Args:
+        names: names in that order.
+        fixed: values that are not given.
     """
     if len(names) > 1:
         take = itemgetter(*names)
@@ -133,7 +135,9 @@ def given(name: str, /, **columns: type[int] | type[str]) -> Any:
 
     ``rows_of`` makes the value of the parameter.
 
-    Parameters: name of the parameter; columns of the table, with their types.
+    Args:
+        name: name of the parameter.
+        columns: columns of the table, with their types.
     """
     value = _JsonArray(bindparam(name, type_=String)).table_valued("value").c.value
     cells = {column: value.op("->>")(literal_column(str(n))) for n, column in enumerate(columns)}

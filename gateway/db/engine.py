@@ -58,8 +58,11 @@ class Backend(Protocol):
     def turn(self, first: bool) -> AbstractContextManager[None]:
         """Take the turn to write among all processes. Every write transaction is inside a turn.
 
-        Parameters: first, whether to go before the writers without it: for the NFS server, whose
-        clients wait. Raises TryAgain when the turn does not come, ``broken``.
+        Raises TryAgain when the turn does not come, ``broken``.
+
+        Args:
+            first: whether to go before the writers without it: for the NFS server, whose clients
+                wait.
         """
 
     def close(self) -> None:
@@ -78,13 +81,17 @@ class Backend(Protocol):
     def serve(self, connection: Connection) -> None:
         """Make this process the namespace's NFS server, or keep it so with a new connection.
 
-        Parameters: connection, on which the server will write. Raises AnotherServer, ``broken``.
+        Raises AnotherServer, ``broken``.
+
+        Args:
+            connection: on which the server will write.
         """
 
     def bind(self, boot: int, on_loss: Callable[[], object]) -> None:
         """End the process instead of a write, from now on, if the count of starts differs.
 
-        Parameters: on_loss, called before the process ends because answered changes are lost.
+        Args:
+            on_loss: called before the process ends because answered changes are lost.
         """
 
     def lineage(self, connection: Connection) -> Lineage:

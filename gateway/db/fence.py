@@ -173,7 +173,8 @@ class Fence:
     def bind(self, boot: int, on_loss: Callable[[], object]) -> None:
         """Require this count of starts in every write transaction from now on.
 
-        Parameters: on_loss, called before the process ends because an answered change is lost.
+        Args:
+            on_loss: called before the process ends because an answered change is lost.
         """
         self._boot = boot
         self._on_loss = on_loss

@@ -114,7 +114,11 @@ class TouchedInode(NamedTuple):
 
 
 def note(session: Session, touched: Mapping[int, int]) -> None:
-    """Add the inodes that a write transaction touched. Parameters: touched, flags by inode."""
+    """Add the inodes that a write transaction touched.
+
+    Args:
+        touched: flags by inode.
+    """
     kinds = set(touched.values())
     for what in kinds:
         inos = touched if len(kinds) == 1 else [i for i, flags in touched.items() if flags == what]
@@ -135,7 +139,8 @@ class _Standing(NamedTuple):
 class Reader:
     """A reader of the journal. Not safe to use from several threads.
 
-    Parameters: name, which no other reader has.
+    Args:
+        name: no other reader has.
     """
 
     def __init__(self, name: str) -> None:
@@ -156,7 +161,8 @@ class Reader:
         """Begin at the end, inside a write transaction. What is read of the namespace after that
         transaction, together with the rows to come, is complete.
 
-        Parameters: lease, with which the reader ends.
+        Args:
+            lease: lease with which the reader ends.
         """
         session.run(READER_DELETE, reader=self.name)
         last = self._standing(session, None).last

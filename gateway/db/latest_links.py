@@ -68,8 +68,10 @@ class LinkGuards:
     def add(self, link: LatestLink, inside: Collection[int], way: Sequence[int]) -> None:
         """Guard what a link names.
 
-        Parameters: inside, inode numbers of the directories of the checkpoint, or of the file that
-        it consists of; way, those that its path leads through, and last its own.
+        Args:
+            inside: inode numbers of the directories of the checkpoint, or of the file that it
+                consists of.
+            way: those that its path leads through, and last its own.
         """
         guard = Guard(way[-1], frozenset(inside), frozenset(way))
         self._guards[link].append(guard)

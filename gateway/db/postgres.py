@@ -125,7 +125,11 @@ class _Connection(psycopg.Connection[Any]):
 
 
 class Postgres:
-    """The backend of a server. Parameters: parsed, the URL."""
+    """The backend of a server.
+
+    Args:
+        parsed: the URL.
+    """
 
     broken = (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction)
     errors = (psycopg.Error,)

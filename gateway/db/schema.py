@@ -29,7 +29,10 @@ NAMESPACE = Path(migrations.__file__).parent / "versions"
 def known(versions: Path = NAMESPACE) -> list[str]:
     """Return the revisions that this program knows, the oldest first.
 
-    Parameters: versions, their directory. The names of its files begin with them.
+    The names of its files begin with them.
+
+    Args:
+        versions: their directory.
     """
     return sorted(path.name.partition("_")[0] for path in versions.glob("[0-9]*.py"))
 
@@ -67,8 +70,11 @@ def require_known(database: Database, versions: Path = NAMESPACE) -> str | None:
 def require_made(database: Database, maker: str = "spillway init") -> str:
     """Return the revision of the database. Raises SchemaError without a schema.
 
-    Parameters: maker, the command that would make another namespace. It is named last: while the
-    disk of the database is not mounted, that namespace would replace the objects of this one.
+    It is named last: while the disk of the database is not mounted, that namespace would replace
+    the objects of this one.
+
+    Args:
+        maker: the command that would make another namespace.
     """
     reason = database.backend.missing()
     if reason is None and (found := require_known(database)) is not None:

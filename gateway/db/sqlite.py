@@ -59,7 +59,8 @@ class WriteTurn(NamedTuple):
 class WriteTurns:
     """The turns of one process to write to one database.
 
-    Parameters: database, the path of its file, beside which the files of the locks are made.
+    Args:
+        database: the path of its file, beside which the files of the locks are made.
     """
 
     def __init__(self, database: Path) -> None:
@@ -72,8 +73,10 @@ class WriteTurns:
     def take(self, first_seconds: float | None) -> WriteTurn:
         """Wait for the turn to write. The caller gives it back with ``end``.
 
-        Parameters: first_seconds, the time-out of the NFS server, which goes first. None means to
-        wait behind the server for as long as it takes. Raises TryAgain, OSError.
+        None means to wait behind the server for as long as it takes. Raises TryAgain, OSError.
+
+        Args:
+            first_seconds: the time-out of the NFS server, which goes first.
         """
         turn = self._opened()
         try:
@@ -152,7 +155,11 @@ _AT_FDCWD, _STATX_BTIME, _STATX_BYTES, _BTIME_AT = -100, 0x800, 256, 80
 
 
 class Sqlite:
-    """The backend of a file. Parameters: parsed, the URL."""
+    """The backend of a file.
+
+    Args:
+        parsed: the URL.
+    """
 
     broken = (sqlite3.OperationalError,)
     errors = (sqlite3.Error,)

@@ -385,7 +385,8 @@ def add_tombstone(
 ) -> None:
     """Record that what an inode had at a key, up to a version, is garbage.
 
-    Parameters: generation of the inode (0: not known).
+    Args:
+        generation: generation of the inode (0: not known).
     """
     tombstone = TombstoneRow(key, ino, content_version, etag, generation)
     if (before := session.one(TOMBSTONE, key=key, ino=ino)) is not None:

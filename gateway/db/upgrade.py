@@ -20,7 +20,9 @@ def script_config(
 ) -> Config:
     """Return the configuration of Alembic for one database.
 
-    Parameters: versions, the directory of its revisions; metadata, its tables.
+    Args:
+        versions: the directory of its revisions.
+        metadata: its tables.
     """
     config = Config()
     config.set_main_option("script_location", str(schema.NAMESPACE.parent))

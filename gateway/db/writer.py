@@ -56,7 +56,11 @@ class TransactionCounts:
         return self._words.buffer_info()[0]
 
     def add(self, changes: int, duration_ns: int) -> None:
-        """Count a transaction. Parameters: duration_ns, the time that COMMIT took."""
+        """Count a transaction.
+
+        Args:
+            duration_ns: the time that COMMIT took.
+        """
         words = self._words
         size = max(changes - 1, 0).bit_length()
         duration = (max(duration_ns - 1, 0) // 1000).bit_length()
@@ -122,7 +126,11 @@ class Tx(Session):
             failpoints.hit(f"{self._name}.{self._writes}")
 
     def touch(self, ino: int, what: int = journal.CHANGED) -> None:
-        """Say that an inode is not what it was, for the journal. Parameters: what, its flags."""
+        """Say that an inode is not what it was, for the journal.
+
+        Args:
+            what: its flags.
+        """
         self._touched[ino] = self._touched.get(ino, 0) | what
 
     def after_commit(self, call: Callable[[], None]) -> None:
@@ -184,8 +192,11 @@ class Ids:
 class Operation(Generic[T]):
     """A change and its outcome.
 
-    Parameters: function, which makes the change in the transaction that is its first argument, and
-    its other arguments. The failpoints at its writes have the name of the function.
+    The failpoints at its writes have the name of the function.
+
+    Args:
+        function: makes the change in the transaction that is its first argument, and its other
+            arguments.
     """
 
     __slots__ = ("_call", "before", "directories", "error", "name", "result")
@@ -223,7 +234,10 @@ class Operation(Generic[T]):
 class Writer:
     """Runs operations one after the other on one connection, many to a commit.
 
-    Parameters: database, whose schema must be current. Raises AnotherServer, TryAgain.
+    Raises AnotherServer, TryAgain.
+
+    Args:
+        database: whose schema must be current.
     """
 
     def __init__(self, database: Database) -> None:
@@ -294,7 +308,8 @@ class Writer:
     def bind(self, boot: int, on_loss: Callable[[], object]) -> None:
         """End the process, instead of any change, once another server has been started.
 
-        Parameters: on_loss, called before the process ends because answered changes are lost.
+        Args:
+            on_loss: called before the process ends because answered changes are lost.
         """
         self._database.backend.bind(boot, on_loss)
 

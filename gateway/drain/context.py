@@ -67,7 +67,8 @@ class OversizeObjects:
     def sending(self, what: Hashable, size: int) -> Iterator[None]:
         """Send an object, unless it was refused with so many bytes. Raises TooLarge.
 
-        Parameters: what, its key, or of a copy both keys.
+        Args:
+            what: its key, or of a copy both keys.
         """
         now = clock.monotonic_seconds()
         with self._lock:
@@ -96,7 +97,10 @@ class AwaitedKeys:
     def request(self, key: str, late_seconds: float) -> Iterator[None]:
         """Send a request that may take long to a key, unless an earlier one may be under way.
 
-        Parameters: late_seconds, for which it may be. Raises StoreSlow.
+        Raises StoreSlow.
+
+        Args:
+            late_seconds: for which it may be.
         """
         with self._lock:
             since, error = self._since.get(key, (0.0, None))
@@ -147,8 +151,9 @@ class DrainView(NamedTuple):
         """Record that what an inode has at a key, up to a version, is garbage, unless an object row
         names the key.
 
-        Parameters: generation, of the inode: 0 if it is not known, None to take it from the inode's
-        row, if there is one.
+        Args:
+            generation: generation of the inode: 0 if it is not known, None to take it from the
+                inode's row, if there is one.
         """
         if generation is None:
             row = self.session.one(own.FILE, ino=ino)
@@ -181,7 +186,8 @@ class DrainView(NamedTuple):
         """Record that a request for a key was given up. The store may still carry it out, after
         later requests, so the key is looked at when that can no longer happen.
 
-        Parameters: ino, the inode whose bytes the request sent.
+        Args:
+            ino: the inode whose bytes the request sent.
         """
         row = self.session.one(own.INDETERMINATE_WRITE, key=key)
         if row is not None and row[1] == 0:
@@ -198,7 +204,11 @@ class DrainView(NamedTuple):
         )
 
     def note(self, inos: Iterable[int], what: int) -> None:
-        """Add inodes to the journal. Parameters: what, the flags of ``gateway.db.journal``."""
+        """Add inodes to the journal.
+
+        Args:
+            what: the flags of ``gateway.db.journal``.
+        """
         journal.note(self.session, dict.fromkeys(inos, what))
 
     def note_rekey(self, ino: int) -> None:
@@ -211,9 +221,10 @@ class DrainView(NamedTuple):
 class Context:
     """The parts of one drain.
 
-    Parameters: settings, database, store; stop, set when the drain must end; on_progress, called
-    with a key, the bytes sent and the bytes in all; lease, under which the drain works, or None if
-    no lease is needed.
+    Args:
+        stop: set when the drain must end.
+        on_progress: called with a key, the bytes sent and the bytes in all.
+        lease: under which the drain works, or None if no lease is needed.
     """
 
     settings: Settings
@@ -310,8 +321,11 @@ def _patterns_of(settings: Settings) -> _Patterns:
 
 
 def view_of(settings: Settings, session: Session, patterns: _Patterns | None = None) -> DrainView:
-    """Return a transaction as jobs use it. Parameters: patterns, those of the settings, if they
-    were made."""
+    """Return a transaction as jobs use it.
+
+    Args:
+        patterns: those of the settings, if they were made.
+    """
     holds, acknowledge = patterns or _patterns_of(settings)
     paths = Paths(session, holds, settings.bucket.prefix)
     precedence = Precedence(session, paths, DataFiles(settings.files_dir), acknowledge)

@@ -43,8 +43,12 @@ LARGE_BYTES = 64 * 1024 * 1024
 
 
 def upload_lane(size: int, *, is_first: bool) -> Lane:
-    """Return the lane of the upload of a file. Parameters: size, in bytes; is_first, whether
-    a person or client waits for it."""
+    """Return the lane of the upload of a file.
+
+    Args:
+        size: size in bytes.
+        is_first: whether a person or client waits for it.
+    """
     if size > LARGE_BYTES:
         return Lane.FIRST_LARGE if is_first else Lane.LARGE
     return Lane.FIRST if is_first else Lane.UPLOAD
@@ -105,8 +109,9 @@ class JobId(NamedTuple):
 class Batch:
     """How jobs of one kind run together. Each still succeeds or fails by itself.
 
-    Parameters: run, called with the items of the jobs; jobs_max and bytes_max, the limits of one
-    run.
+    Args:
+        run: called with the items of the jobs.
+        jobs_max, bytes_max: the limits of one run.
     """
 
     run: Callable[[Sequence[Any]], list[JobOutcome | Exception]]
@@ -122,10 +127,14 @@ class Batch:
 class DrainJob:
     """One piece of work of the drain.
 
-    Parameters: claims, the inode and the keys that nothing else may touch meanwhile; batch, with
-    which the job runs, or None if it runs alone; item and size (bytes), what the job is in that
-    batch; request_id, the request of the admin API by which a person put the file first or had it
-    tried again. The jobs of a batch have the same.
+    The jobs of a batch have the same.
+
+    Args:
+        claims: the inode and the keys that nothing else may touch meanwhile.
+        batch: batch with which the job runs, or None if it runs alone.
+        item, size: (bytes), what the job is in that batch.
+        request_id: the request of the admin API by which a person put the file first or had it
+            tried again.
     """
 
     id: JobId

@@ -63,7 +63,8 @@ class Paths:
     """Paths as one transaction sees them. It remembers directories, so it must not outlive the
     transaction.
 
-    Parameters: session, holds, prefix of the keys.
+    Args:
+        session, holds, prefix: those of the keys.
     """
 
     def __init__(self, session: Session, holds: IncompleteNames, prefix: str) -> None:
@@ -120,8 +121,11 @@ class Paths:
         return InodePath((*above.parts, name), held, bumped, request, is_ordered)
 
     def _is_temporary(self, ino: int, above: Parts, name: bytes) -> bool:
-        """Return whether a hold pattern holds an inode: half a save, and not a run. Parameters:
-        above, the path of its directory; name."""
+        """Return whether a hold pattern holds an inode: half a save, and not a run.
+
+        Args:
+            above: the path of its directory.
+        """
         if not self._holds.holds(above, name):
             return False
         if ino not in self.temporary:

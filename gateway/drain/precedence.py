@@ -127,7 +127,7 @@ class MissingFile(NamedTuple):
 
 
 class Lacking:
-    """Parameters: session; paths."""
+    """"""
 
     def __init__(self, session: Session, paths: Paths) -> None:
         self._session = session
@@ -141,8 +141,11 @@ class Lacking:
     def of_file(
         self, directory: int, above: Parts, target: NameRow, asker: DependentFile
     ) -> Iterator[MissingFile]:
-        """Yield a file that the bucket lacks, and those of which it is the index. Parameters:
-        above, the path of the directory."""
+        """Yield a file that the bucket lacks, and those of which it is the index.
+
+        Args:
+            above: the path of the directory.
+        """
         moves = self._moves(directory)
         if (one := self._assess(target, (*above, target.name), asker, moves)) is not None:
             yield one
@@ -152,8 +155,12 @@ class Lacking:
     def of_index(
         self, directory: int, above: Parts, data: bytes, asker: DependentFile
     ) -> Iterator[MissingFile]:
-        """Yield the files of an index that the bucket lacks. Parameters: above, the path of the
-        directory; data, what their names begin with."""
+        """Yield the files of an index that the bucket lacks.
+
+        Args:
+            above: the path of the directory.
+            data: what their names begin with.
+        """
         moves = self._moves(directory)
         given = {"parent": directory, "cookie": 0, "first_name": data, "end_name": data + b"\xff"}
         for row in map(_row, self._session.all(DATA, **given, most=COUNTED)):
@@ -165,8 +172,10 @@ class Lacking:
     ) -> Iterator[MissingFile]:
         """Yield the files in a directory that the bucket lacks and that an asker waits for.
 
-        Parameters: above, the path of the directory; is_deep, whether those further below count;
-        most, names that are looked at.
+        Args:
+            above: the path of the directory.
+            is_deep: whether those further below count.
+            most: names that are looked at.
         """
         waiting, left = [(top, above, self._moves(top))], most
         while waiting:
@@ -198,7 +207,8 @@ class Lacking:
     ) -> MissingFile | None:
         """Return a file that the bucket lacks and that an asker waits for, or None.
 
-        Parameters: moves, whether its object may have the key of another path.
+        Args:
+            moves: whether its object may have the key of another path.
         """
         if row.kind != InodeKind.REGULAR or row.ino == asker.ino or row.name.startswith(_REMOVED):
             return None
@@ -277,8 +287,9 @@ class _Checkpoint(NamedTuple):
 class Precedence:
     """The waits of one transaction.
 
-    Parameters: session; paths; files, the data files; acknowledge, the rules about files that
-    clients wait for.
+    Args:
+        files: the data files.
+        acknowledge: the rules about files that clients wait for.
     """
 
     def __init__(
@@ -293,7 +304,8 @@ class Precedence:
     def wait_of(self, file: File, text: bytes | None = None) -> Wait | None:
         """Return what a file waits for, or None if it may be sent.
 
-        Parameters: text, the bytes that would be sent, or None to read them from the disk.
+        Args:
+            text: the bytes that would be sent, or None to read them from the disk.
         """
         home = self._paths.home_of(file.ino)
         if home is None:
@@ -325,8 +337,11 @@ class Precedence:
         return _waits(self._lacking.below(found.ino, top, asker, is_tree))
 
     def _checkpoint(self, way: Sequence[int]) -> _Checkpoint | None:
-        """Return the checkpoint that the files of a directory belong to. Parameters: way, the
-        directory and all above it."""
+        """Return the checkpoint that the files of a directory belong to.
+
+        Args:
+            way: the directory and all above it.
+        """
         rows = self._session.all(CHECKPOINTS, inos=numbers_of(way))
         found = {row[0]: _Checkpoint(*row) for row in rows}
         for ino in way:

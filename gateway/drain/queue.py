@@ -124,8 +124,10 @@ class PathOrder(NamedTuple):
 def entries(context: Context, below: int = ROOT_INO) -> Iterator[QueueEntry]:
     """Yield the files that wait, the newest first.
 
-    Parameters: below, an inode: only that file, or what is in that directory. Each page is read in
-    a transaction of its own. Raises TryAgain.
+    Each page is read in a transaction of its own. Raises TryAgain.
+
+    Args:
+        below: an inode: only that file, or what is in that directory.
     """
     after: tuple[int, int] | None = NEWEST
     while after is not None:
@@ -167,9 +169,14 @@ def page(
 ) -> tuple[list[QueueEntry], tuple[int, int] | None]:
     """Return some files that wait, and where to continue, or None if those were the last.
 
-    Parameters: after, the place to continue at, or NEWEST; below, as of ``entries``; ahead_ns, of
-    the settings; most, files that are looked at; wanted, files that are returned at most. Files
-    elsewhere are left out, so the list may be empty before the last page.
+    Files elsewhere are left out, so the list may be empty before the last page.
+
+    Args:
+        after: the place to continue at, or NEWEST.
+        below: as of ``entries``.
+        ahead_ns: ahead ns of the settings.
+        most: files that are looked at.
+        wanted: files that are returned at most.
     """
     reasons = QueueReasons(view, ahead_ns)
     rows = view.session.all(WAITING, after_ns=after[0], after_ino=after[1], most=most)
@@ -192,7 +199,11 @@ def page(
 
 
 def of_file(view: DrainView, ino: int, ahead_ns: int) -> QueueEntry | None:
-    """Return a file that waits, or None if it does not. Parameters: ahead_ns, of the settings."""
+    """Return a file that waits, or None if it does not.
+
+    Args:
+        ahead_ns: ahead ns of the settings.
+    """
     file = file_of(view.session, ino)
     if file is None or not file.is_dirty:
         return None

@@ -45,7 +45,8 @@ QUEUED_PER_THREAD = 2
 class DrainThreads:
     """The pools of one drain. Only the thread that plans submits.
 
-    Parameters: workers, the number of threads of each lane that uploads.
+    Args:
+        workers: the number of threads of each lane that uploads.
     """
 
     def __init__(self, workers: int) -> None:
@@ -84,7 +85,11 @@ class DrainThreads:
         return not wait(running, timeout=timeout_seconds).not_done
 
     def close(self, *, and_wait: bool) -> None:
-        """Begin nothing more. Parameters: and_wait, whether to wait for what runs."""
+        """Begin nothing more.
+
+        Args:
+            and_wait: whether to wait for what runs.
+        """
         for pool in self._pools.values():
             pool.shutdown(wait=and_wait, cancel_futures=True)
 
@@ -123,7 +128,11 @@ class Rate:
         self._points: deque[tuple[float, int]] = deque()
 
     def of(self, total_bytes: int) -> int:
-        """Return the rate by now. Parameters: total_bytes, a count that only grows."""
+        """Return the rate by now.
+
+        Args:
+            total_bytes: a count that only grows.
+        """
         now = clock.monotonic_seconds()
         self._points.append((now, total_bytes))
         while now - self._points[0][0] > RATE_SECONDS:
@@ -159,8 +168,10 @@ log = logging.getLogger("drain")
 class JobRunner:
     """Runs jobs that were admitted, on any thread.
 
-    Parameters: context; claims, health and retries, which are told how jobs ended; counters and
-    sent_bytes, for the report; on_ended, called when a job's thread and claims are free.
+    Args:
+        claims, health, retries: which are told how jobs ended.
+        counters, sent_bytes: for the report.
+        on_ended: called when a job's thread and claims are free.
     """
 
     def __init__(
@@ -186,7 +197,11 @@ class JobRunner:
         """The number of jobs that did something."""
 
     def run(self, jobs: list[DrainJob], lease: int) -> None:
-        """Run jobs of one batch. Parameters: lease, under which the jobs hold their claims."""
+        """Run jobs of one batch.
+
+        Args:
+            lease: under which the jobs hold their claims.
+        """
         request = jobs[0].request_id or self._retries.request_of(jobs[0].id)
         with logs.of_request(request):
             self._run(jobs, lease)
@@ -273,8 +288,10 @@ PAGES_AT_ONCE = 16
 class Dispatcher:
     """Submits the jobs of sweeps. Only the thread that plans uses it.
 
-    Parameters: sweeps, in the order in which they are planned; claims, health and retries, which
-    admit jobs; threads and runner, which run them.
+    Args:
+        sweeps: sweeps in the order in which they are planned.
+        claims, health, retries: admit jobs.
+        threads, runner: run them.
     """
 
     def __init__(
@@ -308,8 +325,9 @@ class Dispatcher:
     def advance(self, context: Context, sweep: Sweep, pause_seconds: float) -> int:
         """Submit as many jobs of a sweep as there is room for. Returns how many were submitted.
 
-        Parameters: context, with the lease; pause_seconds, the time between two readings of the
-        rows from the first.
+        Args:
+            context: context with the lease.
+            pause_seconds: the time between two readings of the rows from the first.
         """
         submitted = 0
         for _ in range(PAGES_AT_ONCE if self._health.admits(sweep.kind) else 0):

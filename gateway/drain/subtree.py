@@ -28,7 +28,8 @@ class _Level:
 class SubtreeReader:
     """A reading of what is below a directory. It keeps its place between transactions.
 
-    Parameters: ino of the directory.
+    Args:
+        ino: ino of the directory.
     """
 
     def __init__(self, ino: int) -> None:

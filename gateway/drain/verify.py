@@ -96,9 +96,12 @@ def _rows(database: Database, after_ino: int, most: int) -> list[Any]:
 
 
 def _require(database: Database, files: DataFiles, file: File, expected: str | None) -> bool:
-    """Compare a data file. Parameters: expected, its checksum, or None if it has block digests.
+    """Compare a data file.
 
     Returns whether it could be compared. Raises DataFileError if it differs or is missing.
+
+    Args:
+        expected: its checksum, or None if it has block digests.
     """
     if expected is not None:
         return _require_checksum(files, file, expected)

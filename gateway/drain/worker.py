@@ -91,7 +91,10 @@ FAILURES_SHOWN = 20
 class Drain:
     """A drain of one data directory.
 
-    Parameters: settings; store and stop, for tests. Raises NamespaceError.
+    Raises NamespaceError.
+
+    Args:
+        store, stop: for tests.
     """
 
     rounds = 0

@@ -230,11 +230,13 @@ def adopt_files(
 ) -> Adopted:
     """Make the data files below a directory those of this namespace.
 
-    Parameters: is_verified, whether the data file of an inode has the bytes whose checksum is
-    recorded. Without it no data file is verified.
+    Without it no data file is verified.
 
-    Raises IdentityError when they belong to another namespace: there the same inode number names
-    a different file.
+    Raises IdentityError when they belong to another namespace: there the same inode number names a
+    different file.
+
+    Args:
+        is_verified: whether the data file of an inode has the bytes whose checksum is recorded.
     """
     connection = database.connect(for_writing=True)
     try:

@@ -82,8 +82,11 @@ def require_removal(directory: Attr, victim: Attr, cred: Cred) -> None:
 def setattr_(tx: Tx, ino: int, wanted: SetAttr, loses_privileges: bool = False) -> Attr:
     """Set each attribute that is not None. Ganesha checked permissions (fsal_setattr).
 
-    Parameters: loses_privileges, whether a user other than root changed the bytes, so that suid and
-    sgid go (POSIX write). Raises ReadOnly, Stale.
+    Raises ReadOnly, Stale.
+
+    Args:
+        loses_privileges: whether a user other than root changed the bytes, so that suid and sgid go
+            (POSIX write).
     """
     old = get(tx, ino)
     if old.reserved:

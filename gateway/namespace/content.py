@@ -91,9 +91,11 @@ that the file can have had, so a value that a client saw never comes back for ot
 def open_write(tx: Tx, ino: int, is_emptied: bool = False) -> Attr:
     """Open a file for its first writer. From here on the data file is newer than the bucket.
 
-    Parameters: is_emptied, whether the writer empties the file before it writes. Raises TryAgain
-    for an absent file that is not emptied; HeldByLatestLink; ReadOnly; InvalidArgument if the inode
-    is not a regular file; Stale.
+    Raises TryAgain for an absent file that is not emptied; HeldByLatestLink; ReadOnly;
+    InvalidArgument if the inode is not a regular file; Stale.
+
+    Args:
+        is_emptied: whether the writer empties the file before it writes.
     """
     latest_links.opened(tx, ino)
     row = tx.change(sql.OPEN_WRITE, the_ino=ino)
@@ -116,12 +118,15 @@ def seal(
 ) -> Attr:
     """Seal a file whose last writer closed and whose bytes are on stable storage.
 
-    Without writes the content stays the same version as before. Bytes that were written into a
-    file that is not open for writing are a new version: their writer did not know that the file was
+    Without writes the content stays the same version as before. Bytes that were written into a file
+    that is not open for writing are a new version: their writer did not know that the file was
     sealed.
 
-    Parameters: settle_ns, the time to settle; acknowledge, the rules about files whose CLOSE waits
-    for the bucket: these do not settle. Raises Stale.
+    Raises Stale.
+
+    Args:
+        settle_ns: the time to settle.
+        acknowledge: the rules about files whose CLOSE waits for the bucket: these do not settle.
     """
     if acknowledge and is_urgent(tx, acknowledge, ino):
         settle_ns = 0
@@ -151,7 +156,10 @@ def seal(
 def damaged(tx: Tx, ino: int, reason: str) -> None:
     """Record that bytes of a file are lost. Until it is emptied it is neither sealed nor drained.
 
-    Parameters: reason, one line for a person. Raises Stale.
+    Raises Stale.
+
+    Args:
+        reason: one line for a person.
     """
     row = tx.one(sql.CONTENT_VERSION, ino=ino)
     if row is None:
@@ -167,7 +175,10 @@ def lost(tx: Tx, ino: int, reason: str) -> Attr:
     The file becomes absent, to be fetched again, if the bucket has it. If not, it is damaged. The
     caller moves the data file aside once an absent file is durable.
 
-    Parameters: reason, one line for a person. Raises Stale.
+    Raises Stale.
+
+    Args:
+        reason: one line for a person.
     """
     attr = give_up_copy(tx, ino)
     if attr is None:

@@ -42,9 +42,8 @@ NS = 1_000_000_000
 class Namespace:
     """Opens and recovers the namespace.
 
-    Parameters: settings. Raises SchemaError when the database is missing, older or newer;
-    IdentityError when the data files are not those of the database.
-    """
+    Raises SchemaError when the database is missing, older or newer; IdentityError when the data
+    files are not those of the database."""
 
     def __init__(self, settings: Settings) -> None:
         self._database = Database(settings.database_url)

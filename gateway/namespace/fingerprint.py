@@ -117,7 +117,8 @@ def _fingerprint(row: Sequence[Any] | None) -> TreeFingerprint:
 def shared(session: Session, top: int, own: tuple[int, bytes]) -> Shared | None:
     """Return a file of a tree that has another name outside of it, or None.
 
-    Parameters: own, the name of the tree itself.
+    Args:
+        own: the name of the tree itself.
     """
     for (ino,) in session.all(LINKED, top=top):
         names = [(parent, bytes(name)) for parent, name in session.all(sql.NAMES, ino=ino)]

@@ -95,7 +95,8 @@ def _is_unsure(stamped: Stamp) -> bool:
 def problem(around: Surroundings, directory: int) -> str | None:
     """Return why data files are not those of a namespace, with the remedy, or None if they are.
 
-    Parameters: directory, the inode number of the directory of the data files.
+    Args:
+        directory: the inode number of the directory of the data files.
     """
     found, stamped, _lineage = around
     if stamped is None:
@@ -256,8 +257,7 @@ def remember(settings: Settings) -> str:
 class Mark:
     """Moves the mark of a namespace, in its database and in the stamp of its data files.
 
-    Parameters: database, writer, files. Nothing is read or changed before ``begin``.
-    """
+    Nothing is read or changed before ``begin``."""
 
     def __init__(self, database: Database, writer: Writer, files: DataFiles) -> None:
         self._database = database
@@ -277,8 +277,10 @@ class Mark:
     def begin(self, start: Callable[[Tx], T]) -> T:
         """Check that the data files are the namespace's, then run a start and move the mark.
 
-        Parameters: start, which runs in one transaction with the mark. The first start makes the
-        gateway's id. Raises IdentityError, OSError.
+        The first start makes the gateway's id. Raises IdentityError, OSError.
+
+        Args:
+            start: runs in one transaction with the mark.
         """
         with self._database.reader() as connection:
             around = require_files(self._database, connection, self._files)
@@ -323,7 +325,8 @@ class Mark:
         Returns at once: the caller watches over the disk, and a commit may be indeterminate for as
         long as the database is away.
 
-        Parameters: beside, what is done in the same transaction.
+        Args:
+            beside: what is done in the same transaction.
         """
         if self._writer.counts.commits == self._commits:
             return
@@ -408,9 +411,11 @@ def has_bucket(database: Database, bucket: BucketSettings) -> bool:
 def claim(database: Database, files: DataFiles, make_directory: Callable[[], object]) -> bool:
     """Stamp the data files of a namespace that no gateway was started on.
 
-    Parameters: make_directory, which makes the directory of the data files if it is missing. It is
-    not called if the data files are another namespace's. Returns False if they have this
+    It is not called if the data files are another namespace's. Returns False if they have this
     namespace's stamp already. Raises IdentityError, OSError, NamespaceError.
+
+    Args:
+        make_directory: makes the directory of the data files if it is missing.
     """
     with database.reader() as connection:
         found = require_files(database, connection, files).identity

@@ -56,8 +56,11 @@ def seen(session: Session, ino: int) -> int:
 def place(tx: Tx, link: LatestLink, target: bytes, number: int) -> None:
     """Guard what a link names that is put in its place in this operation.
 
-    Parameters: target, of the link; number, what ``seen`` gave when the checkpoint to which it
-    leads was found complete. Raises Busy if it is another one by now, or nothing is there.
+    Raises Busy if it is another one by now, or nothing is there.
+
+    Args:
+        target: target of the link.
+        number: what ``seen`` gave when the checkpoint to which it leads was found complete.
     """
     way = _way(tx, target)
     if not way or seen(tx, way[-1]) != number:
@@ -93,7 +96,10 @@ def opened(tx: Tx, ino: int) -> None:
 def _way(session: Session, target: bytes) -> list[int]:
     """Return what a path leads through and to, or nothing if it leads nowhere.
 
-    Parameters: target, of a link. It begins with the way up to the export's root.
+    It begins with the way up to the export's root.
+
+    Args:
+        target: target of a link.
     """
     names = [name for name in target.split(b"/") if name != b".."]
     way = [attr.ino for attr in way_down(session, names)]

@@ -83,7 +83,10 @@ def find(session: Session, parent: int, name: bytes) -> Attr | None:
 def lookup(session: Session, parent: int, name: bytes, *, is_gateway: bool = False) -> Attr:
     """Return the inode that has a name. Clients find neither the trash nor what is directly in it.
 
-    Parameters: is_gateway, as of ``Cred``. Raises NotFound, NotADirectory, Stale, NameTooLong.
+    Raises NotFound, NotADirectory, Stale, NameTooLong.
+
+    Args:
+        is_gateway: as of ``Cred``.
     """
     attr = find(session, parent, name)
     if attr is not None and TRASH_INO in (parent, attr.ino) and not is_gateway:
@@ -259,10 +262,7 @@ class PinRow(NamedTuple):
 
 
 class PinLookup:
-    """Lookup of pins. It remembers directories, so it serves one look at the tables.
-
-    Parameters: session.
-    """
+    """Lookup of pins. It remembers directories, so it serves one look at the tables."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -380,7 +380,9 @@ class Browser:
     def page(self, parent: int, after: bytes, most: int) -> list[NamedInode]:
         """Return the next entries of a directory by name.
 
-        Parameters: after, the name of the last one before, or b""; most, entries.
+        Args:
+            after: the name of the last one before, or b"".
+            most: entries.
         """
         with self._database.reader() as connection:
             session = self._session(connection)

@@ -73,8 +73,10 @@ from gateway.namespace.rotation import LostName
 def directory_changed(tx: Tx, ino: int, links: int = 0) -> Attr:
     """Move mtime, ctime and change of a directory whose entries change.
 
-    Parameters: links, how many subdirectories come (negative: go). Returns the directory as it is
-    now. Raises Stale, NotADirectory.
+    Returns the directory as it is now. Raises Stale, NotADirectory.
+
+    Args:
+        links: how many subdirectories come (negative: go).
     """
     row = tx.change(sql.DIRECTORY_CHANGED, the_ino=ino, delta=links, now_ns=tx.now_ns)
     if row is None:
@@ -114,8 +116,10 @@ def _count(tx: Tx, statement: Statement, ino: int, names: int) -> Sequence[Any]:
 def lose_name(tx: Tx, victim: Attr, gone: LostName | None = None) -> RemovedName:
     """Take a name from an inode whose entry is deleted or names another inode now.
 
-    Parameters: gone, the name, if a client asks. The inode may get one in the trash instead
-    (gateway.namespace.rotation).
+    The inode may get one in the trash instead (gateway.namespace.rotation).
+
+    Args:
+        gone: the name, if a client asks.
     """
     is_directory = victim.kind == InodeKind.DIRECTORY
     stored = None
@@ -185,8 +189,11 @@ def create(
 ) -> Attr:
     """Make an empty regular file and, if asked, open it for writing in the same commit.
 
-    Parameters: verifier, 8 bytes of an exclusive create (they have a column of their own, so that a
-    later SETATTR of times cannot break a retry). Raises Exists and what a directory change raises.
+    Raises Exists and what a directory change raises.
+
+    Args:
+        verifier: 8 bytes of an exclusive create (they have a column of their own, so that a later
+            SETATTR of times cannot break a retry).
     """
     directory = _prepare(tx, cred, parent, name)
     return _insert(

@@ -57,7 +57,7 @@ class LoggedChange:
 
 
 class NamesLog:
-    """Writes the log. For one thread at a time. Parameters: settings."""
+    """Writes the log. For one thread at a time."""
 
     def __init__(self, settings: Settings) -> None:
         self.noted = _NOTED[settings.nfs.names_log]
@@ -69,8 +69,11 @@ class NamesLog:
         self._told_seconds = float("-inf")
 
     def write(self, noted: LoggedChange | None, is_replaced: bool = False) -> None:
-        """Write the line of a change that is done. Parameters: is_replaced, whether the new name
-        was another inode's, which lost it."""
+        """Write the line of a change that is done.
+
+        Args:
+            is_replaced: whether the new name was another inode's, which lost it.
+        """
         if noted is None:
             return
         path, *new_path = (text_of(b"/".join([self._export, one])) for one in noted.paths)

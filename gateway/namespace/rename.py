@@ -74,14 +74,16 @@ def rename(
     Data files are named by inode number, so no byte moves. What is in a reserved directory is
     reserved, and what is in another one is not, except for what was just taken out of the trash.
 
-    Parameters: seen, 0, or a number for what the gateway moves. Into the trash and out of it, it is
-    1 more than ``trash.since_ns``: Busy is raised if no row lets the checkpoint pass, and Exists if
-    the new name is taken, because nothing is replaced. For what a client removed of a checkpoint,
-    and is taken back by itself, it is the number of its fingerprint. Otherwise a link moves, and it
-    is that of the fingerprint of what the link leads to (gateway.namespace.latest_links). only, the
-    inode to move, or 0 for any: if the old name is another inode's by now, TryAgain is raised.
-    Raises also NotFound, the type errors, NotEmpty, CrossesItself, AccessDenied, NotPermitted,
-    ReadOnly, HeldByLatestLink, Stale.
+    Into the trash and out of it, it is 1 more than ``trash.since_ns``: Busy is raised if no row
+    lets the checkpoint pass, and Exists if the new name is taken, because nothing is replaced. For
+    what a client removed of a checkpoint, and is taken back by itself, it is the number of its
+    fingerprint. Otherwise a link moves, and it is that of the fingerprint of what the link leads to
+    (gateway.namespace.latest_links). only, the inode to move, or 0 for any: if the old name is
+    another inode's by now, TryAgain is raised. Raises also NotFound, the type errors, NotEmpty,
+    CrossesItself, AccessDenied, NotPermitted, ReadOnly, HeldByLatestLink, Stale.
+
+    Args:
+        seen: 0, or a number for what the gateway moves.
     """
     moved = find(tx, old_parent, old_name) if seen else None
     is_taken_back = False

@@ -135,7 +135,8 @@ class Install:
     The transactions of files that are installed at the same time are one. Safe to use from several
     threads.
 
-    Parameters: writer; files; generation, of new inodes.
+    Args:
+        generation: generation of new inodes.
     """
 
     def __init__(self, writer: Writer, files: DataFiles, generation: int) -> None:
@@ -150,9 +151,13 @@ class Install:
     ) -> Installed:
         """Install a file, in place of what has the name.
 
-        Parameters: prepared, its name in ``incoming``; wanted, mode and owner. Raises NotFound when
-        the prepared file is gone, as after a restart; AccessDenied when it belongs to another user
-        than the server; ReadOnly, IsADirectory, Stale and what a directory change raises; OSError.
+        Raises NotFound when the prepared file is gone, as after a restart; AccessDenied when it
+        belongs to another user than the server; ReadOnly, IsADirectory, Stale and what a directory
+        change raises; OSError.
+
+        Args:
+            prepared: its name in ``incoming``.
+            wanted: mode and owner.
         """
         check_name(prepared)
         path = self._files.incoming / os.fsdecode(prepared)
@@ -263,7 +268,10 @@ def reserve(database: Database, top: int, on_page: Callable[[], None] = lambda: 
     """Have only the gateway change an inode and what is below it. A file that has another name
     elsewhere is reserved there too.
 
-    Parameters: on_page, called after each transaction. Raises TryAgain.
+    Raises TryAgain.
+
+    Args:
+        on_page: called after each transaction.
     """
     _sweep(database, top, True, on_page)
 

@@ -192,10 +192,12 @@ def evict(tx: Tx, ino: int, content_version: int, found: DataFileOnDisk | None) 
     The caller deletes the data file of the epoch before, once this is durable. Then it deletes the
     row of ``eviction``, which makes the next start do what a crash left undone.
 
-    Parameters: content_version, which the caller saw in the bucket; found, the data file, which
-    nothing can write meanwhile, or None if it is missing. Raises Busy when the file is not clean,
-    not of this version, has no digests to verify it by, or its data file is not that of the row;
-    NotPermitted when it is pinned; Stale.
+    Raises Busy when the file is not clean, not of this version, has no digests to verify it by, or
+    its data file is not that of the row; NotPermitted when it is pinned; Stale.
+
+    Args:
+        content_version: which the caller saw in the bucket.
+        found: the data file, which nothing can write meanwhile, or None if it is missing.
     """
     if PinLookup(tx).cover(ino):
         # A candidate may have been pinned since it was found.
@@ -254,8 +256,10 @@ def arrived(tx: Tx, ino: int, epoch: int, content_version: int) -> Attr:
     An arrival is a use of the file: a file that was warmed or read ahead, and that no client has
     read yet, would otherwise be the first to be evicted again.
 
-    Parameters: epoch and content_version, of the bytes in the data file. Raises Stale when the file
-    has another epoch or version by now.
+    Raises Stale when the file has another epoch or version by now.
+
+    Args:
+        epoch, content_version: those of the bytes in the data file.
     """
     row = tx.change(ARRIVED, the_ino=ino, the_epoch=epoch, content_version=content_version)
     if row is None:
@@ -282,7 +286,11 @@ def open_emptied(tx: Tx, ino: int) -> Attr | None:
 
 
 def note_reads(tx: Tx, reads: Sequence[tuple[int, int]]) -> None:
-    """Record when files were read. Parameters: reads, inode number and time (ns since 1970)."""
+    """Record when files were read.
+
+    Args:
+        reads: inode number and time (ns since 1970).
+    """
     rows = rows_of(reads)
     tx.run(LAST_READ_DELETE, reads=rows)
     tx.run(LAST_READ_INSERT, reads=rows)

@@ -145,7 +145,10 @@ _newer: Any = checkpoint.alias("newer")
 def newer_than(run: Any, completion: Any) -> Any:
     """Return the condition that a run has a durable checkpoint that can be trusted and is newer.
 
-    Parameters: run and completion, expressions. It does not hold if completion is NULL.
+    It does not hold if completion is NULL.
+
+    Args:
+        run, completion: expressions.
     """
     return exists().where(
         _newer_record.c.run == run,
@@ -344,7 +347,8 @@ def _make_entry(tx: Tx, one: _Checkpoint, gone: LostName) -> int:
 def _make_directory(tx: Tx, parent: int, name: bytes | None, like: Attr) -> int:
     """Make a directory in the trash, as another one. Returns its inode.
 
-    Parameters: name, or None for that of an entry.
+    Args:
+        name: name, or None for that of an entry.
     """
     # An operation has the numbers for one new name. It is undone together with this reservation.
     row = tx.one(sql.RESERVE, inos=1, cookies=1)

@@ -54,10 +54,7 @@ _SAID = {
 
 
 class Space:
-    """Answers C's questions about space.
-
-    Parameters: settings; namespace.
-    """
+    """Answers C's questions about space."""
 
     def __init__(self, settings: Settings, namespace: Namespace) -> None:
         self._namespace = namespace
@@ -125,7 +122,7 @@ TOLD_NS = 60 * clock.NS
 
 
 class SharedNames:
-    """Writer of ``run/clients.json``. Parameters: settings."""
+    """Writer of ``run/clients.json``."""
 
     def __init__(self, settings: Settings) -> None:
         self._path = settings.run_dir / CLIENTS_REPORT
@@ -135,7 +132,9 @@ class SharedNames:
     def found(self, name: bytes, addresses: str) -> None:
         """Take in that two addresses have a name by turns.
 
-        Parameters: name, which the clients give themselves; addresses, two, with a space between.
+        Args:
+            name: which the clients give themselves.
+            addresses: two, with a space between.
         """
         now_ns = clock.now_ns()
         text, both = text_of(name), sorted(addresses.split())
@@ -171,7 +170,7 @@ TOLD_SECONDS = 60.0
 
 
 class DiskTrouble:
-    """Writer of ``run/disk.json``. Parameters: settings."""
+    """Writer of ``run/disk.json``."""
 
     def __init__(self, settings: Settings) -> None:
         self._path = settings.run_dir / DISK_REPORT
@@ -182,7 +181,8 @@ class DiskTrouble:
     def lost(self, ino: int, reason: str) -> None:
         """Count a local copy that was given up, because the bucket has the file.
 
-        Parameters: reason, one line.
+        Args:
+            reason: one line.
         """
         self._facts["lost_copies"] = self._facts.get("lost_copies", 0) + 1
         self._facts["last_lost"] = {"ino": ino, "reason": reason, "at_ns": clock.now_ns()}

@@ -85,8 +85,11 @@ def boot(tx: Tx) -> Boot:
 def recover(writer: Writer, files: DataFiles, wait_ns: int) -> tuple[int, int]:
     """Finish what the last run left open: seal written files and reclaim orphans.
 
-    Parameters: wait_ns, how long the drain leaves these files alone, because their clients may
-    come back and continue to write. Returns how many were sealed and how many reclaimed.
+    Returns how many were sealed and how many reclaimed.
+
+    Args:
+        wait_ns: how long the drain leaves these files alone, because their clients may come back
+            and continue to write.
     """
     reclaimed = reclaim(writer, files)
     write_open, evicted = writer.run(_left_over)
@@ -184,9 +187,11 @@ def _found(files: DataFiles, ino: int, epoch: int, size: int, mtime_ns: int) -> 
     Returns None if the file cannot be opened: that may be mended, so it stays open for writing, and
     the next start tries again. One such file must not keep the server from serving the others.
 
-    Parameters: size (bytes) and mtime_ns, of the row. A file without bytes may never have had a
-    data file. A returned string says why bytes are lost: to seal the rest would replace the object,
-    which may be the last copy.
+    A file without bytes may never have had a data file. A returned string says why bytes are lost:
+    to seal the rest would replace the object, which may be the last copy.
+
+    Args:
+        size: (bytes) and mtime_ns, of the row.
     """
     try:
         stat = files.sync(ino, epoch)

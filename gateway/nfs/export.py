@@ -61,7 +61,8 @@ def overlap(name: str, other: str) -> bool:
 def require_name(name: str, others: Iterable[str]) -> None:
     """Raise ExportRefused unless an export can have a name.
 
-    Parameters: others, the names of the other exports, ``nfs.export`` among them.
+    Args:
+        others: the names of the other exports, ``nfs.export`` among them.
     """
     parts = name.split("/")[1:]
     if not _NAME.fullmatch(name) or {".", ".."} & set(parts):
@@ -102,7 +103,8 @@ def require_clients(clients: Sequence[str], squash: str) -> None:
 def directory_of(session: Session, path: bytes) -> int:
     """Return the inode of a directory that can be exported. Raises ExportRefused.
 
-    Parameters: path, below the namespace's root. b"" is the root.
+    Args:
+        path: path below the namespace's root. b"" is the root.
     """
     names = [part for part in path.split(b"/") if part not in (b"", b".")]
     way = list(way_down(session, names))

@@ -159,7 +159,10 @@ def unsound(text: str) -> str | None:
 def quoted(key: str, value: str | Path) -> str:
     """Return a string in Ganesha's double quotes.
 
-    Parameters: key, its name for people. Raises ConfigError if the string needs an escape.
+    Raises ConfigError if the string needs an escape.
+
+    Args:
+        key: its name for people.
     """
     text = str(value)
     if not text.isprintable() or set(text) & set('"\\'):

@@ -64,8 +64,11 @@ def exports(session: Session) -> list[ExportedDirectory]:
 def require_version(session: Session, name: str, expected_version: int | None) -> int:
     """Return the version of the newest row of a name, 0 if there is none.
 
-    Parameters: expected_version, of the export that the caller saw, 0 for none, or None for any.
     Raises ExportChanged.
+
+    Args:
+        expected_version: expected version of the export that the caller saw, 0 for none, or None
+            for any.
     """
     rows = [row for row in _rows(session) if row.name == name]
     version = rows[-1].version if rows else 0
@@ -202,11 +205,14 @@ def at_start(settings: Settings) -> tuple[list[ExportedDirectory], list[Exported
 class ExportService:
     """The exports of a gateway beside ``nfs.export``, which the configuration has.
 
-    Parameters: settings; database, which the caller closes. Raises SchemaError.
+    Raises SchemaError.
 
     A change is checked, then taken by the server, then stored. If any of this fails, the former
     exports are in force: on the server, in ganesha.conf and in the database. A process that is
     killed in between leaves a server that may have the change, until the next reload or start.
+
+    Args:
+        database: which the caller closes.
     """
 
     def __init__(self, settings: Settings, database: Database) -> None:
@@ -241,8 +247,11 @@ class ExportService:
     ) -> ExportedDirectory:
         """Add an export, or change it. Returns what is in force then.
 
-        Parameters: expected_version, as of ``store.require_version``. Raises ExportRefused,
-        ExportChanged, TryAgain, UserError while the server starts or stops, OSError.
+        Raises ExportRefused, ExportChanged, TryAgain, UserError while the server starts or stops,
+        OSError.
+
+        Args:
+            expected_version: as of ``store.require_version``.
         """
         with self._alone() as is_running:
             with self._database.reading() as session:

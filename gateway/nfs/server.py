@@ -56,7 +56,8 @@ def bind_error(settings: Settings) -> OSError | None:
 def answers(settings: Settings, seconds: float | None = None) -> bool:
     """Return whether the NFS server answers a call that does nothing.
 
-    Parameters: seconds, the time that it has (default: ANSWER_SECONDS).
+    Args:
+        seconds: the time that it has (default: ANSWER_SECONDS).
     """
     bind = settings.nfs.bind
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(bind, bind)
@@ -99,7 +100,11 @@ class ServedExports(NamedTuple):
     exports: list[Exported]
 
     def has(self, written: export_blocks.Written, before: ServedExports) -> bool:
-        """Return whether a text is in force. Parameters: before, the exports before it was."""
+        """Return whether a text is in force.
+
+        Args:
+            before: the exports before it was.
+        """
         # Another process counts its readings from the beginning.
         last = before.last_reading if before.pid == self.pid else 0
         directories = {one.number: one.directory for one in self.exports}
@@ -115,7 +120,11 @@ class ServedExports(NamedTuple):
 
 def serves(settings: Settings, seconds: float) -> bool:
     """Return whether the running server has ``nfs.export``: its plugin is loaded, and clients find
-    the export. Parameters: seconds, the time that it has for the answer."""
+    the export.
+
+    Args:
+        seconds: the time that it has for the answer.
+    """
     try:
         now = served_exports(settings, seconds)
     except UserError:
@@ -128,7 +137,10 @@ def serves(settings: Settings, seconds: float) -> bool:
 def served_exports(settings: Settings, seconds: float = ANSWER_SECONDS) -> ServedExports | None:
     """Return the exports that the running server has, or None if none answers.
 
-    Parameters: seconds, the time that it has for the answer. Raises UserError.
+    Raises UserError.
+
+    Args:
+        seconds: the time that it has for the answer.
     """
     try:
         with closing(Remote(settings, seconds)) as control:
@@ -171,7 +183,10 @@ def found(settings: Settings) -> Iterator[bool]:
 def taken(settings: Settings, text: str) -> Iterator[None]:
     """Have the server take exports; if it does not take them, or the body fails, the former ones.
 
-    Parameters: text, of ``blocks.render``. Raises ExportRefused, OSError.
+    Raises ExportRefused, OSError.
+
+    Args:
+        text: text of ``blocks.render``.
     """
     whole, changed = changed_conf(settings, text)
     former = whole.partition(export_blocks.MARK)[2]
@@ -198,8 +213,10 @@ def taken(settings: Settings, text: str) -> Iterator[None]:
 def changed_conf(settings: Settings, text: str) -> tuple[str, str]:
     """Return ganesha.conf as it is, and as it would be. Nothing is changed.
 
-    Parameters: text, of ``blocks.render``. Raises ExportRefused if a running server must not read
-    it, OSError.
+    Raises ExportRefused if a running server must not read it, OSError.
+
+    Args:
+        text: text of ``blocks.render``.
     """
     whole = settings.ganesha_conf.read_text(encoding="utf-8")
     head, mark, former = whole.partition(export_blocks.MARK)

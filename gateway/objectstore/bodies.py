@@ -35,9 +35,12 @@ BLOCK_BYTES = len(ZEROS)
 class FileRange:
     """A range of an open file. Each iteration reads it from its start.
 
-    Parameters: fd; start and size, in bytes; digest_bytes, the size of the blocks of the file that
-    have a digest. A block is valid until the next one is asked for. Raises DataFileError when the
-    file ends before the range does, or cannot be read.
+    A block is valid until the next one is asked for. Raises DataFileError when the file ends before
+    the range does, or cannot be read.
+
+    Args:
+        start, size: those in bytes.
+        digest_bytes: the size of the blocks of the file that have a digest.
     """
 
     def __init__(
@@ -108,8 +111,9 @@ def digest(
 ) -> BodyChecksums:
     """Read the body once for its digests.
 
-    Parameters: kinds, the checksums that are wanted beside the CRCs of the blocks, which cost next
-    to nothing.
+    Args:
+        kinds: the checksums that are wanted beside the CRCs of the blocks, which cost next to
+            nothing.
     """
     md5 = hashlib.md5(usedforsecurity=False)
     sha256 = hashlib.sha256()
@@ -151,8 +155,10 @@ def named(address: str) -> Iterator[None]:
 class Incoming:
     """An answer whose body is read as it comes. It is a context manager.
 
-    Parameters: found, the answer; address, for errors; on_end, called once with whether the
-    connection can be used again.
+    Args:
+        found: the answer.
+        address: for errors.
+        on_end: called once with whether the connection can be used again.
     """
 
     def __init__(self, found: HTTPResponse, address: str, on_end: Callable[[bool], None]) -> None:

@@ -95,7 +95,9 @@ def is_hole(data: bytes | memoryview) -> bool:
 class CrcRun:
     """The CRCs of one run of a file's bytes.
 
-    Parameters: start, of the run in the file; block_bytes, the size of the blocks.
+    Args:
+        start: start of the run in the file.
+        block_bytes: the size of the blocks.
     """
 
     def __init__(self, start: int, block_bytes: int) -> None:

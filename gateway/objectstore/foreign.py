@@ -45,8 +45,10 @@ def look(store: S3Store, key: str, is_ours: IsOurs, remedy: str, body: Body | No
     """Return what is at a key: ABSENT, or the ETag of an object of this namespace. Raises
     StoreError; ForeignObject.
 
-    Parameters: remedy, what a person can do about another's; body, what is to be put there, if it
-    is small: to replace the same bytes loses nothing of another's.
+    Args:
+        remedy: what a person can do about another's.
+        body: what is to be put there, if it is small: to replace the same bytes loses nothing of
+            another's.
     """
     head = store.head(key)
     if head is None:
@@ -140,8 +142,12 @@ def recorded(session: Session) -> list[Recorded]:
 
 
 def gather(store: OwnerStore, namespace: str, known: Sequence[Recorded]) -> Evidence:
-    """Ask the store. Raises StoreError. Parameters: namespace, id of this one; known, objects
-    that the database has recorded."""
+    """Ask the store. Raises StoreError.
+
+    Args:
+        namespace: id of this one.
+        known: objects that the database has recorded.
+    """
     listed = store.listed()
     overlap = overlap_of(store, namespace, listed)
     by_key = {one.key: one for one in known}

@@ -58,8 +58,9 @@ _SHORTENED = re.compile("%~[0-9a-f]{64}")
 def key_of(prefix: str, parts: Sequence[bytes]) -> str:
     """Return the key of a path.
 
-    Parameters: prefix, without slashes at its ends, may be empty; parts, the names below the
-    export, at least one, none empty.
+    Args:
+        prefix: prefix without slashes at its ends, may be empty.
+        parts: the names below the export, at least one, none empty.
     """
     names = _names(parts)
     key = _below(prefix, "/".join(names))

@@ -42,7 +42,10 @@ def negotiate(settings: Settings, pace: Gate | None = None) -> ChecksumKind | No
     """Return the cheapest checksum that the store verifies, which is MD5 if it verifies no other.
 
     None means that the answers of the store did not tell this time, so the caller uses MD5 and may
-    ask again. Parameters: pace, the limits that every request keeps.
+    ask again.
+
+    Args:
+        pace: the limits that every request keeps.
     """
     for kind in (ChecksumKind.CRC64NVME, ChecksumKind.CRC32C):
         found = _Trial(settings, kind, pace).is_verified()

@@ -83,8 +83,8 @@ class SeenOwner(NamedTuple):
 class OwnerStore(S3Store):
     """The owner object of one bucket and prefix.
 
-    Parameters: settings; address, of the bucket, if it is known: to make a client that tells it
-    takes long.
+    Args:
+        address: address of the bucket, if it is known: to make a client that tells it takes long.
     """
 
     def __init__(self, settings: Settings, address: str | None = None) -> None:
@@ -145,8 +145,11 @@ class OwnerStore(S3Store):
     def write(self, owner: BucketOwner, expected: str | None) -> None:
         """Write the owner object.
 
-        Parameters: expected, ABSENT or the ETag of the object that is replaced: heeded as far as
-        the store heeds conditions. Raises Occupied if another one is there, StoreError.
+        Raises Occupied if another one is there, StoreError.
+
+        Args:
+            expected: ABSENT or the ETag of the object that is replaced: heeded as far as the store
+                heeds conditions.
         """
         self.put(self._key, owner.text(), {}, expected)
 

@@ -183,7 +183,11 @@ T = TypeVar("T", bound=S3Store)
 
 class _Users:
     """A lock that says that this process may write to the bucket. It goes with the last object that
-    refers to it. Parameters: fd, of the file."""
+    refers to it.
+
+    Args:
+        fd: fd of the file.
+    """
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -208,7 +212,8 @@ class PrefixSurvey(NamedTuple):
 class Ownership:
     """The claim of one gateway. It is safe to use from several threads.
 
-    Parameters: settings; database; stop, after which nothing is waited for.
+    Args:
+        stop: after which nothing is waited for.
     """
 
     def __init__(
@@ -392,7 +397,8 @@ class Ownership:
     ) -> None:
         """Make the object this gateway's, with a new epoch. Raises StoreError.
 
-        Parameters: released, whether this process ends now: the next one reads the object back.
+        Args:
+            released: whether this process ends now: the next one reads the object back.
         """
         if known.conditions is None:
             known = known._replace(conditions=self._store.ask_conditions())
@@ -541,7 +547,9 @@ def guarded(
 ) -> T:
     """Return a store that changes nothing unless the bucket and prefix are this gateway's.
 
-    Parameters: store, a new one; settings, database, stop, of the gateway.
+    Args:
+        store: a new one.
+        settings, database, stop: those of the gateway.
     """
     Ownership(settings, database, stop).guard(store)
     return store

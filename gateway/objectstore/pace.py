@@ -61,7 +61,8 @@ def patiently() -> Goes:
 class TokenBucket:
     """A rate limit. It is not safe for several threads by itself.
 
-    Parameters: rate, tokens per second, 0 for no limit.
+    Args:
+        rate: tokens per second, 0 for no limit.
     """
 
     def __init__(self, rate: float) -> None:
@@ -132,7 +133,11 @@ class RequestEnd(NamedTuple):
 
 
 def ended(status: int, headers: Mapping[str, str], body_bytes: int) -> RequestEnd:
-    """Return what an answer says about the pace. Parameters: headers, with names in lower case."""
+    """Return what an answer says about the pace.
+
+    Args:
+        headers: headers with names in lower case.
+    """
     too_much = status in TOO_MUCH
     after = retry_after_seconds(headers.get("retry-after")) if too_much else 0.0
     return RequestEnd(too_much, after, body_bytes if status < 300 else 0, status=status)
@@ -151,9 +156,10 @@ class Rates(NamedTuple):
 class Pace:
     """Lets requests pass. It is safe to use from several threads.
 
-    Parameters: rates; places, the most requests under way; stop, set when the process must
-    end: then no request waits any more; busy, the most of one kind of work: half of it gives way
-    (default: places).
+    Args:
+        places: the most requests under way.
+        stop: set when the process must end: then no request waits any more.
+        busy: the most of one kind of work: half of it gives way (default: places).
     """
 
     def __init__(
@@ -203,8 +209,11 @@ class Pace:
                 self._by_request.change(self._rates.requests_per_second / drains)
 
     def give_way(self, is_wanted: bool) -> None:
-        """Leave half of the places to another process, or take all again. Parameters: is_wanted,
-        whether clients wait for what that one asks of the store."""
+        """Leave half of the places to another process, or take all again.
+
+        Args:
+            is_wanted: whether clients wait for what that one asks of the store.
+        """
         with self._lock:
             self._gives_way = is_wanted
             self._lock.notify_all()
@@ -285,7 +294,9 @@ class Pace:
     def end(self, number: int, *hows: RequestEnd) -> None:
         """Give back a place after a request, or after several that followed each other in it.
 
-        Parameters: number, from begin; hows, the end of each request.
+        Args:
+            number: number from begin.
+            hows: the end of each request.
         """
         with self._lock:
             self._under_way -= 1

@@ -34,8 +34,9 @@ class PartCopy(Protocol):
 class InMemory:
     """A copy that only the same process resumes.
 
-    Parameters: all_begun, where the process remembers its copies; what, all that makes this one
-    another copy than any other.
+    Args:
+        all_begun: where the process remembers its copies.
+        what: all that makes this one another copy than any other.
     """
 
     def __init__(self, all_begun: MutableMapping[Hashable, BegunCopy], what: Hashable) -> None:

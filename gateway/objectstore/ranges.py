@@ -69,11 +69,12 @@ class Ranges(Requests):
     ) -> Iterator[Incoming]:
         """Ask for bytes of an object. They are read inside of the context.
 
-        Parameters: goes_first, for the pace.
-
         Raises StoreUnavailable, also while the caller reads, and when the body ends early;
         StoreRefused; ObjectRefused when the object is gone, has another ETag, ends before these
         bytes, or is archived. The body of an object that ends among them is short.
+
+        Args:
+            goes_first: for the pace.
         """
         key, etag, version = place
         headers = {"Range": f"bytes={start}-{start + size - 1}"}
@@ -104,7 +105,8 @@ class Ranges(Requests):
 
         Raises StoreUnavailable.
 
-        Parameters: size, of the object, in bytes.
+        Args:
+            size: size of the object, in bytes.
         """
         marker: dict[str, str] = {}
         while True:
@@ -147,7 +149,9 @@ class Ranges(Requests):
         """Ask an archived object back. Returns how fast it comes; None: it was asked back before.
         Raises StoreError.
 
-        Parameters: tier, how fast it should come; days, for which it stays readable.
+        Args:
+            tier: how fast it should come.
+            days: for which it stays readable.
         """
         tier, _hours = archived.expected_restore(tier)
         # The archives of INTELLIGENT_TIERING give objects back for good, and refuse a number of

@@ -66,9 +66,13 @@ T = TypeVar("T")
 class Requests:
     """Sends requests to one bucket. It is safe to use from several threads.
 
-    Parameters: settings; pace, which lets requests pass (None: all at once); attempts, how often to
-    try a request; address, of another store's same bucket; kind, of the checksum that goes with
-    bodies. Nothing is contacted yet.
+    Nothing is contacted yet.
+
+    Args:
+        pace: lets requests pass (None: all at once).
+        attempts: how often to try a request.
+        address: address of another store's same bucket.
+        kind: kind of the checksum that goes with bodies.
     """
 
     def __init__(

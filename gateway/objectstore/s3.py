@@ -93,8 +93,10 @@ class S3Store(Deletions):
     def head(self, key: str, with_sum: bool = False) -> Head | None:
         """Return what is stored at a key, or None. Raises StoreError.
 
-        Parameters: with_sum, ask also for the newer checksum, if the store verifies one. AWS
-        refuses that for an object whose KMS key we may not use, so a deletion must not ask.
+        AWS refuses that for an object whose KMS key we may not use, so a deletion must not ask.
+
+        Args:
+            with_sum: ask also for the newer checksum, if the store verifies one.
         """
         asks = {"ChecksumMode": "ENABLED"} if with_sum and self.kind is not ChecksumKind.MD5 else {}
         try:
@@ -124,8 +126,11 @@ class S3Store(Deletions):
         The store confirms the bytes by their checksum in its answer, or by an ETag that is their
         MD5. An answer without either (the store encrypts) makes us ask for the object.
 
-        Parameters: there, what is at the key now: ABSENT, or the ETag of an object (heeded if
-        the store heeds it), or None for anything. Raises Occupied if it is something else.
+        Raises Occupied if it is something else.
+
+        Args:
+            there: what is at the key now: ABSENT, or the ETag of an object (heeded if the store
+                heeds it), or None for anything.
         """
         if self.looks_first(there) and self.head(key) is not None:
             raise Occupied(f"{key}: something is there already")
@@ -149,8 +154,11 @@ class S3Store(Deletions):
         return VerifiedObject(head, sent.digests, sent.is_repeated)
 
     def looks_first(self, there: str | None) -> bool:
-        """Return whether ``put`` asks first what is at the key: a request more. Parameters: there,
-        as of ``put``."""
+        """Return whether ``put`` asks first what is at the key: a request more.
+
+        Args:
+            there: as of ``put``.
+        """
         return there == ABSENT and not self.conditions.creates
 
     def has(self, head: Head, digests: BodyChecksums) -> bool:
@@ -185,8 +193,10 @@ class S3Store(Deletions):
     ) -> Part:
         """Send one part and verify the answer. Raises StoreError.
 
-        Parameters: number, from 1; also, other checksums of the part that are wanted; goes_first,
-        for the pace.
+        Args:
+            number: number from 1.
+            also: other checksums of the part that are wanted.
+            goes_first: for the pace.
         """
         query = {"partNumber": str(number), "uploadId": upload_id}
         sent, answer = self._send("upload_part", key, query, {}, body, also, goes_first)
@@ -242,7 +252,10 @@ class S3Store(Deletions):
         If the store no longer knows the upload, or a try got no answer, the object may be there.
         Then the checksum or the metadata must prove that it is this one. The same holds if
         something is at the key at which nothing is expected. After StoreSlow, the store may still
-        make the object. Parameters: there, as of ``put``.
+        make the object.
+
+        Args:
+            there: as of ``put``.
         """
         kind = self.kind
         expected = sum_of([part.digests for part in parts], kind)
@@ -317,11 +330,15 @@ class S3Store(Deletions):
         A large object is copied in parts. If that is interrupted, the next call copies only the
         parts that are missing.
 
-        Parameters: head of the source (if the source has changed since, the store refuses);
-        metadata of the copy; storage_class, None for that of all that is sent; there, as of
-        ``put``: not every store heeds it here; in_parts, what remembers the copy (default: this
-        object). Raises StoreError; Deferred, if the copy is not wanted any more: the target is
-        then untouched, or complete.
+        Raises StoreError; Deferred, if the copy is not wanted any more: the target is then
+        untouched, or complete.
+
+        Args:
+            head: head of the source (if the source has changed since, the store refuses).
+            metadata: metadata of the copy.
+            storage_class: None for that of all that is sent.
+            there: as of ``put``: not every store heeds it here.
+            in_parts: what remembers the copy (default: this object).
         """
         part_bytes = 0
         if head.size > self.copy_max_bytes:
@@ -394,9 +411,14 @@ class S3Store(Deletions):
         absent: Mapping[str, str] = MappingProxyType({}),
         in_parts: PartCopy | None = None,
     ) -> Head:
-        """Copy an object. Parameters: part_bytes, 0 to copy it whole; kept_as, how the store is to
-        keep the copy; absent, the condition that nothing is at the target; in_parts, as of
-        ``copy``."""
+        """Copy an object.
+
+        Args:
+            part_bytes: 0 to copy it whole.
+            kept_as: how the store is to keep the copy.
+            absent: the condition that nothing is at the target.
+            in_parts: as of ``copy``.
+        """
         copied = False
         if part_bytes:
             described = {**metadata, PART_BYTES: str(part_bytes)}
@@ -479,8 +501,10 @@ class S3Store(Deletions):
     ) -> bool:
         """Copy in ranges. Returns False if the server cannot, though it may answer 200 (rclone).
 
-        Parameters: there, the parts that need not be copied. After an error that says nothing of
-        the object, the upload stays, to be resumed.
+        After an error that says nothing of the object, the upload stays, to be resumed.
+
+        Args:
+            there: the parts that need not be copied.
         """
         upload_id, part_bytes = begun
         count = -(-head.size // part_bytes)
@@ -555,7 +579,9 @@ class S3Store(Deletions):
     def compare(self, key: str, head: Head, size: int, expected: ExpectedChecksum | None) -> Head:
         """Return what the store has at a key, if it has these bytes. Raises ObjectRefused.
 
-        Parameters: head, asked for with the checksum; size and expected, of the bytes.
+        Args:
+            head: asked for with the checksum.
+            size, expected: those of the bytes.
         """
         if head.size != size:
             raise ObjectRefused(f"{key}: stored {size} bytes, the store has {head.size}")

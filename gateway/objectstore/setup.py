@@ -61,7 +61,7 @@ class BucketConfiguration(NamedTuple):
 
 
 class Setup:
-    """Reads and changes the configuration of the bucket. Parameters: settings."""
+    """Reads and changes the configuration of the bucket."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -158,7 +158,11 @@ class Setup:
     def _ask(
         self, operation: str, is_none: Mapping[str, Any] = MappingProxyType({})
     ) -> Mapping[str, Any] | Unreadable:
-        """Ask for one setting. Parameters: is_none, the result if the server has none."""
+        """Ask for one setting.
+
+        Args:
+            is_none: the result if the server has none.
+        """
         try:
             return self._call(operation)
         except (StoreRefused, ObjectRefused) as exc:

@@ -78,7 +78,8 @@ def sign(
 ) -> dict[str, str]:
     """Return the headers to send beside the request's own.
 
-    Parameters: request; credentials; region; at, the time in seconds since 1970.
+    Args:
+        at: the time in seconds since 1970.
     """
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(at))
     day = stamp[:8]
@@ -132,9 +133,12 @@ class StoredBody(NamedTuple):
 class SignedHttpClient:
     """Sends bodies to one bucket. It is safe to use from several threads.
 
-    Parameters: settings; session, for credentials; address, the URL of the bucket's objects up to
-    their keys; attempts, how often to try when a connection fails; pace, what every request passes;
-    ca_bundle, a file of certificates (empty: the usual ones).
+    Args:
+        session: for credentials.
+        address: the URL of the bucket's objects up to their keys.
+        attempts: how often to try when a connection fails.
+        pace: what every request passes.
+        ca_bundle: a file of certificates (empty: the usual ones).
     """
 
     def __init__(
@@ -172,11 +176,14 @@ class SignedHttpClient:
     ) -> StoredBody:
         """Send a body.
 
-        Over plain HTTP the signature covers the body too (S3 asks for it); over TLS its
-        checksum does. Parameters: headers, which may hold another checksum than the body's; kind,
-        of the checksum that goes with it; also, other checksums that the caller wants to know;
-        goes_first, for the pace.
-        Raises ClientError, BotoCoreError, DataFileError.
+        Over plain HTTP the signature covers the body too (S3 asks for it); over TLS its checksum
+        does. Raises ClientError, BotoCoreError, DataFileError.
+
+        Args:
+            headers: which may hold another checksum than the body's.
+            kind: kind of the checksum that goes with it.
+            also: other checksums that the caller wants to know.
+            goes_first: for the pace.
         """
         digests = digest(body, {kind, *also}, with_sha256=not self._is_tls)
         signed = SignedRequest(
@@ -220,8 +227,10 @@ class SignedHttpClient:
     ) -> Iterator[Incoming]:
         """Ask for an object, or for a range of it. Its bytes are read inside of the context.
 
-        Parameters: size, of the bytes that are asked for, and goes_first, for the pace. Raises
-        ClientError, BotoCoreError, also when the connection fails while the caller reads.
+        Raises ClientError, BotoCoreError, also when the connection fails while the caller reads.
+
+        Args:
+            size: size of the bytes that are asked for, and goes_first, for the pace.
         """
         request = SignedRequest(
             "GET",

@@ -73,8 +73,11 @@ class Transport:
     It keeps as many connections as were used at once. It heeds the proxies of the environment
     (HTTP_PROXY, HTTPS_PROXY, NO_PROXY).
 
-    Parameters: address, scheme, host and port; ca_bundle, a file of certificates (empty: the usual
-    ones); timeouts. Nothing is contacted yet.
+    Nothing is contacted yet.
+
+    Args:
+        address: scheme, host and port.
+        ca_bundle: a file of certificates (empty: the usual ones).
     """
 
     def __init__(self, address: str, ca_bundle: str, timeouts: Timeouts) -> None:
@@ -106,9 +109,12 @@ class Transport:
     ) -> Response:
         """Send a request. Returns its answer, which may come before the whole body was sent.
 
-        Parameters: method; target, path and query, percent-encoded; headers, with Content-Length;
-        body, which may not raise OSError, and can be read more than once. Raises botocore's
-        ConnectionError or HTTPClientError.
+        Raises botocore's ConnectionError or HTTPClientError.
+
+        Args:
+            target: path and query, percent-encoded.
+            headers: headers with Content-Length.
+            body: which may not raise OSError, and can be read more than once.
         """
         while True:
             asks = int(headers["Content-Length"]) > EXPECT_BYTES and self._unheeded < UNHEEDED_MAX
@@ -167,7 +173,8 @@ class Transport:
     ) -> Response:
         """Send a request on a connection. Returns its answer.
 
-        Parameters: asks, whether to send the body only when the store wants it.
+        Args:
+            asks: whether to send the body only when the store wants it.
         """
         is_whole = False
         with named(self._address):
@@ -264,8 +271,9 @@ class _Ear:
     Over TLS a readable connection proves nothing, because the data may be a session ticket. So the
     beginning of an answer is read, without a wait, into the buffer of its response.
 
-    Parameters: connection, on which the head of a request was sent; method; read_seconds, the
-    time-out that the connection has otherwise.
+    Args:
+        connection: on which the head of a request was sent.
+        read_seconds: the time-out that the connection has otherwise.
     """
 
     def __init__(self, connection: HTTPConnection, method: str, read_seconds: float) -> None:
@@ -290,8 +298,8 @@ class _Ear:
     def is_answered(self, wait_seconds: float = 0.0) -> bool:
         """Return whether the answer has begun. Raises OSError.
 
-        Parameters: wait_seconds, how long to wait for the answer, or for the store to ask for the
-        body.
+        Args:
+            wait_seconds: how long to wait for the answer, or for the store to ask for the body.
         """
         while start := self._start(wait_seconds):
             if start[9:10] != b"1":
@@ -330,7 +338,9 @@ class _Ear:
 class _Again(RawIOBase):
     """Gives some bytes once more, together with those that follow, and nothing until some follow.
 
-    Parameters: start, the bytes; rest, their source, with nothing left in its buffer.
+    Args:
+        start: the bytes.
+        rest: their source, with nothing left in its buffer.
     """
 
     def __init__(self, start: bytes, rest: BufferedReader) -> None:

@@ -72,8 +72,8 @@ def ready(settings: Settings, name: str) -> None:
 def ended(settings: Settings, name: str, result: Mapping[str, str]) -> None:
     """Note how a service ended, after its end.
 
-    Parameters: result, the environment with SERVICE_RESULT, EXIT_CODE and EXIT_STATUS
-    (systemd.exec(5)).
+    Args:
+        result: the environment with SERVICE_RESULT, EXIT_CODE and EXIT_STATUS (systemd.exec(5)).
     """
     how = result.get("SERVICE_RESULT", SUCCESS)
     status = result.get("EXIT_STATUS", "?")
@@ -167,7 +167,8 @@ class Daemon:
     def alone(self, settings: Settings, lock: str) -> None:
         """Take the lock of this kind of process, for its life. Raises InUse.
 
-        Parameters: lock, the name of the file in ``run/``.
+        Args:
+            lock: the name of the file in ``run/``.
         """
         fd = files.open_lock(settings.run_dir / lock)
         until = clock.monotonic_seconds() + LOCK_SECONDS
@@ -180,7 +181,8 @@ class Daemon:
     def watched(self, settings: Settings, rounds: Callable[[], int]) -> None:
         """Let the service manager, if there is one, watch the loop of this process.
 
-        Parameters: rounds, which returns how many rounds the loop has made.
+        Args:
+            rounds: returns how many rounds the loop has made.
         """
         process.keep_telling(
             process.LoopProgress(rounds).go_on, lambda: ready(settings, self._name)

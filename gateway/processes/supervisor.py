@@ -77,7 +77,8 @@ class Phase(StrEnum):
 class ChildProcess:
     """One child process and its restarts.
 
-    Parameters: command; say, which prints lines.
+    Args:
+        say: prints lines.
     """
 
     def __init__(self, command: Command, say: Say) -> None:

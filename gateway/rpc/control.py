@@ -37,8 +37,10 @@ _CREDENTIALS = struct.Struct("=iII")
 class Remote:
     """A connection to the control socket.
 
-    Parameters: settings; seconds, the time to wait for an answer. Raises OSError when no server
-    listens.
+    Raises OSError when no server listens.
+
+    Args:
+        seconds: the time to wait for an answer.
     """
 
     def __init__(self, settings: Settings, seconds: float = ANSWER_SECONDS) -> None:

@@ -86,8 +86,11 @@ class Rubbish(SpillwayError, ValueError):
 
 
 def encode(number: int, request: RpcRequest) -> bytes:
-    """Return a frame. Parameters: number, which its answer has too. Raises ValueError if it is too
-    long."""
+    """Return a frame. Raises ValueError if it is too long.
+
+    Args:
+        number: its answer has too.
+    """
     wanted, cred = request.wanted, request.cred
     values = (wanted.mode, wanted.uid, wanted.gid, wanted.atime_ns, wanted.mtime_ns)
     mask = sum(1 << bit for bit, value in enumerate(values) if value is not None)
@@ -120,7 +123,8 @@ def data_bytes(frame: bytes) -> int:
 def decode(frame: bytes, data: bytes) -> tuple[int, RpcReply]:
     """Return the number of a request, and its answer.
 
-    Parameters: frame, of ANSWER_BYTES bytes, and the data that follow it.
+    Args:
+        frame: frame of ANSWER_BYTES bytes, and the data that follow it.
     """
     *_, number = _HEAD.unpack_from(frame)
     error, _pad = _STATUS.unpack_from(frame, _HEAD.size)

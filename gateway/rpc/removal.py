@@ -49,8 +49,10 @@ class _Level(NamedTuple):
 class TreeRemoval:
     """One removal. Memory grows with the directories beside the way to the one that is listed.
 
-    Parameters: browser; run, which asks over the control socket; on_removed, called now and then
-    with the number of names that are removed by then; cred, in whose name.
+    Args:
+        run: asks over the control socket.
+        on_removed: called now and then with the number of names that are removed by then.
+        cred: cred in whose name.
     """
 
     def __init__(

@@ -123,7 +123,8 @@ def model(settings: Settings, session: Session, probe: Reachability | None = Non
 def test(settings: Settings, adopts: bool = False) -> Reachability:
     """Ask the bucket once whether it can be used, and whose it is. Raises UserError.
 
-    Parameters: adopts, whether it may be another gateway's.
+    Args:
+        adopts: whether it may be another gateway's.
     """
     found = probe(settings)
     if adopts or not found.reachable:
@@ -155,10 +156,7 @@ def owner_problem(settings: Settings) -> str | None:
 
 
 class Probe:
-    """Asks a bucket whether it can be used, over and over. Not safe to use from several threads.
-
-    Parameters: settings.
-    """
+    """Asks a bucket whether it can be used, over and over. Not safe to use from several threads."""
 
     def __init__(self, settings: Settings) -> None:
         limits = replace(
@@ -202,8 +200,9 @@ def set_up(settings: Settings, applies: bool, adopts: bool = False) -> SetUp:
     """Look at the bucket's own settings. Raises StoreError; UserError if the prefix may be another
     gateway's.
 
-    Parameters: applies, whether the rule that ends unfinished uploads is added if it is missing;
-    adopts, whether the prefix may be another gateway's.
+    Args:
+        applies: whether the rule that ends unfinished uploads is added if it is missing.
+        adopts: whether the prefix may be another gateway's.
     """
     from gateway.objectstore.setup import Setup
 

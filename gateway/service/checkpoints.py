@@ -468,8 +468,12 @@ _CONDITIONS = {
 def _statement(
     sort: Sort, is_descending: bool, wanted: tuple[str, ...], is_first: bool
 ) -> Statement:
-    """Return the statement of a page. Parameters: wanted, the names of the conditions; is_first,
-    whether it is the first page."""
+    """Return the statement of a page.
+
+    Args:
+        wanted: the names of the conditions.
+        is_first: whether it is the first page.
+    """
     columns = _KEYS[sort]
     # A place is compared as a row of values, so that an index can find it.
     place, after = tuple_(*columns), tuple_(*(b(f"after_{at}") for at in range(len(columns))))
@@ -499,8 +503,12 @@ def page(
 ) -> list[ListedCheckpoint]:
     """Return the next checkpoints of a list.
 
-    Parameters: most, of them; wanted; sort, with its direction; after, the key of the last row
-    before. Raises TryAgain.
+    Raises TryAgain.
+
+    Args:
+        most: most of them.
+        sort: sort with its direction.
+        after: the key of the last row before.
     """
     given = {name: value for name, value in wanted._asdict().items() if value is not None}
     statement = _statement(sort, is_descending, tuple(given), after is None)
@@ -557,7 +565,10 @@ def promotions(session: Session, ino: int) -> list[str]:
 def members(settings: Settings, database: Database, ino: int, most: int) -> list[MemberFile]:
     """Return the first files of a checkpoint by name, as its manifest has them.
 
-    Parameters: most, of them. Raises TryAgain.
+    Raises TryAgain.
+
+    Args:
+        most: most of them.
     """
     known = catalogue_of(settings, database)
     with known.viewing() as view:

@@ -76,11 +76,16 @@ def delete(
 ) -> str:
     """Put a checkpoint into the trash. Returns its id there.
 
-    Parameters: ino of the checkpoint; author, the person; reason, for other people; insists,
-    whether it is deleted although a deletion guard keeps it; seen, the evidence that the person
-    saw, or None for any. The transaction that reads what is deleted compares it, and what changes
-    later is not deleted; open_control, which connects to the control socket. Raises NotThere,
-    Changed, NotPossible, TrashRefused; UserError, ControlSocketClosed, NamespaceError, OSError.
+    The transaction that reads what is deleted compares it, and what changes later is not deleted;
+    open_control, which connects to the control socket. Raises NotThere, Changed, NotPossible,
+    TrashRefused; UserError, ControlSocketClosed, NamespaceError, OSError.
+
+    Args:
+        ino: ino of the checkpoint.
+        author: the person.
+        reason: for other people.
+        insists: whether it is deleted although a deletion guard keeps it.
+        seen: the evidence that the person saw, or None for any.
     """
     one, newer = _checked(settings, database, ino, insists, seen)
     if newer is not None:
@@ -156,8 +161,12 @@ def check_tree(
     """Return the complete checkpoints at and below a path, if a person may remove the tree: the
     inner ones first, and of these the older ones. Nothing is changed.
 
-    Parameters: path below the export's root; insists, as of ``delete``. Raises NotPossible if
-    something in the tree is pinned or being promoted, or a deletion guard keeps one of them.
+    Raises NotPossible if something in the tree is pinned or being promoted, or a deletion guard
+    keeps one of them.
+
+    Args:
+        path: path below the export's root.
+        insists: as of ``delete``.
     """
     with catalogue_of(settings, database).viewing() as view:
         session = view.session

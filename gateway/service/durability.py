@@ -61,7 +61,9 @@ def find(settings: Settings, path: str) -> int:
 class DurabilityWait:
     """Looks again and again whether everything at or below an inode is durable.
 
-    Parameters: context; top, the inode; path, to be shown.
+    Args:
+        top: the inode.
+        path: to be shown.
     """
 
     def __init__(self, context: Context, top: int, path: str) -> None:
@@ -125,7 +127,11 @@ class NotDurable(NamedTuple):
 
 
 class WaitProgress:
-    """How far a wait is. Parameters: context; top, the inode."""
+    """How far a wait is.
+
+    Args:
+        top: the inode.
+    """
 
     def __init__(self, context: Context, top: int) -> None:
         self._context = context
@@ -199,7 +205,11 @@ def _is_durable(session: Session, keys: KeyMapper, ino: int) -> bool:
 
 def _missing(session: Session, keys: KeyMapper, top: int, rules: Rules) -> Iterator[NotDurableFile]:
     """Yield the files at or below an inode that are not durable, without what killed saves have
-    left in checkpoints. Parameters: rules, which say what that is."""
+    left in checkpoints.
+
+    Args:
+        rules: say what that is.
+    """
     file = file_of(session, top)
     if file is not None and file.kind != InodeKind.DIRECTORY:
         if file.kind == InodeKind.REGULAR and not _is_durable(session, keys, top):

@@ -73,7 +73,8 @@ def unguarded(_path: str, _target: str) -> None:
 class RpcCaller:
     """Asks over the control socket, and repeats requests that must wait.
 
-    Parameters: busy_seconds, for how long.
+    Args:
+        busy_seconds: for how long.
     """
 
     def __init__(self, control: ControlSocket, busy_seconds: float = BUSY_SECONDS) -> None:
@@ -122,7 +123,8 @@ class Names:
     """Changes the names of one namespace. Its methods raise NotPossible, ControlSocketClosed,
     TryAgain.
 
-    Parameters: settings; browser; asker; guard, of renames.
+    Args:
+        guard: guard of renames.
     """
 
     def __init__(
@@ -169,9 +171,12 @@ class Names:
     def move(self, path: str, target: str, *, is_alone: bool = True) -> str:
         """Rename as rename(2) does, or move into a directory. Returns the new path.
 
-        Parameters: target, a new name, or a directory; is_alone, whether nothing else is moved to
-        the same target, which may then be a new name. Raises UserError
-        too if none of them can be moved there.
+        Raises UserError too if none of them can be moved there.
+
+        Args:
+            target: a new name, or a directory.
+            is_alone: whether nothing else is moved to the same target, which may then be a new
+                name.
         """
         self.require_not_reserved(path)
         self.require_not_reserved(target)
@@ -219,7 +224,8 @@ class Names:
     def remove_tree(self, place: ResolvedPath, on_removed: Callable[[int], None]) -> TreeRemoval:
         """Remove a directory with all in it. Returns what was removed, and what is left.
 
-        Parameters: on_removed, called now and then with the number of names that are removed.
+        Args:
+            on_removed: called now and then with the number of names that are removed.
         """
         removal = TreeRemoval(self._browser, self._asker.run, on_removed)
         removal.tree(place.parent, place.name, place.found().attr.ino)
@@ -273,10 +279,7 @@ def is_a_directory(path: str) -> NotPossible:
 
 class Guarded:
     """Removes trees of one namespace. Its method raises NotPossible, UserError,
-    ControlSocketClosed, NamespaceError, OSError.
-
-    Parameters: settings; database; browser; names; control.
-    """
+    ControlSocketClosed, NamespaceError, OSError."""
 
     def __init__(
         self,
@@ -360,8 +363,9 @@ def require_not_hidden(
     """Require that a rename gives no durable checkpoint a name that is held: it would not be sent
     from then on, and no receipt would name it. Raises NotPossible.
 
-    Parameters: path and target, the whole paths before and after; insists, whether it is renamed
-    nevertheless.
+    Args:
+        path, target: the whole paths before and after.
+        insists: whether it is renamed nevertheless.
     """
     names = names_of(settings.nfs.export, target)
     holds = IncompleteNames(settings.drain.incomplete_patterns)

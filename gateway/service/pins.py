@@ -106,7 +106,10 @@ def in_order(session: Session) -> list[lookup.PinRow]:
 def pin(session: Session, attr: Attr, path: str, note: str, by: str) -> lookup.PinRow:
     """Pin a file or directory, inside a write transaction. Returns its row. Raises NotPossible.
 
-    Parameters: path, to be shown; note, why, for other people; by, the person.
+    Args:
+        path: to be shown.
+        note: why, for other people.
+        by: the person.
     """
     if attr.ino == ROOT_INO:
         raise NotPossible("the whole export cannot be pinned: nothing could leave the disk")
@@ -119,7 +122,11 @@ def pin(session: Session, attr: Attr, path: str, note: str, by: str) -> lookup.P
 
 
 def unpin(session: Session, ino: int, path: str) -> None:
-    """End a pin, inside a write transaction. Parameters: path, to be shown. Raises NotThere."""
+    """End a pin, inside a write transaction. Raises NotThere.
+
+    Args:
+        path: to be shown.
+    """
     if not lookup.drop(session, ino):
         raise NotThere(f"{path}: it is not pinned by itself: look with spillway checkpoint pins")
 

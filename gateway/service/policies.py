@@ -165,7 +165,8 @@ class RetentionSummary(Model):
 def planned(settings: Settings, database: Database, others: Sequence[Current]) -> Planned:
     """Return the plan as it is now. Raises UserError, TryAgain.
 
-    Parameters: others, policies that are not stored.
+    Args:
+        others: policies that are not stored.
     """
     return Planning(settings, catalogue_of(settings, database)).plan(others)
 
@@ -175,7 +176,9 @@ def revised(settings: Settings, database: Database, planned: Planned, other: Cur
     when the plan was made. Only the runs that one of the two policies selects are planned again.
     Raises UserError, TryAgain.
 
-    Parameters: planned, the plan; other, a policy that is not stored.
+    Args:
+        planned: the plan.
+        other: a policy that is not stored.
     """
     return Planning(settings, catalogue_of(settings, database)).revised(planned, other)
 
@@ -284,8 +287,10 @@ def action(settings: Settings, one: store.ActionRow) -> Action:
 def actions(session: Session, run: bytes | None, before: int, most: int) -> list[store.ActionRow]:
     """Return what was done, the newest first.
 
-    Parameters: run, the only one, or None; before, the id of the action after the first one; most,
-    of them.
+    Args:
+        run: the only one, or None.
+        before: the id of the action after the first one.
+        most: most of them.
     """
     given = {} if run is None else {"run": run}
     rows = session.all(ACTIONS if run is None else ACTIONS_OF, before=before, most=most, **given)
@@ -309,7 +314,9 @@ def approve(settings: Settings, database: Database, plan: str, author: str) -> s
     """Approve a plan that is asked about, and return it. Raises UserError if it is not known,
     TryAgain.
 
-    Parameters: plan, its id; author, the person.
+    Args:
+        plan: its id.
+        author: the person.
     """
     asked = planned(settings, database, ()).asked
     wanted = asked if asked is not None and asked.plan == plan else plan
@@ -546,8 +553,11 @@ def model(one: store.PolicyRow) -> PolicyVersion:
 
 
 def stored(session: Session, name: str, made: store.PolicyRow | None) -> StoredVersion:
-    """Return a policy after an order. Parameters: made, its new version, or None if it is
-    unchanged."""
+    """Return a policy after an order.
+
+    Args:
+        made: its new version, or None if it is unchanged.
+    """
     now = made or current(session, name)
     assert now is not None
     return StoredVersion(**_values(now), changed=made is not None)
@@ -567,7 +577,9 @@ def current(session: Session, name: str) -> store.PolicyRow | None:
 def versions(session: Session, name: str, after: int, most: int) -> list[store.PolicyRow]:
     """Return the versions of a policy, also of one that was removed, in their order.
 
-    Parameters: after, the version before the first one; most, of them.
+    Args:
+        after: the version before the first one.
+        most: most of them.
     """
     rows = session.all(VERSIONS, name=name, after=after, most=most)
     return [store.PolicyRow(*row) for row in rows]

@@ -345,9 +345,14 @@ def promote(
 ) -> Row:
     """Record a promotion of what the bucket has by now. The gateway copies by itself.
 
-    Parameters: ino of the source; name of the copy, as a person wrote it; note, and by, the person,
-    for the record; options, of the person. Raises NotThere, NotPossible, UserError, TryAgain, and
-    StoreError if the bucket cannot be asked for what the options need.
+    Raises NotThere, NotPossible, UserError, TryAgain, and StoreError if the bucket cannot be asked
+    for what the options need.
+
+    Args:
+        ino: ino of the source.
+        name: name of the copy, as a person wrote it.
+        note: note and by, the person, for the record.
+        options: options of the person.
     """
     name = checked(settings, name, options)
     source = source_of(catalogue_of(settings, database), ino)

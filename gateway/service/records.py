@@ -88,8 +88,11 @@ def listed(
 ) -> list[NameChange]:
     """Return the last changes, the newest first.
 
-    Parameters: path, of which to list what was done to it, to what is below it, and to a directory
-    above it, whose rename or removal takes it along. Raises UserError.
+    Raises UserError.
+
+    Args:
+        path: path of which to list what was done to it, to what is below it, and to a directory
+            above it, whose rename or removal takes it along.
     """
     wanted = None if path is None else b"/".join(names_of(settings.nfs.export, path))
     found: deque[NameChange] = deque(maxlen=most)

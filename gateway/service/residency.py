@@ -83,8 +83,11 @@ def evicting(
 
 
 class Evicting:
-    """Evicts some paths, and counts what was done. Parameters: asker, which asks over the control
-    socket."""
+    """Evicts some paths, and counts what was done.
+
+    Args:
+        asker: asks over the control socket.
+    """
 
     def __init__(
         self,
@@ -238,7 +241,11 @@ class Warmed(Model):
 
 
 class Warming:
-    """The files that one person asked for. Parameters: settings; database, of the namespace."""
+    """The files that one person asked for.
+
+    Args:
+        database: database of the namespace.
+    """
 
     def __init__(self, settings: Settings, database: Database) -> None:
         self._settings = settings

@@ -281,8 +281,11 @@ def _unsettled(session: Session, now_ns: int) -> Unsettled:
 
 
 def _oldest(session: Session, has_trash: bool) -> Sequence[Any] | None:
-    """Return the file that was sealed first, of those that are to be drained. Parameters:
-    has_trash, whether some are in the trash."""
+    """Return the file that was sealed first, of those that are to be drained.
+
+    Args:
+        has_trash: whether some are in the trash.
+    """
     after_ns, after_ino, most = -1, 0, _OLDEST_AT_ONCE if has_trash else 1
     while rows := session.all(OLDEST, after_ns=after_ns, after_ino=after_ino, most=most):
         for row in rows:

@@ -295,7 +295,8 @@ def model(
 ) -> list[Trashed]:
     """Return the checkpoints in the trash.
 
-    Parameters: entries, only these, which follow each other in the trash.
+    Args:
+        entries: only these, which follow each other in the trash.
     """
     every = trash.entries()
     wanted = every if entries is None else entries
@@ -316,8 +317,11 @@ def model(
 
 
 def expired(settings: Settings, session: Session, run: bytes | None = None) -> list[Expired]:
-    """Return what is known of the checkpoints in the trash without reading an inode. Parameters:
-    run, of which only, or None for all."""
+    """Return what is known of the checkpoints in the trash without reading an inode.
+
+    Args:
+        run: run of which only, or None for all.
+    """
     entries = (one for one in rows.entries(session) if one.is_there and run in (None, one.run))
     return [_expired(settings.nfs.export, one) for one in entries]
 
@@ -335,8 +339,11 @@ def undelete(
 ) -> Undeleted:
     """Take a checkpoint back.
 
-    Parameters: to, another path than the one that it had; by, the person. Raises NotThere;
-    TrashRefused, UserError, ControlSocketClosed, NamespaceError, OSError.
+    Raises NotThere; TrashRefused, UserError, ControlSocketClosed, NamespaceError, OSError.
+
+    Args:
+        to: another path than the one that it had.
+        by: the person.
     """
     trash.reconcile()
     entry = found(trash, trash_id)
@@ -354,9 +361,10 @@ def is_held(entry: TrashRow) -> bool:
 def removable(trash: Trash, ids: Collection[str] | None, until_ns: int) -> list[TrashRow]:
     """Return what is to be removed for good.
 
-    Parameters: ids, only these, or None for all that is not held for a newer checkpoint; until_ns,
-    ``Trash.now_ns`` of the moment at which a person chose: what came into the trash later stays,
-    also under an id that was chosen.
+    Args:
+        ids: only these, or None for all that is not held for a newer checkpoint.
+        until_ns: ``Trash.now_ns`` of the moment at which a person chose: what came into the trash
+            later stays, also under an id that was chosen.
     """
     trash.reconcile()
     return [
@@ -371,9 +379,12 @@ def remove(
 ) -> list[str]:
     """Remove entries for good. Returns why some stay.
 
-    Parameters: on_removed, called now and then with the number of entries that are done and of the
-    names of the next one that are removed: what it raises ends the removal; by, the person. Raises
-    UserError, ControlSocketClosed, NamespaceError, OSError.
+    Raises UserError, ControlSocketClosed, NamespaceError, OSError.
+
+    Args:
+        on_removed: called now and then with the number of entries that are done and of the names of
+            the next one that are removed: what it raises ends the removal.
+        by: the person.
     """
     identity.require_surroundings(trash.settings)
     failures = []
@@ -463,7 +474,8 @@ def _left_seconds(entry: TrashRow, now_ns: int) -> float:
 def _stays(entry: TrashRow, now_ns: int, is_over: bool) -> str | None:
     """Return why a checkpoint stays although it was to be removed, or None.
 
-    Parameters: is_over, whether some are to be removed before their grace is over.
+    Args:
+        is_over: whether some are to be removed before their grace is over.
     """
     is_asked = entry.state == TrashState.KEPT and (is_over or entry.expires_ns <= now_ns)
     return entry.stays if is_asked else None
@@ -476,8 +488,11 @@ def _is_over(settings: Settings, entries: Sequence[TrashRow]) -> bool:
 
 
 def _early(trash: Trash, entries: Sequence[TrashRow]) -> set[str]:
-    """Return the entries that leave a trash over its limit before their grace is over. Parameters:
-    entries, all."""
+    """Return the entries that leave a trash over its limit before their grace is over.
+
+    Args:
+        entries: all.
+    """
     wanted = trash.wanted()
 
     def may_go(one: TrashRow) -> bool:

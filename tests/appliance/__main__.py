@@ -48,7 +48,11 @@ WATCHDOG = "/run/systemd/system/spillway-nfs.service.d/watchdog.conf"
 
 
 class Run:
-    """The steps, in their order. Parameters: stage, where they are done."""
+    """The steps, in their order.
+
+    Args:
+        stage: where they are done.
+    """
 
     def __init__(self, stage: Stage) -> None:
         self._machine = stage.machine

@@ -28,7 +28,11 @@ print(urllib.request.urlopen("https://127.0.0.1:8780/login", context=trusted).st
 
 
 class Choices:
-    """The steps, in their order. Parameters: stage, where they are done."""
+    """The steps, in their order.
+
+    Args:
+        stage: where they are done.
+    """
 
     def __init__(self, stage: Stage) -> None:
         self._machine = stage.machine

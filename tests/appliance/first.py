@@ -61,8 +61,13 @@ def look_at_the_files(image: Path) -> None:
 
 
 class Run:
-    """The steps, in their order. Parameters: appliance; server, of the bucket; cache, of the
-    client's image; stack, which switches off what runs."""
+    """The steps, in their order.
+
+    Args:
+        server: server of the bucket.
+        cache: cache of the client's image.
+        stack: switches off what runs.
+    """
 
     def __init__(
         self, appliance: Appliance, server: RcloneServer, cache: Path, stack: ExitStack

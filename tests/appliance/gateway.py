@@ -27,8 +27,10 @@ class Appliance:
     """The parts, in a directory: the machine keeps what it writes. As a cable a pair of UDP ports
     is used, so a machine without power is silent, as it would be.
 
-    Parameters: image, the qcow2; ports, its ports that are to be reached from here; system, qemu's
-    device for the disk of the system.
+    Args:
+        image: the qcow2.
+        ports: its ports that are to be reached from here.
+        system: qemu's device for the disk of the system.
     """
 
     def __init__(
@@ -66,8 +68,9 @@ class Appliance:
     def machine(self, name: str, data: str | None = None) -> Machine:
         """Return the machine, to be switched on.
 
-        Parameters: name, of its console; data, how qemu finds the disk of the data (default: the
-        file).
+        Args:
+            name: name of its console.
+            data: how qemu finds the disk of the data (default: the file).
         """
         found = data or f"file={self.data}"
         hardware = [

@@ -21,7 +21,8 @@ MEMORY_MIB = 2048
 def bare(base: Base, disks: Sequence[Path] = ()) -> list[str]:
     """Return the options of qemu for a machine that forgets all changes of its first disk.
 
-    Parameters: disks, raw files that it has as NVMe devices.
+    Args:
+        disks: raw files that it has as NVMe devices.
     """
     return [
         *("-kernel", str(base.kernel), "-initrd", str(base.initramfs)),
@@ -41,9 +42,12 @@ def bare(base: Base, disks: Sequence[Path] = ()) -> list[str]:
 class Machine:
     """A machine; as a context manager it runs and answers. It dies with this process.
 
-    Parameters: hardware, options of qemu for its disks; key, that opens it; console, the file that
-    gets its console; ports, those of this machine by the ports of the machine to which they lead,
-    that of ssh among them (default: only that).
+    Args:
+        hardware: options of qemu for its disks.
+        key: that opens it.
+        console: the file that gets its console.
+        ports: those of this machine by the ports of the machine to which they lead, that of ssh
+            among them (default: only that).
     """
 
     def __init__(

@@ -30,8 +30,13 @@ def succeeded(done: Recap) -> None:
 
 
 class Operator:
-    """Runs playbooks. Parameters: ansible, the directory of its programs; directory, for the
-    inventory; machine; values, the variables of the gateway."""
+    """Runs playbooks.
+
+    Args:
+        ansible: the directory of its programs.
+        directory: for the inventory.
+        values: the variables of the gateway.
+    """
 
     def __init__(
         self, ansible: Path, directory: Path, machine: Machine, values: Mapping[str, Any]
@@ -42,7 +47,12 @@ class Operator:
         self.values = dict(values)
 
     def play(self, playbook: str, *options: str, **more: Any) -> Recap:
-        """Run a playbook. Parameters: options of ansible-playbook; more, variables of this run."""
+        """Run a playbook.
+
+        Args:
+            options: options of ansible-playbook.
+            more: variables of this run.
+        """
         host = {
             "ansible_host": "127.0.0.1",
             "ansible_port": self._machine.ports[22],

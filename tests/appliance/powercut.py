@@ -57,7 +57,11 @@ _DROP_IN = "/etc/systemd/system/spillway-nfs.service.d/without-fsync.conf"
 
 
 class Confirmed:
-    """Counts the steps that the client in the VM confirms. Parameters: client, with the mount."""
+    """Counts the steps that the client in the VM confirms.
+
+    Args:
+        client: client with the mount.
+    """
 
     def __init__(self, client: ClientVm) -> None:
         listener = socket.create_server(("127.0.0.1", 0))
@@ -101,8 +105,13 @@ def _lost(ended: Completed) -> verify.Lost:
 
 
 class Run:
-    """A run. Parameters: appliance; server, of the bucket; cache, of the client's image; seed;
-    stack, which switches off what runs."""
+    """A run.
+
+    Args:
+        server: server of the bucket.
+        cache: cache of the client's image.
+        stack: switches off what runs.
+    """
 
     def __init__(
         self, appliance: Appliance, server: RcloneServer, cache: Path, seed: int, stack: ExitStack

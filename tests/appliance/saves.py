@@ -13,7 +13,11 @@ DRAIN_SECONDS = 300
 
 
 class Saves:
-    """What was saved so far. Parameters: machine; server, of its bucket."""
+    """What was saved so far.
+
+    Args:
+        server: server of its bucket.
+    """
 
     def __init__(self, machine: Machine, server: RcloneServer) -> None:
         self._machine = machine

@@ -58,8 +58,10 @@ wait_hours = 0
 def text(key: Path, server_port: int, *, retention: bool = True) -> str:
     """Return the file.
 
-    Parameters: key, of which the public half goes in; server_port, of the S3 server on this
-    machine; retention, whether there is a policy.
+    Args:
+        key: key of which the public half goes in.
+        server_port: server port of the S3 server on this machine.
+        retention: whether there is a policy.
     """
     base = _TEXT.format(
         hostname=HOSTNAME, key=key.with_suffix(".pub").read_text().strip(), device=DATA_DEVICE,

@@ -20,8 +20,12 @@ DISK_BYTES = 1024**3
 class Stage(ExitStack):
     """A stage is a context manager: it boots the machine, and ends what was entered into it.
 
-    Parameters: base, the machine; packages, by version, of which the previous one is installed
-    first; ansible, with its programs; directory, a new one; console, the file for the machine's.
+    Args:
+        base: the machine.
+        packages: by version, of which the previous one is installed first.
+        ansible: ansible with its programs.
+        directory: a new one.
+        console: the file for the machine's.
     """
 
     def __init__(

@@ -10,7 +10,12 @@ from tests.support.s3server import ACCESS_KEY, SECRET_KEY
 
 
 def variables(endpoint: str, package: Path) -> dict[str, Any]:
-    """Return them. Parameters: endpoint, of the bucket; package, the first one."""
+    """Return them.
+
+    Args:
+        endpoint: endpoint of the bucket.
+        package: the first one.
+    """
     return {
         "base_update_cache": False,
         "storage_devices": ["/dev/nvme0n1", "/dev/nvme1n1"],

@@ -14,7 +14,11 @@ from tests.support.waiting import until
 
 
 class VolatileDisk:
-    """Serves a file as a disk. Parameters: file; socket, to be made."""
+    """Serves a file as a disk.
+
+    Args:
+        socket: to be made.
+    """
 
     def __init__(self, file: Path, socket: Path) -> None:
         self._file = file

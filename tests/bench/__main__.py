@@ -55,9 +55,11 @@ QUICK_GROUPS = ("bytes", "tmpfs", "names", "contention", "listings")
 class Bench:
     """Runs groups of experiments in a directory.
 
-    Parameters: alternations, and those of the groups that start gateways of their own;
-    memory_files, of the group ``memory``; quick, only rows that have a target; say, called with
-    each line.
+    Args:
+        alternations: alternations and those of the groups that start gateways of their own.
+        memory_files: memory files of the group ``memory``.
+        quick: only rows that have a target.
+        say: called with each line.
     """
 
     def __init__(

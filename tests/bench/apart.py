@@ -66,8 +66,11 @@ def measured(site: Site, name: str, number: int) -> Sequence[float]:
 
     Returns MiB/s, and milliseconds to the first byte: the median, and the ninth decile.
 
-    Parameters: name, of the site in the progress; number, of the pair. Raises RuntimeError if the
-    drain ended before the reads.
+    Raises RuntimeError if the drain ended before the reads.
+
+    Args:
+        name: name of the site in the progress.
+        number: number of the pair.
     """
     started = time.monotonic()
     # Both commands take seconds of processor time, so they come before the drain has work.

@@ -68,7 +68,9 @@ LOADS = (Saves("large", 2, 8, 64), Saves("small", 8, 64, 1))
 class Site:
     """A gateway that recognises the saves.
 
-    Parameters: directory, to be made; stack, which ends it.
+    Args:
+        directory: to be made.
+        stack: ends it.
     """
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
@@ -152,7 +154,11 @@ class Site:
 
 
 def measure(directory: Path, pairs: int) -> Iterator[list[Measured]]:
-    """Measure. Parameters: directory, on the disk to measure."""
+    """Measure.
+
+    Args:
+        directory: on the disk to measure.
+    """
     scratch = Path(tempfile.mkdtemp(dir=directory))
     try:
         with ExitStack() as stack:

@@ -61,8 +61,12 @@ LOADS = (Files(8, 64), Files(1, 1024))
 class Site:
     """A gateway whose files are all in the bucket.
 
-    Parameters: directory, to be made; stack, which ends it; through_proxy, whether the gateway
-    reaches its bucket through ``proxy``, which can hold requests; values, more settings.
+    Args:
+        directory: to be made.
+        stack: ends it.
+        through_proxy: whether the gateway reaches its bucket through ``proxy``, which can hold
+            requests.
+        values: more settings.
     """
 
     def __init__(
@@ -235,7 +239,11 @@ class Site:
 
 
 def measure(directory: Path, pairs: int) -> Iterator[list[Measured]]:
-    """Measure. Parameters: directory, on the disk to measure."""
+    """Measure.
+
+    Args:
+        directory: on the disk to measure.
+    """
     scratch = Path(tempfile.mkdtemp(dir=directory))
     try:
         with ExitStack() as stack:

@@ -212,7 +212,8 @@ def _summary(rounds: Sequence[Sequence[load.Load]]) -> list[float]:
 def experiment(engine: str, site: Site) -> Experiment:
     """Compare names and drain at once with each of them alone.
 
-    Parameters: engine, its name in the report.
+    Args:
+        engine: its name in the report.
     """
     setting = f"{engine}, {sum(FILES.values()):,} files drained meanwhile"
     names = [Row(work, setting, IDLE, "op/s", Target(0.8)) for work in WORKS]

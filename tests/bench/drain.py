@@ -77,8 +77,9 @@ class Run(NamedTuple):
 class Bench:
     """A gateway with files that are not due, a tree of the same files, and an S3 server.
 
-    Parameters: directory; load; proxy in front of the server, if any; bucket, more keys of the
-    section [bucket].
+    Args:
+        proxy: proxy in front of the server, if any.
+        bucket: more keys of the section [bucket].
     """
 
     def __init__(
@@ -264,7 +265,8 @@ def children_seconds() -> float:
 def measure(directory: Path, pairs: int) -> Iterator[list[Measured]]:
     """Measure each load. Returns its rows: throughput, memory, and processor time of the store.
 
-    Parameters: directory, on the disk to measure.
+    Args:
+        directory: on the disk to measure.
     """
     for load in LOADS:
         scratch = Path(tempfile.mkdtemp(dir=directory))

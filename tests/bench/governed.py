@@ -114,7 +114,9 @@ FULL = Size(10_000, 100)
 class Site:
     """A gateway with many checkpoints, and a client of its admin API.
 
-    Parameters: directory, to be made; stack, which ends it; size.
+    Args:
+        directory: to be made.
+        stack: ends it.
     """
 
     def __init__(self, directory: Path, stack: ExitStack, size: Size) -> None:
@@ -223,7 +225,11 @@ class Site:
 
 
 class Hammer:
-    """A client of the admin API that never pauses. Parameters: site; paths that it asks for."""
+    """A client of the admin API that never pauses.
+
+    Args:
+        paths: that it asks for.
+    """
 
     def __init__(self, site: Site, paths: Sequence[str]) -> None:
         self._site = site
@@ -257,7 +263,11 @@ class Hammer:
 
 
 def answers(site: Site, paths: Mapping[str, Target]) -> list[Measured]:
-    """Measure the time of each answer. Parameters: paths, with their targets in milliseconds."""
+    """Measure the time of each answer.
+
+    Args:
+        paths: paths with their targets in milliseconds.
+    """
     for path in paths:
         site.milliseconds(path)  # what is compiled or read once is not part of the measurement
     # This comes first: what asks without a pause spends what the admin API has saved up.
@@ -298,7 +308,11 @@ def beside(site: Site, paths: Sequence[str], pairs: int) -> list[Measured]:
 
 
 def measure(directory: Path, pairs: int, size: Size = FULL) -> Iterator[list[Measured]]:
-    """Measure. Parameters: directory, on the disk to measure."""
+    """Measure.
+
+    Args:
+        directory: on the disk to measure.
+    """
     with tempfile.TemporaryDirectory(dir=directory.absolute()) as scratch, ExitStack() as stack:
         site = Site(Path(scratch), stack, size)
         lists, pages = site.lists(), site.pages()

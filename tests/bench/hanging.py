@@ -33,7 +33,11 @@ PEER = "without waiting READs"
 
 
 def measure(directory: Path, pairs: int) -> Iterator[list[Measured]]:
-    """Measure. Parameters: directory, on the disk to measure."""
+    """Measure.
+
+    Args:
+        directory: on the disk to measure.
+    """
     scratch = Path(tempfile.mkdtemp(dir=directory))
     try:
         with ExitStack() as stack:

@@ -58,7 +58,8 @@ def run(
 ) -> Load:
     """Run nfsload or nfs3save. Raises RuntimeError if the program failed or counted errors.
 
-    Parameters: under, a command that runs the program.
+    Args:
+        under: a command that runs the program.
     """
     words = [*map(str, under), str(PROGRAMS / program), *map(str, arguments)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=deadline_seconds)

@@ -46,9 +46,13 @@ def changed_names(
 ) -> Experiment:
     """Make, rename and remove names. With us and with dirsync, an answered change is durable.
 
-    Parameters: apart, whether each connection has a directory of its own (dirsync changes one
-    directory at a time); against, the kind of the peer. MEMORY writes no name to a disk: it shows
-    the limit of any server of this protocol on this machine, and is no target.
+    MEMORY writes no name to a disk: it shows the limit of any server of this protocol on this
+    machine, and is no target.
+
+    Args:
+        apart: whether each connection has a directory of its own (dirsync changes one directory at
+            a time).
+        against: the kind of the peer.
     """
     connections, depth = FLIGHTS[in_flight]
     place = ("--dir", "apart", "--apart") if apart else ("--dir", "together")

@@ -30,7 +30,8 @@ def table(measured: Iterable[Measured]) -> str:
 def section(on: str, measured: Sequence[Measured], alternations: int) -> str:
     """Return the table of a group, below a line about the machine and the number of targets met.
 
-    Parameters: on, what ``machine`` returned before the first report.
+    Args:
+        on: what ``machine`` returned before the first report.
     """
     judged = [one.verdict for one in measured if one.verdict]
     times = f"{alternations} alternations a row." if len(measured[0].ours) > 1 else "Measured once."

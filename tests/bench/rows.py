@@ -26,8 +26,9 @@ class Target:
 class Row:
     """One line of the report.
 
-    Parameters: counts, the compared number: our value divided by the peer's, our value minus the
-    peer's, or our value alone.
+    Args:
+        counts: the compared number: our value divided by the peer's, our value minus the peer's, or
+            our value alone.
     """
 
     work: str

@@ -136,7 +136,8 @@ def measure(directory: Path, alternations: int) -> list[Measured]:
 def _second(save: Callable[[str], float]) -> float:
     """Return the seconds of a second save. A gateway runs for months, so its first save is rare.
 
-    Parameters: save, called with a name that no other save has.
+    Args:
+        save: called with a name that no other save has.
     """
     save("first")
     os.sync()

@@ -98,7 +98,8 @@ def share(
 ) -> list[str]:
     """Run all patterns in a client of each image, at the same time. Returns what is wrong.
 
-    Parameters: watch, which looks at the server while its argument returns true.
+    Args:
+        watch: looks at the server while its argument returns true.
     """
     began = server.log.stat().st_size
     with ExitStack() as stack:

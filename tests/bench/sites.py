@@ -59,8 +59,10 @@ def start(
 ) -> Server:
     """Start a server of ``tests.support.nfsserver.KINDS`` in a new directory.
 
-    Parameters: files, the number of empty files (f0000000 …) by directory name. They are made
-    before the server starts, so they are in none of its caches.
+    They are made before the server starts, so they are in none of its caches.
+
+    Args:
+        files: the number of empty files (f0000000 …) by directory name.
     """
     directory.mkdir()
     server = Server(kind, directory, directory / "ganesha.log")

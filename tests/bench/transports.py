@@ -84,7 +84,12 @@ class Range(NamedTuple):
 
 
 class Own:
-    """The gateway's transport. Parameters: directory, with data; url of the server."""
+    """The gateway's transport.
+
+    Args:
+        directory: directory with data.
+        url: url of the server.
+    """
 
     def __init__(self, directory: Path, url: str) -> None:
         ca_bundle = str(directory / "ca.pem") if url.startswith("https") else ""
@@ -125,7 +130,12 @@ class Own:
 
 
 class Crt:
-    """awscrt's client. Parameters: directory, with the certificate; url of the server."""
+    """awscrt's client.
+
+    Args:
+        directory: directory with the certificate.
+        url: url of the server.
+    """
 
     def __init__(self, directory: Path, url: str) -> None:
         scheme, self._host = url.split("://")

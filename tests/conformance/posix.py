@@ -94,9 +94,11 @@ def read_tap(text: str, seconds: float) -> Report:
 class Suite:
     """A built copy of a pjdfstest checkout.
 
-    Parameters: checkout, which is not changed; build, the directory for copies, each kept for the
-    next run under the hash of its content. Raises RuntimeError if checkout is no checkout of
-    pjdfstest, or a step fails.
+    Raises RuntimeError if checkout is no checkout of pjdfstest, or a step fails.
+
+    Args:
+        checkout: which is not changed.
+        build: the directory for copies, each kept for the next run under the hash of its content.
     """
 
     def __init__(self, checkout: Path, build: Path) -> None:

@@ -48,9 +48,11 @@ class Result:
 class Suite:
     """A built copy of a pynfs checkout.
 
-    Parameters: checkout, of pynfs, which is not changed; build, the directory for the copy and its
-    virtual environment, both kept for the next run. Raises RuntimeError if checkout is no checkout
-    of pynfs, or a step of the preparation fails.
+    Raises RuntimeError if checkout is no checkout of pynfs, or a step of the preparation fails.
+
+    Args:
+        checkout: checkout of pynfs, which is not changed.
+        build: the directory for the copy and its virtual environment, both kept for the next run.
     """
 
     def __init__(self, checkout: Path, build: Path) -> None:
@@ -82,9 +84,13 @@ class Suite:
     ) -> dict[str, Result]:
         """Run tests against a running server, and restart it with kill -9 when a test asks for it.
 
-        Parameters: minor, 0 or 1; tests, flags and codes of pynfs; output, a file for the output
-        of pynfs. Returns the results by code. Raises RuntimeError if the suite crashes or stalls,
-        or if the server dies.
+        Returns the results by code. Raises RuntimeError if the suite crashes or stalls, or if the
+        server dies.
+
+        Args:
+            minor: 0 or 1.
+            tests: flags and codes of pynfs.
+            output: a file for the output of pynfs.
         """
         folder = self._copy / FOLDERS[minor]
         asked, ask = os.pipe()

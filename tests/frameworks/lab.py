@@ -53,7 +53,10 @@ class Outcome(NamedTuple):
 class Launcher:
     """A process in the VM that has imported a library, and runs calls in forks.
 
-    Parameters: vm; name, of ``libraries.MODULES``. It imports in the background.
+    It imports in the background.
+
+    Args:
+        name: name of ``libraries.MODULES``.
     """
 
     def __init__(self, vm: ClientVm, name: str) -> None:
@@ -122,7 +125,8 @@ class Seen(NamedTuple):
 class Watch:
     """Polls the catalogue in a thread, and keeps each state of each checkpoint. A context manager.
 
-    Parameters: database, of the gateway (SQLite).
+    Args:
+        database: database of the gateway (SQLite).
     """
 
     def __init__(self, database: Path) -> None:

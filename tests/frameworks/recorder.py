@@ -61,8 +61,10 @@ class Recording(NamedTuple):
 def record(python: Path, call: str, pattern: str, root: Path, environment: dict[str, str]) -> Path:
     """Save twice below a directory. Returns the trace.
 
-    Parameters: python, which has the library; call and pattern: see recorded.py; root, which is
-    made.
+    Args:
+        python: which has the library.
+        call, pattern: see recorded.py.
+        root: which is made.
     """
     (root / pattern).parent.mkdir(parents=True)
     Path(f"{root}{SAVED}").mkdir()
@@ -141,7 +143,11 @@ _NUMBERED = re.compile(r"(-?[0-9]+|AT_FDCWD)<((?:\\x[0-9a-f]{2})*)>(\(deleted\))
 
 
 class _Reader:
-    """Reads calls, one after the other. Parameters: root; threads, their processes."""
+    """Reads calls, one after the other.
+
+    Args:
+        threads: their processes.
+    """
 
     def __init__(self, root: str, threads: dict[int, int]) -> None:
         self._root = root

@@ -22,8 +22,10 @@ class File:
 class Replay:
     """A client machine with the processes of a save.
 
-    Parameters: world, or None: it is done in memory only; top, the directory in it that stands for
-    the recorded one; files that are there already, by path below it.
+    Args:
+        world: world, or None: it is done in memory only.
+        top: the directory in it that stands for the recorded one.
+        files: that are there already, by path below it.
     """
 
     def __init__(

@@ -57,7 +57,11 @@ Record = Callable[[Saving], Recording]
 
 
 def recorded(saving: Saving, root: Path) -> Recording:
-    """Record a save. Parameters: root, a directory that is made for it."""
+    """Record a save.
+
+    Args:
+        root: a directory that is made for it.
+    """
     trace = recorder.record(lab.PYTHON, saving.call, saving.path, root, ENVIRONMENT)
     saves = recorder.read(trace, root)
     trace.unlink()

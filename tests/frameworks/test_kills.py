@@ -60,8 +60,8 @@ class Trials:
     """Many replays of the first or the second save of a recording. One round of the follower looks
     at all of them.
 
-    Parameters: world; follower; recording; number of the save: of the second, the first one is
-    whole and in the catalogue.
+    Args:
+        number: number of the save: of the second, the first one is whole and in the catalogue.
     """
 
     def __init__(
@@ -124,7 +124,8 @@ class Trials:
     def no_half_is_trusted(self, unseen: Sequence[str] = ()) -> int:
         """Check that what is trusted is whole. Returns how many saves are complete that are not.
 
-        Parameters: unseen, patterns of files that may be less than whole.
+        Args:
+            unseen: patterns of files that may be less than whole.
         """
         rows = self._rows()
         wrong, marked = [], 0

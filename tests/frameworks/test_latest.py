@@ -32,7 +32,9 @@ class Links:
     At each poll, what ``latest-complete`` names is compared with the files of a whole checkpoint.
     When ``latest-durable`` moves, the objects of what it names are copied from the bucket.
 
-    Parameters: site; sizes, of the files of a whole checkpoint; directory, for the copies.
+    Args:
+        sizes: sizes of the files of a whole checkpoint.
+        directory: for the copies.
     """
 
     def __init__(self, site: Site, sizes: dict[str, int], directory: Path) -> None:

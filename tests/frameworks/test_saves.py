@@ -36,7 +36,8 @@ def is_whole(case: Case, step: int, files: dict[str, int], finished: dict[str, i
 def killed_saves(launcher: Launcher, case: Case, finished: dict[str, int]) -> list[int]:
     """Kill a save at each moment of a case. Returns the steps, none of which was finished.
 
-    Parameters: finished, the files of a finished save.
+    Args:
+        finished: the files of a finished save.
     """
     steps: list[int] = []
     step = FIRST

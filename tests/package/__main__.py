@@ -16,7 +16,8 @@ from package.build import build
 def repeated(ganesha: Path, package: Path) -> None:
     """Build plugin and package in another directory. Raises AssertionError if its bytes differ.
 
-    Parameters: ganesha, the directory of Ganesha's headers.
+    Args:
+        ganesha: the directory of Ganesha's headers.
     """
     with tempfile.TemporaryDirectory(prefix="again-") as scratch:
         sources, output = Path(scratch) / "sources", Path(scratch) / "lib"

@@ -51,8 +51,9 @@ def admin_site(directory: Path, principal: Principal | None = ADMIN) -> Iterator
     """Set a gateway up and serve its admin API. The namespace itself answers over the control
     socket.
 
-    Parameters: directory, empty, for everything that the gateway keeps; principal, who sends every
-    request, or None to have each request say it.
+    Args:
+        directory: empty, for everything that the gateway keeps.
+        principal: who sends every request, or None to have each request say it.
     """
     path = directory / "spillway.toml"
     status = main(

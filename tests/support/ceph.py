@@ -33,7 +33,8 @@ CAPABILITIES = {
 class CephServer(Server):
     """radosgw with a cluster of its own, which lives as long as the ``with`` block.
 
-    Parameters: directory, for everything except the objects, which are in memory.
+    Args:
+        directory: for everything except the objects, which are in memory.
     """
 
     def __init__(self, directory: Path) -> None:

@@ -48,8 +48,11 @@ class ThinDisk:
     Its image lies on a tmpfs that is smaller than the image. All of the file system's own blocks
     are there from the beginning, so only file data can fail.
 
-    Parameters: directory, to mount it on; pool, a directory for the tmpfs; real_mib, the space
-    that there is; says_mib, the space that is reported.
+    Args:
+        directory: to mount it on.
+        pool: a directory for the tmpfs.
+        real_mib: the space that there is.
+        says_mib: the space that is reported.
     """
 
     def __init__(self, directory: Path, pool: Path, real_mib: int, says_mib: int) -> None:

@@ -48,8 +48,10 @@ MTIME_NS = 1_700_000_000_123_456_789
 class Site:
     """One gateway and one bucket.
 
-    Parameters: directory; server; bucket, which is created here; proxy in front of the server;
-    database_url, empty for SQLite in the data directory.
+    Args:
+        bucket: which is created here.
+        proxy: proxy in front of the server.
+        database_url: empty for SQLite in the data directory.
     """
 
     def __init__(

@@ -42,7 +42,8 @@ class Told(NamedTuple):
 class FakeControlSocket:
     """The control socket; a context manager that listens meanwhile.
 
-    Parameters: namespace, whose inodes are asked for.
+    Args:
+        namespace: whose inodes are asked for.
     """
 
     def __init__(self, namespace: Namespace, run_dir: os.PathLike[str]) -> None:
@@ -219,7 +220,11 @@ def _covers(told: Told, span: tuple[int, int, int]) -> bool:
 
 
 def encoded(op: int, number: int, status: int, attr: Attr | None, start: int, size: int) -> bytes:
-    """Return the frame of an answer. Parameters: start and size of a range."""
+    """Return the frame of an answer.
+
+    Args:
+        start, size: those of a range.
+    """
     head = frames._HEAD.pack(frames.MAGIC, frames.VERSION, op, frames.ANSWER_BYTES, 0, number)
     packed = bytes(frames._ATTR.size)
     if attr is not None:

@@ -35,9 +35,12 @@ def resident_mib(pid: int) -> float:
 class Gateway:
     """A gateway in a directory of its own; a context manager that runs ``spillway up``.
 
-    Parameters: directory, to be made; bucket, endpoint_url and keys of the S3 server; values,
-    configuration by section and key; say, called with each line that ``up`` prints; process_group,
-    of ``up`` (0: its own one; default: ours).
+    Args:
+        directory: to be made.
+        bucket, endpoint_url: those and keys of the S3 server.
+        values: configuration by section and key.
+        say: called with each line that ``up`` prints.
+        process_group: process group of ``up`` (0: its own one; default: ours).
     """
 
     def __init__(

@@ -41,7 +41,11 @@ _KRB5_CONF = """\
 
 
 class Kdc:
-    """A KDC; a context manager that is entered when it answers. Parameters: directory, its own."""
+    """A KDC; a context manager that is entered when it answers.
+
+    Args:
+        directory: its own.
+    """
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True)
@@ -60,7 +64,11 @@ class Kdc:
         }
 
     def config_from(self, address: str) -> str:
-        """Return a krb5.conf. Parameters: address, at which a machine reaches the KDC."""
+        """Return a krb5.conf.
+
+        Args:
+            address: address at which a machine reaches the KDC.
+        """
         return _KRB5_CONF.format(realm=REALM, address=address, port=self.port, domain=REALM.lower())
 
     def keytab(self, *principals: str) -> Path:

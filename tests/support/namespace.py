@@ -102,7 +102,8 @@ class Namespace(facade.Namespace):
     def evict(self, ino: int, content_version: int, found: DataFileOnDisk | None = None) -> Attr:
         """Make a file absent. The caller deletes the data file of the epoch before.
 
-        Parameters: found, the data file as the server finds it (default: as the row has it).
+        Args:
+            found: the data file as the server finds it (default: as the row has it).
         """
         return self.run(residency.evict, ino, content_version, found)
 

@@ -93,8 +93,11 @@ class File:
         self._is_open = False
 
     def open(self, empties: bool = False) -> None:
-        """Open the file, also while it is open. Parameters: empties, whether the OPEN sets the size
-        to 0. Raises Status, also for a delay."""
+        """Open the file, also while it is open. Raises Status, also for a delay.
+
+        Args:
+            empties: whether the OPEN sets the size to 0.
+        """
         directory, name = self.where
         access = 1 if self.reads else 3
         how = struct.pack(">III", self._seqid, access, 0) + self._client_id + opaque(b"owner")
@@ -141,21 +144,36 @@ class File:
             self.until_closed()
 
     def write_operation(self, data: bytes, offset: int = 0) -> bytes:
-        """Return a durable WRITE, for ``close``. Parameters: offset in bytes."""
+        """Return a durable WRITE, for ``close``.
+
+        Args:
+            offset: offset in bytes.
+        """
         return op(WRITE) + self._state + struct.pack(">QI", offset, 2) + opaque(data)
 
     def write(self, data: bytes, offset: int = 0) -> None:
-        """Write bytes, durably. Parameters: offset in bytes. Raises Status."""
+        """Write bytes, durably. Raises Status.
+
+        Args:
+            offset: offset in bytes.
+        """
         self._client.call(putfh(self.handle), self.write_operation(data, offset))
 
     def close_operation(self, state: bytes | None = None) -> bytes:
-        """Return a CLOSE. Parameters: state, another stateid than that of the open."""
+        """Return a CLOSE.
+
+        Args:
+            state: another stateid than that of the open.
+        """
         return op(CLOSE) + struct.pack(">I", self._seqid) + (state or self._state)
 
     def close(self, *before: bytes) -> None:
         """Ask once to close the file, and renew the lease. The file stays open after an error.
 
-        Parameters: before, operations of the same request. Raises Status, also for a delay.
+        Raises Status, also for a delay.
+
+        Args:
+            before: operations of the same request.
         """
         try:
             self._client.call(putfh(self.handle), *before, self.close_operation(), again=(GRACE,))
@@ -179,8 +197,10 @@ class File:
 class Client:
     """A connection. A context manager.
 
-    Parameters: port, on loopback; source, the address that it comes from; name, which it gives
-    itself, or None for a new one for each file.
+    Args:
+        port: on loopback.
+        source: the address that it comes from.
+        name: it gives itself, or None for a new one for each file.
     """
 
     minor_version = 0
@@ -233,7 +253,11 @@ class Client:
         return reply.attributes()
 
     def read(self, handle: bytes, offset: int, count: int, state: bytes = bytes(16)) -> bytes:
-        """Return bytes of a file. Raises Status. Parameters: state, of an open, if there is one."""
+        """Return bytes of a file. Raises Status.
+
+        Args:
+            state: state of an open, if there is one.
+        """
         asked = op(READ) + state + struct.pack(">QI", offset, count)
         reply = self.call(putfh(handle), asked)
         reply.unpack("IIIII")
@@ -258,7 +282,11 @@ class Client:
         return found
 
     def mkdir(self, directory: bytes, name: str, mode: int | None = None) -> None:
-        """Make a directory. Parameters: mode, None for that of the server. Raises Status."""
+        """Make a directory. Raises Status.
+
+        Args:
+            mode: None for that of the server.
+        """
         kind = op(CREATE) + struct.pack(">I", _DIRECTORY) + opaque(name.encode())
         attributes = struct.pack(">II", 0, 0)
         if mode is not None:
@@ -267,8 +295,11 @@ class Client:
         self.call(putfh(directory), kind + attributes)
 
     def rename(self, directory: bytes, old: str, new: str, into: bytes | None = None) -> None:
-        """Rename. Parameters: into, the directory of the new name, if it is another one. Raises
-        Status."""
+        """Rename. Raises Status.
+
+        Args:
+            into: the directory of the new name, if it is another one.
+        """
         names = opaque(old.encode()) + opaque(new.encode())
         self.call(putfh(directory), op(SAVEFH), putfh(into or directory), op(RENAME) + names)
 
@@ -297,7 +328,10 @@ class Client:
     def file(self, directory: bytes, name: str, reads: bool = False) -> File:
         """Return a file that is not open yet, of a client that is not known yet.
 
-        Parameters: reads, whether the file is there and is opened for reading only. Raises Status.
+        Raises Status.
+
+        Args:
+            reads: whether the file is there and is opened for reading only.
         """
         program = struct.pack(">I", 0) + opaque(b"tcp") + opaque(b"127.0.0.1.0.0")
         asked = os.urandom(8) + opaque(self._name or os.urandom(8)) + program + struct.pack(">I", 0)
@@ -310,8 +344,11 @@ class Client:
     def open(self, directory: bytes, name: str, empties: bool = False, reads: bool = False) -> File:
         """Open a file, which is made if there is none, as a client that is not known yet.
 
-        Parameters: empties, whether the OPEN sets the size to 0; reads, as of ``file``. Raises
-        Status, also for a delay.
+        Raises Status, also for a delay.
+
+        Args:
+            empties: whether the OPEN sets the size to 0.
+            reads: as of ``file``.
         """
         file = self.file(directory, name, reads)
         file.open(empties)
@@ -329,9 +366,12 @@ class Client:
             file.until_closed()
 
     def call(self, *operations: bytes, again: Sequence[int] = (DELAY, GRACE)) -> Reply:
-        """Have operations done. Parameters: again, the answers after which to ask again.
+        """Have operations done.
 
         Raises Status.
+
+        Args:
+            again: the answers after which to ask again.
         """
         while True:
             try:

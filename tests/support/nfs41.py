@@ -24,7 +24,8 @@ LOCK_DENIED = 10010
 class Slot(nfs4.Client):
     """A connection that asks by one slot of a session of NFSv4.1.
 
-    Parameters: session, None: a new one of a new client.
+    Args:
+        session: None: a new one of a new client.
     """
 
     minor_version = 1
@@ -90,7 +91,11 @@ def opened(slot: Slot, directory: bytes, name: bytes = b"locked") -> tuple[bytes
 def lock(
     kind: int, state: bytes, client_id: bytes, owner: bytes, where: bytes = WHOLE_FILE
 ) -> bytes:
-    """Return a LOCK of an owner that has no locks yet. Parameters: state, of its open."""
+    """Return a LOCK of an owner that has no locks yet.
+
+    Args:
+        state: state of its open.
+    """
     how = struct.pack(">II", kind, 0) + where + struct.pack(">II", 1, 0) + state
     return op(LOCK) + how + struct.pack(">I", 0) + client_id + opaque(owner)
 

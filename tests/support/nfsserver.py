@@ -39,9 +39,12 @@ _IN_SERVICE = "NFS Server Now NOT IN GRACE"
 class Server:
     """One Ganesha on loopback; a context manager that is entered when grace is over.
 
-    Parameters: kind, of ``KINDS``; directory, empty and its own, on the tested disk (for vfs on a
-    file system with handles, such as ext4); log, the path of Ganesha's log, beside which its
-    ``.stderr`` is made; values, further configuration by section and key.
+    Args:
+        kind: kind of ``KINDS``.
+        directory: empty and its own, on the tested disk (for vfs on a file system with handles,
+            such as ext4).
+        log: the path of Ganesha's log, beside which its ``.stderr`` is made.
+        values: further configuration by section and key.
     """
 
     def __init__(self, kind: str, directory: Path, log: Path, values: Values | None = None) -> None:

@@ -25,11 +25,13 @@ OWNER = "postgres"
 class PostgresServer:
     """A cluster in a directory of its own. It can be started again after a kill.
 
-    Parameters: directory, made for it; primary_port, of the primary if this server is a standby;
-    fsync, whether commits survive a power cut (after a kill nothing is lost without it).
+    The server refuses to run as root, so root gives the directory to the user that Debian's package
+    made.
 
-    The server refuses to run as root, so root gives the directory to the user that Debian's
-    package made.
+    Args:
+        directory: made for it.
+        primary_port: primary port of the primary if this server is a standby.
+        fsync: whether commits survive a power cut (after a kill nothing is lost without it).
     """
 
     def __init__(

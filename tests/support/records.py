@@ -28,8 +28,9 @@ def record(
     """Record a checkpoint in the order in which it became complete. Its row of the catalogue gets
     the grade, and is made if there is none.
 
-    Parameters: is_durable, whether the bucket had all of it; extent and path, of a row that is
-    made.
+    Args:
+        is_durable: whether the bucket had all of it.
+        extent, path: those of a row that is made.
     """
     given: dict[str, object] = {"ino": ino, "grade": grade}
     if not query(

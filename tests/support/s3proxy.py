@@ -161,9 +161,12 @@ class Verifies(Protocol):
 class S3Proxy:
     """The proxy; a context manager.
 
-    Parameters: port of the S3 server on loopback; on_applied, called after the server has answered
-    a request and before the client gets the answer; certificate, for TLS: the path of the files
-    <certificate>.pem and <certificate>.key, without the suffix.
+    Args:
+        port: port of the S3 server on loopback.
+        on_applied: called after the server has answered a request and before the client gets the
+            answer.
+        certificate: for TLS: the path of the files <certificate>.pem and <certificate>.key, without
+            the suffix.
     """
 
     def __init__(
@@ -213,7 +216,11 @@ class S3Proxy:
         status: int = 503,
         code: str = "SlowDown",
     ) -> Fault:
-        """Add a fault. Parameters: status and code, of the answer of Act.FAIL."""
+        """Add a fault.
+
+        Args:
+            status, code: those of the answer of Act.FAIL.
+        """
         fault = Fault(matches, act, times, status, code)
         with self.lock:
             self.faults.append(fault)

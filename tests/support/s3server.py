@@ -138,7 +138,9 @@ class Server(ABC):
 class RcloneServer(Server):
     """``rclone serve s3`` over a local directory; a bucket is a subdirectory of it.
 
-    Parameters: directory, made if missing; options, further options of rclone.
+    Args:
+        directory: made if missing.
+        options: further options of rclone.
     """
 
     def __init__(self, directory: Path, options: tuple[str, ...] = ()) -> None:
@@ -183,7 +185,8 @@ class RcloneServer(Server):
 class MotoServer(Server):
     """moto's S3, in memory.
 
-    Parameters: directory, for its log.
+    Args:
+        directory: for its log.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -197,7 +200,8 @@ class MotoServer(Server):
 class WeedServer(Server):
     """SeaweedFS: a master, a volume server, a filer and its S3 gateway in one process.
 
-    Parameters: directory, for all of it.
+    Args:
+        directory: for all of it.
     """
 
     def __init__(self, directory: Path) -> None:

@@ -68,7 +68,8 @@ VERBS: dict[str, Callable[..., object]] = {
 class ServerProcess:
     """The process; a context manager that is entered when the namespace is open.
 
-    Parameters: settings; constants, in seconds, by name.
+    Args:
+        constants: constants in seconds, by name.
     """
 
     def __init__(self, settings: Settings, **constants: object) -> None:

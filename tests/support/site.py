@@ -45,8 +45,10 @@ def running(
 ) -> Iterator[Site]:
     """Run S3 server, proxy and gateway.
 
-    Parameters: directory, of all their files; values, configuration by section and key; prepare,
-    called with the namespace before the gateway starts.
+    Args:
+        directory: directory of all their files.
+        values: configuration by section and key.
+        prepare: called with the namespace before the gateway starts.
     """
     with RcloneServer(directory / "s3") as server, S3Proxy(server.port) as proxy:
         server.client().create_bucket(Bucket=BUCKET)

@@ -41,8 +41,10 @@ class TcpProxy:
     ) -> None:
         """Forward the next request that contains a text, and cut the connection before its answer.
 
-        Parameters: skip, how many such requests are answered before; then_refuse, whether to refuse
-        connections from then on; then_port, the port to which connections lead from then on.
+        Args:
+            skip: how many such requests are answered before.
+            then_refuse: whether to refuse connections from then on.
+            then_port: the port to which connections lead from then on.
         """
         with self._lock:
             self._cut_after = text
@@ -51,7 +53,11 @@ class TcpProxy:
             self._then_port = then_port or None
 
     def cut(self, *, unheard: bool = False) -> None:
-        """Cut all connections. Parameters: unheard, keep the upstream side open."""
+        """Cut all connections.
+
+        Args:
+            unheard: keep the upstream side open.
+        """
         with self._lock:
             self._unheard = unheard
             clients = list(self._clients)

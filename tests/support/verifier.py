@@ -136,7 +136,11 @@ class Verifier:
         return headers, content
 
     def checksum(self, place: str) -> tuple[str, str] | None:
-        """Return kind and value of an object's checksum. Parameters: place, bucket and key."""
+        """Return kind and value of an object's checksum.
+
+        Args:
+            place: bucket and key.
+        """
         return self._objects.get(place)
 
     def _kind(self, request: Request) -> str | None:

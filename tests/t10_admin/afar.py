@@ -31,6 +31,10 @@ class Afar(Filled):
 
 @contextmanager
 def afar(directory: Path) -> Iterator[Afar]:
-    """Serve the admin API of a gateway. Parameters: directory, empty, for all that it keeps."""
+    """Serve the admin API of a gateway.
+
+    Args:
+        directory: empty, for all that it keeps.
+    """
     with admin_site(directory, principal=None) as site:
         yield Afar(site, directory)

@@ -129,7 +129,8 @@ def served_exports(site: Seeded) -> Iterator[None]:
 class Watched:
     """What a page complains of: errors on its console, and requests to another host.
 
-    Parameters: page; url of the site.
+    Args:
+        url: url of the site.
     """
 
     def __init__(self, page: Page, url: str) -> None:

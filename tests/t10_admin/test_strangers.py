@@ -36,7 +36,11 @@ def site(tmp_path: Path) -> Iterator[AdminSite]:
 
 @contextmanager
 def listening(site: AdminSite, most: int) -> Iterator[tuple[str, int]]:
-    """Serve as the process does. Yields host and port. Parameters: most, of the connections."""
+    """Serve as the process does. Yields host and port.
+
+    Args:
+        most: most of the connections.
+    """
     limit = Connections(most)
     listener = Listener(socket.create_server(("127.0.0.1", 0)), limit)
     address = listener.getsockname()

@@ -135,7 +135,11 @@ def test_what_was_used_of_a_busy_machine_is_owed(monkeypatch: pytest.MonkeyPatch
 
 
 class Site:
-    """An application that uses processor time. Parameters: share of its requests."""
+    """An application that uses processor time.
+
+    Args:
+        share: share of its requests.
+    """
 
     def __init__(self, share: Share) -> None:
         self.running = self.most = 0

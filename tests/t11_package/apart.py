@@ -28,8 +28,10 @@ boot
 def said(script: str, directory: Path) -> str:
     """Run a script as root. The machine has the user spillway, and ``boot`` empties ``/run``.
 
-    Parameters: directory, which takes a file. Returns what the script says on stdout. Raises
-    CalledProcessError when it fails.
+    Returns what the script says on stdout. Raises CalledProcessError when it fails.
+
+    Args:
+        directory: takes a file.
     """
     output = directory / "said"
     begin = f"{MACHINE}exec > {shlex.quote(str(output))}\n"

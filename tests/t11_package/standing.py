@@ -57,7 +57,8 @@ class Standing:
     """The machine; a context manager. It has a disk at ``/var/lib/spillway``, a bucket, and no
     gateway before ``set_up``.
 
-    Parameters: directory, for the bucket and the images of disks.
+    Args:
+        directory: for the bucket and the images of disks.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -98,8 +99,10 @@ class Standing:
     def run(self, script: str, given: str = "") -> str:
         """Run a script of bash as root. Returns what it prints.
 
-        Parameters: given, its standard input. Raises AssertionError with both outputs if the
-        script's last command fails.
+        Raises AssertionError with both outputs if the script's last command fails.
+
+        Args:
+            given: its standard input.
         """
         done = self._run(script, given)
         assert done.returncode == 0, f"{script}\n{done.stdout}{done.stderr}"

@@ -62,7 +62,10 @@ pg_ctlcluster $version main start -o "-c listen_addresses=" >&2
 def play(directory: Path, *options: str, what: dict[str, Any], **values: Any) -> str:
     """Write a playbook and an inventory of this machine. Returns the command that plays it.
 
-    Parameters: what, the play's tasks or roles; options, of ansible-playbook; values, variables.
+    Args:
+        what: the play's tasks or roles.
+        options: options of ansible-playbook.
+        values: variables.
     """
     assert PROGRAM.exists(), "make ansible-lint installs Ansible"
     number = len(list(directory.glob("play*.json")))

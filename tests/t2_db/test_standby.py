@@ -140,7 +140,9 @@ def test_a_failover_that_lost_changes_destroys_no_bytes(
     standby: PostgresServer,
     moves: int,
 ) -> None:
-    """Parameters: moves, of the mark that are lost too."""
+    """Args:
+    moves: moves of the mark that are lost too.
+    """
     settings = settings_at(url_of(primary, primary, standby), tmp_path)
     with ServerProcess(settings) as server:
         for name in ("rewritten", "evicted", "same"):

@@ -56,7 +56,8 @@ class Contents:
     def stored(self, node: Node, size: int) -> None:
         """Note that the bucket has the bytes of a file, verified, at the key that is its path.
 
-        Parameters: size, of a snapshot if the file is open for writing.
+        Args:
+            size: size of a snapshot if the file is open for writing.
         """
         node.object, node.is_moved = (node.version, size), False
         if not node.write_open:

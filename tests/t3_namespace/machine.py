@@ -84,7 +84,11 @@ def settle(node: Node, attr: Attr, nlink: int, now_ns: int) -> list[str]:
 
 
 class Pair(RuleBasedStateMachine):
-    """A Namespace and its model. Parameters: volumes; step, called for every operation."""
+    """A Namespace and its model.
+
+    Args:
+        step: called for every operation.
+    """
 
     def __init__(self, volumes: Volumes, step: Callable[[], object]) -> None:
         super().__init__()

@@ -33,7 +33,11 @@ def name_errors(name: bytes) -> Errors:
 
 
 class Model(Contents):
-    """A file system. Parameters: root, the first attributes of the root."""
+    """A file system.
+
+    Args:
+        root: the first attributes of the root.
+    """
 
     def __init__(self, root: Attr) -> None:
         super().__init__()
@@ -158,7 +162,9 @@ class Model(Contents):
     ) -> Node:
         """Make an inode, which the caller must ``bind``.
 
-        Parameters: wanted, with a mode; also, further errors of this kind of inode.
+        Args:
+            wanted: wanted with a mode.
+            also: further errors of this kind of inode.
         """
         refuse(self._add_errors(cred, parent, name) | set(also))
         directory = self.nodes[parent]
@@ -283,9 +289,12 @@ class Model(Contents):
             del self.nodes[ino]
 
     def restart(self, found: dict[int, Sealed]) -> tuple[int, int]:
-        """Recover as after a crash. Parameters: found, data files that were written and not sealed.
+        """Recover as after a crash.
 
         Returns the number of files that were sealed, and of orphans that were deleted.
+
+        Args:
+            found: data files that were written and not sealed.
         """
         self.left.clear()
         orphans = self.orphans()

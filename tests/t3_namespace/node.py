@@ -13,7 +13,9 @@ Errors = set[type[errors.NamespaceError]]
 class Refused(Exception):
     """The operation must answer one of these errors.
 
-    Parameters: found, the errors; or_nothing, whether it may also succeed and change nothing.
+    Args:
+        found: the errors.
+        or_nothing: whether it may also succeed and change nothing.
     """
 
     def __init__(self, found: Errors, *, or_nothing: bool = False) -> None:

@@ -40,8 +40,11 @@ def sums(tree: Tree) -> tuple[int, ...]:
 
 
 def changed(tree: Tree, top: int, ino: int, change: int) -> Tree:
-    """Return a tree in which an inode has another ``change`` (0: it is gone). Parameters: top, the
-    directory, which changes if the inode comes or goes."""
+    """Return a tree in which an inode has another ``change`` (0: it is gone).
+
+    Args:
+        top: the directory, which changes if the inode comes or goes.
+    """
     after = {**tree, ino: change} if change else {k: v for k, v in tree.items() if k != ino}
     return {**after, top: after[top] + (len(after) != len(tree))}
 

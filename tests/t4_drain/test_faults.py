@@ -27,10 +27,7 @@ WRITES = ("PUT", "PART", "COPY", "PART COPY", "CREATE", "COMPLETE")
 
 
 class Storm:
-    """The faults: single faults at any time, and storms in which each answer is 503.
-
-    Parameters: seed.
-    """
+    """The faults: single faults at any time, and storms in which each answer is 503."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
@@ -77,10 +74,7 @@ class Storm:
 
 
 class Workload:
-    """The work of clients, and the files that the bucket must have at the end.
-
-    Parameters: site, seed.
-    """
+    """The work of clients, and the files that the bucket must have at the end."""
 
     def __init__(self, site: Site, seed: int) -> None:
         self._site = site

@@ -118,7 +118,7 @@ def test_a_file_that_grows_changes_lanes(site: Site) -> None:
 
 
 class OnePlace:
-    """A store with one place, which is taken. Parameters: site."""
+    """A store with one place, which is taken."""
 
     def __init__(self, site: Site) -> None:
         self.pace = Pace(Rates(0, 0), 1, threading.Event())

@@ -122,7 +122,7 @@ def test_a_version_that_arrives_after_its_file_was_deleted_goes_again(rclone_sit
 
 
 class Clocks:
-    """The clocks of the machine, which a test moves. Parameters: monkeypatch."""
+    """The clocks of the machine, which a test moves."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.set_ns = 0

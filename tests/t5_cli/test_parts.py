@@ -34,7 +34,11 @@ def run(extra: str, config: Path, *words: str) -> subprocess.CompletedProcess[st
 
 
 def written(directory: Path, url: str = "") -> Path:
-    """Write the configuration of a gateway with an admin API. Parameters: url of the namespace."""
+    """Write the configuration of a gateway with an admin API.
+
+    Args:
+        url: url of the namespace.
+    """
     path = directory / "spillway.toml"
     values: dict[str, dict[str, object]] = {
         "gateway": {"data_dir": str(directory / "data")},

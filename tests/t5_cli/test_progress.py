@@ -23,7 +23,11 @@ class Clock:
 
 
 def course(*points: tuple[float, int]) -> Transfer:
-    """Return a transfer. Parameters: points, seconds since its begin and bytes that are done."""
+    """Return a transfer.
+
+    Args:
+        points: seconds since its begin and bytes that are done.
+    """
     clock = Clock()
     transfer = Transfer(clock)
     for seconds, done_bytes in points:

@@ -26,7 +26,11 @@ from tests.support.stopping import stop
 
 
 class Manager:
-    """The end of a service manager. Parameters: directory of its socket."""
+    """The end of a service manager.
+
+    Args:
+        directory: directory of its socket.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.address = directory / "notify"

@@ -19,7 +19,11 @@ def await_control_socket(server: Server) -> None:
 
 @contextmanager
 def serving(directory: Path) -> Iterator[tuple[Server, Remote]]:
-    """Run a server. Parameters: directory, empty."""
+    """Run a server.
+
+    Args:
+        directory: empty.
+    """
     with Server("spillway", directory, directory / "log") as server:
         await_control_socket(server)
         with closing(Remote(server.settings)) as control:

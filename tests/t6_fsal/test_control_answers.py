@@ -30,7 +30,11 @@ def made(
     says: int = frames.ANSWER_BYTES,
     number: int = 0,
 ) -> bytes:
-    """Return an answer without data. Parameters: says, its length as the head has it."""
+    """Return an answer without data.
+
+    Args:
+        says: its length as the head has it.
+    """
     head = HEAD.pack(magic, version, Op.GETATTR, says, 0, number)
     return head + bytes(frames.ANSWER_BYTES - HEAD.size)
 

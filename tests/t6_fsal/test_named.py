@@ -42,8 +42,11 @@ class Site(NamedTuple):
             yield session
 
     def ask(self, asked: Op, *values: Any) -> int:
-        """Ask over the control socket as the gateway. Returns an errno. Parameters: values, of the
-        request."""
+        """Ask over the control socket as the gateway. Returns an errno.
+
+        Args:
+            values: values of the request.
+        """
         [answer] = self.control.run([RpcRequest(asked, *values)._replace(cred=GATEWAY_CRED)])
         return answer.errno
 

@@ -69,8 +69,11 @@ def test_a_server_whose_database_is_gone_at_the_start_does_not_serve(
 ) -> None:
     """Without the export, all handles of its clients would be answered NFS4ERR_STALE.
 
-    The plugin asks for the root, and Ganesha for the directory of the export. Parameters: answered,
-    how many of these questions; said, what the server says of the next one.
+    The plugin asks for the root, and Ganesha for the directory of the export.
+
+    Args:
+        answered: how many of these questions.
+        said: what the server says of the next one.
     """
     with TcpProxy(postgres.port) as proxy:
         server = made(postgres, proxy, tmp_path)

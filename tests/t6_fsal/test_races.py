@@ -62,7 +62,11 @@ def reader(server: Server) -> Iterator[nfs4.Client]:
 
 
 def both(first: Callable[[], object], second: Callable[[], object], number: int) -> None:
-    """Do both at the same time. Parameters: number, of the round. Raises what either raises."""
+    """Do both at the same time. Raises what either raises.
+
+    Args:
+        number: number of the round.
+    """
     with ThreadPoolExecutor(1) as pool:
         started = pool.submit(first)
         time.sleep(number % 10 * STEP_SECONDS)

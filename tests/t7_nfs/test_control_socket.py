@@ -76,7 +76,10 @@ def test_a_file_that_is_removed_on_the_gateway_stays_for_who_has_it_open(
 
 class Renames:
     """Renames a file over the control socket, in a thread, and knows when each was answered.
-    Parameters: gateway, with the file n0 in its directory "numbered"."""
+
+    Args:
+        gateway: gateway with the file n0 in its directory "numbered".
+    """
 
     def __init__(self, gateway: Gateway) -> None:
         self._settings = loader.load(gateway.config)
@@ -115,7 +118,10 @@ class Renames:
 
 class Comparisons:
     """Compares what the mounts of a client show with what the control socket had answered.
-    Parameters: times, of the answers, by number, to which others are added meanwhile."""
+
+    Args:
+        times: times of the answers, by number, to which others are added meanwhile.
+    """
 
     def __init__(self, times: list[float]) -> None:
         self._times = times
@@ -125,7 +131,11 @@ class Comparisons:
         keep anything. All other looks by the mount may show any name."""
 
     def look(self, ask: Callable[[int], str]) -> None:
-        """Make one look. Parameters: ask, which has watch.py look and returns its line."""
+        """Make one look.
+
+        Args:
+            ask: which has watch.py look and returns its line.
+        """
         answered, now = len(self._times) - 1, time.monotonic()
         seen, has_old, *kept = ask(answered).split()
         assert int(seen.removeprefix("n")) >= answered

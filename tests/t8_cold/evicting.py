@@ -44,7 +44,9 @@ def tmpfs(directory: Path) -> Iterator[None]:
 class RecordingControlSocket:
     """The control socket of a stopped gateway, which keeps the requests.
 
-    Parameters: direct; asked, which gets the requests; before, which hears of them first.
+    Args:
+        asked: gets the requests.
+        before: hears of them first.
     """
 
     def __init__(

@@ -21,7 +21,8 @@ LONG_SECONDS = 20.0
 class Threads:
     """Threads that take steps, each of which lasts until ``may_end`` is set.
 
-    Parameters: scheduler; for_clients, of each thread.
+    Args:
+        for_clients: for clients of each thread.
     """
 
     def __init__(self, scheduler: FetchScheduler, *for_clients: bool) -> None:

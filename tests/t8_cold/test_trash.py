@@ -62,8 +62,11 @@ def put(site: Site) -> str:
 
 
 def put_with(site: Site, fingerprint: int) -> int:
-    """Ask over the control socket for the rename of a put. Returns its errno. Parameters:
-    fingerprint, of the request."""
+    """Ask over the control socket for the rename of a put. Returns its errno.
+
+    Args:
+        fingerprint: fingerprint of the request.
+    """
     settings = loader.load(site.gateway.config, {})
     with opened(settings) as control:
         [run] = control.run([RpcRequest(Op.LOOKUP, ROOT_INO, b"run")])

@@ -47,7 +47,11 @@ class Job:
         return self.refused
 
     def save(self, path: str, completion: int | None = None, text: str = "") -> None:
-        """Save a checkpoint. Parameters: completion, if it is to be brought to the bucket."""
+        """Save a checkpoint.
+
+        Args:
+            completion: if it is to be brought to the bucket.
+        """
         for name in ("a.distcp", "deep/b.distcp", ".metadata"):
             self.site.write(f"{path}/{name}", f"{path}/{name}{text}".encode())
         if completion is not None:

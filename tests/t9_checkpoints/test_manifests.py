@@ -252,7 +252,11 @@ def volume_of(world: World) -> str:
 
 
 def put_there(world: World, server: RcloneServer, volume: str | None) -> None:
-    """Put another object to the key of a manifest. Parameters: volume, whose it says that it is."""
+    """Put another object to the key of a manifest.
+
+    Args:
+        volume: whose it says that it is.
+    """
     metadata = {} if volume is None else {"volume": volume, "ino": "1"}
     key = f"{PREFIX}/.spillway/checkpoints/job/1.json"
     text = b'{"members": [1, 2]}'

@@ -96,10 +96,7 @@ POLICY = {"name": "keep", "run": "*", "keep_newest": 1, "wait_hours": 0, "approv
 
 
 class Gateway:
-    """One gateway with the clients, the drain and the tasks in one thread.
-
-    Parameters: world; draw.
-    """
+    """One gateway with the clients, the drain and the tasks in one thread."""
 
     def __init__(self, world: World, draw: random.Random) -> None:
         self.world, self.draw = world, draw

@@ -21,7 +21,11 @@ DATA = [b"", b"1", b"{}", b"global_step2", tensors(), index("x.tmp"), index(".me
 
 
 def change(world: World, draw: random.Random, files: list[str]) -> None:
-    """Make one random change. Parameters: files, the paths of files that were made."""
+    """Make one random change.
+
+    Args:
+        files: the paths of files that were made.
+    """
     directory = "/".join(draw.choices(NAMES, k=draw.randint(1, 3)))
     kind = draw.randrange(8)
     if kind < 4 or not files:

@@ -37,7 +37,11 @@ def fact(
     state: CheckpointState,
     completion: int | None = None,
 ) -> ReceiptFacts:
-    """Return a fact. Parameters: completion, or None for that of the inode."""
+    """Return a fact.
+
+    Args:
+        completion: completion, or None for that of the inode.
+    """
     place = ino if completion is None else completion
     return ReceiptFacts(ino, path, run, step, str(state), 5, None, completion=place)
 

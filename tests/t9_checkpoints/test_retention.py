@@ -246,8 +246,9 @@ def live(
     """Apply until a failpoint kills this process, or all is done. The namespace answers in place of
     the server.
 
-    Parameters: read, what the clocks say, or None for the real ones; heads, which know what the
-    bucket has, or None for a bucket that has everything.
+    Args:
+        read: what the clocks say, or None for the real ones.
+        heads: know what the bucket has, or None for a bucket that has everything.
     """
     if read is not None:
         clock.reading = lambda: read

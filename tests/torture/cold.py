@@ -70,9 +70,14 @@ def main() -> None:
 def run(directory: Path, seed: int, times: float, readers: int, client: str) -> str:
     """Fill the disk. Returns the result in one line.
 
-    Parameters: directory, of the disk and the logs; seed, of all random choices; times, how often
-    the bytes up to ``EVICT_FROM`` are written; readers, the number of readers at the same time;
-    client, one of DISK_MIB. Raises AssertionError.
+    Raises AssertionError.
+
+    Args:
+        directory: directory of the disk and the logs.
+        seed: seed of all random choices.
+        times: how often the bytes up to ``EVICT_FROM`` are written.
+        readers: the number of readers at the same time.
+        client: one of DISK_MIB.
     """
     with ExitStack() as stack:
         server = stack.enter_context(RcloneServer(directory / "s3"))
@@ -167,7 +172,11 @@ def _refilled(refill: Refill, gateway: Gateway, work: Work) -> Course:
 
 
 class Fetched:
-    """Sums up what the hydrators of a gateway fetched. Parameters: data, its data directory."""
+    """Sums up what the hydrators of a gateway fetched.
+
+    Args:
+        data: its data directory.
+    """
 
     def __init__(self, data: Path) -> None:
         self._path = data / "run" / datadir.CACHE

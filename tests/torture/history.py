@@ -159,7 +159,10 @@ def seen(entries: Entries, words: Sequence[str]) -> None:
 class History:
     """The states of one writer's files that its log allows.
 
-    Parameters: log, its path. Raises Contradiction.
+    Raises Contradiction.
+
+    Args:
+        log: its path.
     """
 
     def __init__(self, log: Path) -> None:

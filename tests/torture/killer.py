@@ -51,8 +51,10 @@ class Answers:
 class Killer:
     """Kills the processes of one gateway.
 
-    Parameters: gateway; postgres, its database server, if it has one; answers; seed, which
-    determines the moments and the victims; say, called with a line for each kill.
+    Args:
+        postgres: its database server, if it has one.
+        seed: determines the moments and the victims.
+        say: called with a line for each kill.
     """
 
     def __init__(

@@ -28,8 +28,13 @@ LIMIT_SECONDS = 3600.0
 
 
 class Work(NamedTuple):
-    """What a client does. Parameters: seed of its content and choices; saves, the number of
-    checkpoints of SAVE_MIB; readers, the number of readers at the same time."""
+    """What a client does.
+
+    Args:
+        seed: seed of its content and choices.
+        saves: the number of checkpoints of SAVE_MIB.
+        readers: the number of readers at the same time.
+    """
 
     seed: int
     saves: int
@@ -64,7 +69,11 @@ class Refill(Protocol):
 
 
 class VmRefill:
-    """The NFS client of a kernel, in a virtual machine. Parameters: directory of its log."""
+    """The NFS client of a kernel, in a virtual machine.
+
+    Args:
+        directory: directory of its log.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._vm = ClientVm.boot(build_image(IMAGES), console_log=directory / "console.log")

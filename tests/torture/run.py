@@ -32,7 +32,12 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a run. Parameters: seed of all random choices; engine, one of ENGINES."""
+    """The plan of a run.
+
+    Args:
+        seed: seed of all random choices.
+        engine: one of ENGINES.
+    """
 
     seed: int
     engine: str
@@ -44,8 +49,11 @@ class Plan:
 def run(directory: Path, plan: Plan, say: Say) -> str:
     """Carry out a plan. Returns the result in one line.
 
-    Parameters: directory, empty; say, called with a line for each kill. Raises AssertionError if
-    anything that was answered is lost, with the writer's lines about it.
+    Raises AssertionError if anything that was answered is lost, with the writer's lines about it.
+
+    Args:
+        directory: empty.
+        say: called with a line for each kill.
     """
     directory.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:

@@ -56,7 +56,9 @@ class BucketState(Enum):
 class BucketHealth:
     """The state of the bucket. Safe to use from several threads.
 
-    Parameters: bucket, its name; retry_max_seconds, the longest pause.
+    Args:
+        bucket: its name.
+        retry_max_seconds: the longest pause.
     """
 
     def __init__(self, bucket: str, retry_max_seconds: float) -> None:

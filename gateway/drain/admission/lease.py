@@ -64,8 +64,11 @@ RENEWALS = 3
 class Claims:
     """The lease of this drain and what it has claimed.
 
-    Parameters: context, whose lease is not used; retries, saved with the claims; on_lost, called
-    when the lease is found lost; on_drains, called with the number of drains that have a lease.
+    Args:
+        context: whose lease is not used.
+        retries: saved with the claims.
+        on_lost: called when the lease is found lost.
+        on_drains: called with the number of drains that have a lease.
     """
 
     def __init__(
@@ -186,8 +189,11 @@ class Claims:
         self.drop(job, lease)
 
     def drop(self, job: DrainJob, lease: int) -> None:
-        """Note that a job needs its claims no more. Parameters: lease, under which they were
-        claimed."""
+        """Note that a job needs its claims no more.
+
+        Args:
+            lease: under which they were claimed.
+        """
         with self._lock:
             if lease != self.lease:
                 return

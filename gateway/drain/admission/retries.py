@@ -110,7 +110,8 @@ def needs_person(tries: int, error: str) -> bool:
 class Retries:
     """The failures of one drain. Safe to use from several threads.
 
-    Parameters: retry_max_seconds, the longest pause.
+    Args:
+        retry_max_seconds: the longest pause.
     """
 
     def __init__(self, retry_max_seconds: float) -> None:
@@ -153,8 +154,10 @@ class Retries:
     def worked(self, job: JobId, ino: int) -> None:
         """Note that a job is done, or that there is nothing left for it to do.
 
-        Parameters: ino, the inode of a file that is in the bucket now, or 0. What failed under the
-        earlier names of the file is forgotten.
+        What failed under the earlier names of the file is forgotten.
+
+        Args:
+            ino: the inode of a file that is in the bucket now, or 0.
         """
         with self._lock:
             for gone in {job, *self._of_file.get(ino, ())}:
@@ -180,7 +183,8 @@ class Retries:
     def forget(self, is_wanted: Callable[[int], bool]) -> None:
         """Forget failures of jobs that no longer exist.
 
-        Parameters: is_wanted, which returns whether a file has something left to do in the bucket.
+        Args:
+            is_wanted: returns whether a file has something left to do in the bucket.
         """
         with self._lock:
             failed = list(self._failed.items())

@@ -32,8 +32,9 @@ _FOR_EVER_NS = (1 << 63) - 1
 class DigestPlan:
     """The sealed files of one drain.
 
-    Parameters: settle_seconds, by which the times of seals may lie ahead; poll_seconds, the least
-    time between two readings of everything.
+    Args:
+        settle_seconds: by which the times of seals may lie ahead.
+        poll_seconds: the least time between two readings of everything.
     """
 
     def __init__(self, settle_seconds: float, poll_seconds: float) -> None:

@@ -30,7 +30,10 @@ AGEING = 4
 class UploadOrder:
     """Files that wait.
 
-    Parameters: before, the order that this one replaces. This order continues its turns.
+    This order continues its turns.
+
+    Args:
+        before: the order that this one replaces.
     """
 
     def __init__(self, before: UploadOrder | None = None) -> None:
@@ -64,8 +67,8 @@ class UploadOrder:
     ) -> None:
         """Add a file that was sealed after all that were added before.
 
-        Parameters: is_again, whether the file was taken before: then it counts as sealed before all
-        others.
+        Args:
+            is_again: whether the file was taken before: then it counts as sealed before all others.
         """
         self._waiting.add(ino)
         if bumped:
@@ -93,8 +96,9 @@ class UploadOrder:
     def put_first(self, complete: Iterable[tuple[bytes, int]]) -> None:
         """Say what goes first. It replaces what was said before.
 
-        Parameters: complete, the directories and files that complete checkpoints consist of, the
-        oldest checkpoint first: top-level directory and inode of each.
+        Args:
+            complete: the directories and files that complete checkpoints consist of, the oldest
+                checkpoint first: top-level directory and inode of each.
         """
         self._first = {}
         for top, ino in complete:
@@ -103,8 +107,10 @@ class UploadOrder:
     def take(self, most: int, skip: Callable[[int], bool]) -> list[int]:
         """Take the next files, at most so many. They no longer wait.
 
-        Parameters: skip, which returns whether a file cannot be sent now. Such a file is dropped
-        and uses no turn.
+        Such a file is dropped and uses no turn.
+
+        Args:
+            skip: returns whether a file cannot be sent now.
         """
         taken: list[int] = []
         while len(taken) < most and (ino := self._next(skip)) is not None:
@@ -196,7 +202,10 @@ class UploadOrder:
 class Orders:
     """Files that wait, each in the order of its lane.
 
-    Parameters: before, the orders that these replace. These continue their turns.
+    These continue their turns.
+
+    Args:
+        before: the orders that these replace.
     """
 
     def __init__(self, before: Orders | None = None) -> None:

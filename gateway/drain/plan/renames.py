@@ -79,9 +79,10 @@ class _Renamed(NamedTuple):
 class Renames:
     """The renames that one drain knows of.
 
-    Parameters: poll_seconds, the least time between two readings of the same directory;
-    retry_max_seconds, the longest pause between readings that find no less, beside the time they
-    take.
+    Args:
+        poll_seconds: the least time between two readings of the same directory.
+        retry_max_seconds: the longest pause between readings that find no less, beside the time
+            they take.
     """
 
     def __init__(self, poll_seconds: float, retry_max_seconds: float) -> None:
@@ -247,7 +248,11 @@ def _jobs(context: Context, view: DrainView, objects: Sequence[ObjectRow]) -> li
 
 
 def _renamed(view: DrainView, after: int) -> list[_Renamed]:
-    """Return the next page of what was renamed. Parameters: after, the inode of the last one."""
+    """Return the next page of what was renamed.
+
+    Args:
+        after: the inode of the last one.
+    """
     rows = view.session.all(own.REKEYS, after=after, most=ROWS_PAGE)
     view.paths.read_names(ino for ino, kind, *_ in rows if kind != InodeKind.DIRECTORY)
     return [

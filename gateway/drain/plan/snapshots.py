@@ -52,7 +52,8 @@ class _Open:
 class Snapshots:
     """The open files of one drain.
 
-    Parameters: settings; on_missed, called when a file was never still enough for a snapshot.
+    Args:
+        on_missed: called when a file was never still enough for a snapshot.
     """
 
     def __init__(self, settings: Settings, on_missed: Callable[[], None]) -> None:

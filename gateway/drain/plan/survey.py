@@ -245,13 +245,21 @@ was kept from its work."""
 
 
 def spent_seconds(began: float) -> float:
-    """Return the time that a step of a reading took. Parameters: began, monotonic seconds."""
+    """Return the time that a step of a reading took.
+
+    Args:
+        began: monotonic seconds.
+    """
     return min(clock.monotonic_seconds() - began, STEP_MAX_SECONDS)
 
 
 def pacing_seconds(spent: float, poll_seconds: float) -> float:
-    """Return the pause after a reading. Parameters: spent, the seconds of all its steps;
-    poll_seconds, the shortest pause."""
+    """Return the pause after a reading.
+
+    Args:
+        spent: the seconds of all its steps.
+        poll_seconds: the shortest pause.
+    """
     return max(poll_seconds, PAUSE_RATIO * spent)
 
 
@@ -282,10 +290,12 @@ _END = (_FOR_EVER_NS, 0)
 class DirtySurvey:
     """The dirty files of one drain.
 
-    Parameters: skip, which returns whether a file cannot be sent now (a job runs, or its next try
-    is not due); poll_seconds, the least time between two readings of everything, and between two
-    looks at what was handed out; acknowledge, the rules about files that clients wait for;
-    request_of, which returns the request of the admin API by which a person has a job tried again.
+    Args:
+        skip: returns whether a file cannot be sent now (a job runs, or its next try is not due).
+        poll_seconds: the least time between two readings of everything, and between two looks at
+            what was handed out.
+        acknowledge: the rules about files that clients wait for.
+        request_of: returns the request of the admin API by which a person has a job tried again.
     """
 
     def __init__(
@@ -507,7 +517,9 @@ class DirtySurvey:
     ) -> None:
         """Add what may be drained to orders. What waits there keeps its place.
 
-        Parameters: rows, of DIRTY; is_again, whether they were taken before.
+        Args:
+            rows: rows of DIRTY.
+            is_again: whether they were taken before.
         """
         for ino, sealed_ns, directory, name, size in rows:
             place = None if directory is None else view.paths.place(directory)

@@ -120,8 +120,11 @@ def moves(context: Context) -> Batch:
 
 
 def move_job(batch: Batch, planned: move.Move) -> DrainJob:
-    """Return the job of a move. Parameters: batch, with which the job runs if the object is
-    small."""
+    """Return the job of a move.
+
+    Args:
+        batch: batch with which the job runs if the object is small.
+    """
     return DrainJob(
         JobId(WorkKind.COPY, planned.ino, planned.target),
         Lane.COPY,

@@ -137,12 +137,20 @@ def of_file(
 
 
 def section_of(data: BinaryIO, start: int, length: int, size: int) -> FileRange:
-    """Return a range of a file. Parameters: start, length and the size of the file, in bytes."""
+    """Return a range of a file.
+
+    Args:
+        start, length: those and the size of the file, in bytes.
+    """
     return FileRange(data.fileno(), start, length, checksums.block_bytes_of(size))
 
 
 def blocks_of(size: int, parts: Sequence[BodyChecksums]) -> BlockDigests:
-    """Return the block digests of a file from its parts. Parameters: size, of the file in bytes."""
+    """Return the block digests of a file from its parts.
+
+    Args:
+        size: size of the file in bytes.
+    """
     return checksums.joined((part.crcs for part in parts), checksums.block_bytes_of(size))
 
 
@@ -168,8 +176,12 @@ def of_seal(context: Context, files: Iterable[File]) -> dict[int, str]:
 
 
 def kinds_for(kind: ChecksumKind, expected: str | None) -> set[ChecksumKind]:
-    """The checksums that an upload needs of what it reads. Parameters: kind, of the store;
-    expected, what the file was when it was sealed: that may be older than the choice of the kind.
+    """The checksums that an upload needs of what it reads.
+
+    Args:
+        kind: kind of the store.
+        expected: what the file was when it was sealed: that may be older than the choice of the
+            kind.
     """
     return {kind} if expected is None else {kind, form_of(expected).kind}
 

@@ -62,7 +62,8 @@ def look(context: Context, started: Started, body: bytes | None = None) -> str:
     """Return what is at the key of an upload: ABSENT, or the ETag of an object of this namespace.
     Raises StoreError; ForeignObject.
 
-    Parameters: body, of the file, if it is in memory.
+    Args:
+        body: body of the file, if it is in memory.
     """
     is_ours = partial(_is_ours, context, started.key)
     return foreign.look(context.store, started.key, is_ours, REMEDY, body)

@@ -399,8 +399,11 @@ def publish(view: DrainView, uploads: Sequence[tuple[Started, Sent]]) -> list[st
 
 
 def metadata(started: Started, part_bytes: int | None = None) -> dict[str, str]:
-    """Return the metadata of an object. Parameters: part_bytes, of an object that is sent in
-    parts."""
+    """Return the metadata of an object.
+
+    Args:
+        part_bytes: part bytes of an object that is sent in parts.
+    """
     file, snapshot_ns = started.file, started.snapshot_ns
     moment = {} if snapshot_ns is None else {SNAPSHOT: str(snapshot_ns)}
     parts = {} if part_bytes is None else {PART_BYTES: str(part_bytes)}

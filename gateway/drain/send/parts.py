@@ -41,9 +41,11 @@ def send_parts(
 ) -> Sent | None:
     """Send a file as a multipart upload.
 
-    Parameters: expected, the checksum of the file when it was sealed, or None if it is not known.
     Returns None if the file changed (nothing is left in the bucket) or the drain stops (the upload
     stays, to resume later). Raises: StoreError, DataFileError; the upload stays.
+
+    Args:
+        expected: the checksum of the file when it was sealed, or None if it is not known.
     """
     key = started.key
     there = _completed(context, started)
@@ -143,7 +145,8 @@ def _complete(
 ) -> Head:
     """Return the object of the parts. Raises StoreError.
 
-    Parameters: replaces, what is at the key now, as of ``S3Store.put``.
+    Args:
+        replaces: what is at the key now, as of ``S3Store.put``.
     """
     key, size, store = started.key, started.file.size, context.store
     metadata = intent.metadata(started, part_bytes)
@@ -166,8 +169,9 @@ def _send_one(
 ) -> Part:
     """Send a part, unless the store has it.
 
-    Parameters: found, the part as the store lists it; kinds, the checksums of the part that are
-    wanted.
+    Args:
+        found: the part as the store lists it.
+        kinds: the checksums of the part that are wanted.
     """
     if found is not None and found.size == len(section):
         digests = digest(section, kinds)
@@ -190,7 +194,10 @@ def _begin(
     context: Context, started: Started, there: Head | None
 ) -> tuple[str, int, dict[int, ListedPart]]:
     """Return the upload's id, the size of its parts, and the parts that the store has already.
-    Parameters: there, the object that it was completed to."""
+
+    Args:
+        there: the object that it was completed to.
+    """
     file, key, resumed = started.file, started.key, started.resumed
     if resumed is not None and resumed.upload_id and resumed.part_bytes:
         if there is not None:

@@ -38,8 +38,10 @@ class Senders:
     several at a time: a message for each would take a third of the drain's own time. Safe to use
     from several threads.
 
-    Parameters: settings; store, for the bucket's address, and to send without processes; pace,
-    which requests keep; stop, set when the drain must end.
+    Args:
+        store: for the bucket's address, and to send without processes.
+        pace: requests keep.
+        stop: set when the drain must end.
     """
 
     def __init__(
@@ -117,8 +119,8 @@ class Senders:
     ) -> list[Result]:
         """Send the first object, or several. Returns the results of those that were sent.
 
-        Parameters: lost, a set that gets the keys of those whose request got no answer and is
-        repeated.
+        Args:
+            lost: a set that gets the keys of those whose request got no answer and is repeated.
         """
         task = Task(self._reloads, _first(objects) if self._pace.is_free() else [objects[0]])
         for _ in range(ATTEMPTS_MAX):
@@ -193,8 +195,9 @@ class _Process:
     """A sender process. It starts when it is needed, and again after it has ended: an idle gateway
     needs no memory for it. Safe to use from several threads.
 
-    Parameters: settings; store, which knows the bucket's address; channels, the number of its
-    connections.
+    Args:
+        store: knows the bucket's address.
+        channels: the number of its connections.
     """
 
     def __init__(self, settings: Settings, store: S3Store, channels: int) -> None:
@@ -213,7 +216,11 @@ class _Process:
             return self._connections[number]
 
     def end(self, connection: Connection | None = None) -> None:
-        """End the process at once. Parameters: connection, one of the process that is meant."""
+        """End the process at once.
+
+        Args:
+            connection: one of the process that is meant.
+        """
         with self._lock:
             process = self._process
             if process is None or (connection and connection not in self._connections):

@@ -199,7 +199,11 @@ def _answers(context: Context, uploads: Sequence[tuple[Started, bytes]]) -> list
 
 def _waiting(context: Context, files: Sequence[tuple[File, bytes | None]]) -> set[int]:
     """Return the files that must wait for others, by the bytes that are about to be sent: what a
-    plan has judged may be old. Parameters: files, each with its bytes, if they are in memory."""
+    plan has judged may be old.
+
+    Args:
+        files: each with its bytes, if they are in memory.
+    """
     if not files:
         return set()
     with context.reading() as view:

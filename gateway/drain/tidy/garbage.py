@@ -35,7 +35,8 @@ def due(
 ) -> dict[str, set[TombstoneRow]]:
     """Return the tombstones that may be used now, by key.
 
-    Parameters: occupants, the objects that are recorded at the keys.
+    Args:
+        occupants: the objects that are recorded at the keys.
     """
     return {
         key: tombstones
@@ -82,7 +83,8 @@ def _living(view: DrainView, ino: int, generation: int) -> tuple[File, ObjectRow
     """Return the file that an inode is now, and its recorded object. None: it is gone, or of
     another generation, or it has nothing that the bucket must keep.
 
-    Parameters: generation, 0 if it is not known.
+    Args:
+        generation: 0 if it is not known.
     """
     file = file_of(view.session, ino)
     if file is None or generation not in (0, file.generation):
@@ -149,7 +151,8 @@ def _last_copies(
     key where it is recorded to the one that is to be emptied. Local bytes do not count. They may be
     lost with the disk, and the file may be promised to be in the bucket.
 
-    Parameters: covered, by key, the inodes whose object may be there, each with its generation.
+    Args:
+        covered: by key, the inodes whose object may be there, each with its generation.
     """
     with context.reading() as view:
         living = [
@@ -212,7 +215,8 @@ def _covered(head: Head, tombstones: Collection[TombstoneRow], volume: str) -> s
     """Return the inodes whose object may be deleted, each with its generation. Empty: the object is
     of none of them. Some servers do not keep metadata; then the recorded ETag decides.
 
-    Parameters: volume, the id of this namespace.
+    Args:
+        volume: the id of this namespace.
     """
     origin = origin_of(head.metadata)
     if origin.volume not in (None, volume):
@@ -278,9 +282,13 @@ def abort_unrecorded(context: Context, started: datetime, aged: datetime) -> Non
 
     The id is lost if the drain was killed between request and row, or the answer was lost.
 
-    Parameters: started, the start of this drain: older uploads are aborted at keys where work was
-    interrupted; aged, a day ago: older uploads are aborted at the keys of recorded objects (never
-    those of a copy that still runs: no object is at its key). Raises StoreError.
+    Raises StoreError.
+
+    Args:
+        started: the start of this drain: older uploads are aborted at keys where work was
+            interrupted.
+        aged: a day ago: older uploads are aborted at the keys of recorded objects (never those of a
+            copy that still runs: no object is at its key).
     """
     prefix = f"{context.prefix}/" if context.prefix else ""
     before = max(started, aged)

@@ -68,8 +68,10 @@ class IndeterminateWaits:
 def look(context: Context, planned: IndeterminateRow, is_over: bool) -> JobOutcome:
     """Compare an object with its row. The caller holds the claim of the key. Raises StoreError.
 
-    Parameters: is_over, whether no request for the key can be under way any more. Otherwise the
-    row stays.
+    Otherwise the row stays.
+
+    Args:
+        is_over: whether no request for the key can be under way any more.
     """
     key, ino, look_ns = planned
     with context.reading() as view:

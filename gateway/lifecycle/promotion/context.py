@@ -32,7 +32,8 @@ class PromotionEnded(SpillwayError):
 class PromotionContext:
     """The database, the bucket and the control socket of one gateway.
 
-    Parameters: settings; database; open_control, which connects to the control socket.
+    Args:
+        open_control: connects to the control socket.
     """
 
     def __init__(self, settings: Settings, database: Database, open_control: OpenControl) -> None:
@@ -92,8 +93,10 @@ class PromotionContext:
     def ask(self, requests: Sequence[RpcRequest], fine: Sequence[int] = (0,)) -> None:
         """Have requests answered over the control socket.
 
-        Parameters: fine, the answers that are no errors. Raises UserError, ControlSocketClosed,
-        OSError.
+        Raises UserError, ControlSocketClosed, OSError.
+
+        Args:
+            fine: the answers that are no errors.
         """
         with self._open_control() as control:
             for request, answer in zip(requests, control.run(requests), strict=True):

@@ -88,7 +88,9 @@ Result = Copied | StoreError
 class Copier:
     """Copies objects.
 
-    Parameters: store; bucket, its settings; is_ended, which says that no more copies are to begin.
+    Args:
+        bucket: its settings.
+        is_ended: says that no more copies are to begin.
     """
 
     def __init__(
@@ -113,8 +115,10 @@ class Copier:
     ) -> list[Result | None]:
         """Copy objects. Returns the result of each in order, or None if it was not begun.
 
-        Parameters: volume, the id of the namespace; is_resumed, whether an earlier process may have
-        made some of them; tags, whether they get the tag.
+        Args:
+            volume: the id of the namespace.
+            is_resumed: whether an earlier process may have made some of them.
+            tags: whether they get the tag.
         """
 
         def copy(pair: tuple[PromotedMember, OriginalObject]) -> Result | None:
@@ -136,8 +140,11 @@ class Copier:
         return self._pool.map(partial(self._etag_of, of, volume), stored)
 
     def release(self, held: Sequence[str]) -> None:
-        """Release objects from their legal hold. Parameters: held, their keys. Raises
-        StoreError."""
+        """Release objects from their legal hold. Raises StoreError.
+
+        Args:
+            held: their keys.
+        """
         list(self._pool.map(self._store.release, held))
 
     def _etag_of(self, of: PromotionRow, volume: str, stored: CopiedObject) -> str | None:
@@ -216,7 +223,11 @@ def sources_of(session: Session, members: Sequence[PromotedMember]) -> dict[int,
 
 def lacks(store: HoldingStore, of: PromotionRow, *, tags: bool) -> str | None:
     """Return what the bucket cannot do of what a person wants, or None. Raises StoreUnavailable,
-    StoreRefused. Parameters: tags, whether the store keeps them."""
+    StoreRefused.
+
+    Args:
+        tags: whether the store keeps them.
+    """
     if of.legal_hold and not store.has_lock():
         return NO_LOCK
     if of.tags is not None and not tags:
@@ -227,8 +238,10 @@ def lacks(store: HoldingStore, of: PromotionRow, *, tags: bool) -> str | None:
 def label(store: HoldingStore, of: PromotionRow, key: str, *, tags: bool) -> bool:
     """Give an object of a copy its tags and its legal hold. Returns whether it has the tags.
 
-    Parameters: tags, whether the store keeps them. Raises StoreError, about tags only if a person
-    wanted some.
+    Raises StoreError, about tags only if a person wanted some.
+
+    Args:
+        tags: whether the store keeps them.
     """
     if of.legal_hold:
         store.hold(key)

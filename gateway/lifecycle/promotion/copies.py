@@ -58,8 +58,10 @@ def put(context: PromotionContext, of: PromotionRow, is_resumed: bool) -> str | 
     """Put the manifest of a copy whose objects are all verified. Returns its ETag, or None if an
     earlier try of the request may still reach the store.
 
-    Parameters: is_resumed, whether an earlier try may have put it. Raises UserError if the bucket
-    may not have all of the copy, StoreError, TryAgain, OSError.
+    Raises UserError if the bucket may not have all of the copy, StoreError, TryAgain, OSError.
+
+    Args:
+        is_resumed: whether an earlier try may have put it.
     """
     # The import is here because awscrt takes time to import.
     from gateway.lifecycle.promotion.copier import label
@@ -83,8 +85,10 @@ def put(context: PromotionContext, of: PromotionRow, is_resumed: bool) -> str | 
 def delete(context: PromotionContext, of: PromotionRow, is_indeterminate: bool) -> None:
     """Delete the manifest of a copy that is to be removed. It can be repeated.
 
-    Parameters: is_indeterminate, whether a request for it may still be under way. Raises Ended,
-    StoreError, TryAgain.
+    Raises Ended, StoreError, TryAgain.
+
+    Args:
+        is_indeterminate: whether a request for it may still be under way.
     """
     key = manifest_key(context.settings.bucket.prefix, of.name)
     with context.writing(of) as view:
@@ -251,7 +255,8 @@ def make_files(
 ) -> list[PromotedMember]:
     """Make files whose objects are copied. Returns those that are not what was copied any more.
 
-    Parameters: copied, each with the ETags of what was read, and of the copy.
+    Args:
+        copied: each with the ETags of what was read, and of the copy.
     """
     cookie = _cookies(session, len(copied))
     changed = []
@@ -336,10 +341,13 @@ def remove(
 ) -> None:
     """Remove a copy, as far as it was made. It can be repeated after any interruption.
 
-    Parameters: unmade_most, the number of copies that may have been requested and not recorded;
-    etags of such copies, as far as they are known, by inode; is_indeterminate, whether a copy may
-    still be under way; release, which ends the legal hold of what is at keys. Raises UserError,
-    StoreError, ControlSocketClosed, Ended, TryAgain, OSError.
+    Raises UserError, StoreError, ControlSocketClosed, Ended, TryAgain, OSError.
+
+    Args:
+        unmade_most: the number of copies that may have been requested and not recorded.
+        etags: etags of such copies, as far as they are known, by inode.
+        is_indeterminate: whether a copy may still be under way.
+        release: ends the legal hold of what is at keys.
     """
     if of.is_held:
         # Only a person who names the hold ends it.

@@ -55,8 +55,11 @@ REMEDY = "choose another name, or delete it"
 def copy_metadata(of: PromotionRow, volume: str, ino: int) -> dict[str, str]:
     """Return the metadata of an object of a copy.
 
-    Parameters: volume, the id of the namespace; ino, of the copied file. The manifest has that of
-    the copy as a whole.
+    The manifest has that of the copy as a whole.
+
+    Args:
+        volume: the id of the namespace.
+        ino, of: the copied file.
     """
     return {
         metadata.VOLUME: volume,
@@ -69,7 +72,8 @@ def copy_metadata(of: PromotionRow, volume: str, ino: int) -> dict[str, str]:
 def is_copy_of(head: Head, of: PromotionRow, volume: str, ino: int, otherwise: bool) -> bool:
     """Return whether an object is one of a copy, as its metadata says.
 
-    Parameters: otherwise, the answer if the server does not keep metadata.
+    Args:
+        otherwise: the answer if the server does not keep metadata.
     """
     origin = metadata.origin_of(head.metadata)
     if origin.volume is None and origin.ino is None:
@@ -166,7 +170,8 @@ class SourceLook(NamedTuple):
 def look(session: Session, ino: int, rules: Rules) -> SourceLook | None:
     """Return what is at an inode, or None if it is gone.
 
-    Parameters: rules, which say what is left of a killed save.
+    Args:
+        rules: say what is left of a killed save.
     """
     row = session.one(TOP, ino=ino)
     if row is None:
@@ -225,8 +230,11 @@ def record(
     """Record a promotion of what was seen, in a write transaction. Its members are fixed from now
     on. Returns it. Raises UserError if the name is taken.
 
-    Parameters: prefix of the keys; path of the source; note, and by, the user, for the record;
-    options, of the user.
+    Args:
+        prefix: prefix of the keys.
+        path: path of the source.
+        note: note and by, the user, for the record.
+        options: options of the user.
     """
     _require_free(session, name)
     if seen.left:

@@ -48,18 +48,24 @@ NAME_MAX = NAME_MAX_BYTES - len(MANIFEST_END)
 def place_of(
     prefix: str, name: str, released: str | None, path: bytes
 ) -> tuple[str, tuple[bytes, ...]]:
-    """Return the prefix and the parts of which the key of a member is made
-    (``keys.promoted``).
+    """Return the prefix and the parts of which the key of a member is made (``keys.promoted``).
 
-    Parameters: prefix of the gateway; name of the promotion; released, the prefix of its own, or
-    None; path of the member.
+    Args:
+        prefix: prefix of the gateway.
+        name: name of the promotion.
+        released: the prefix of its own, or None.
+        path: path of the member.
     """
     below = path.split(b"/") if path else ()
     return key_mapper.promoted(prefix, released, (*key_mapper.PROMOTED, name.encode(), *below))
 
 
 def manifest_key(prefix: str, name: str) -> str:
-    """Return the key of the manifest of a copy. Parameters: prefix of the keys; name."""
+    """Return the key of the manifest of a copy.
+
+    Args:
+        prefix: prefix of the keys.
+    """
     return key_mapper.key_of(
         prefix, (key_mapper.RESERVED, PROMOTED_DIRECTORY, name.encode() + MANIFEST_END)
     )
@@ -73,7 +79,8 @@ def staged_name(top: int) -> bytes:
 def checked(text: str, incomplete_patterns: Sequence[str]) -> str:
     """Return the name of a promotion as a person wrote it. Raises UserError.
 
-    Parameters: incomplete_patterns, of names that the drain keeps from the bucket.
+    Args:
+        incomplete_patterns: incomplete patterns of names that the drain keeps from the bucket.
     """
     try:
         name = os.fsencode(text).decode()
@@ -134,7 +141,10 @@ def options_of(
 ) -> PromotionOptions:
     """Return what a person wrote. Raises UserError.
 
-    Parameters: prefix of the gateway's keys; tags, each ``key=value``; to, the beginning of keys.
+    Args:
+        prefix: prefix of the gateway's keys.
+        tags: each ``key=value``.
+        to: the beginning of keys.
     """
     found: dict[str, str] = {}
     for text in tags:
@@ -412,7 +422,9 @@ def one_named(session: Session, name: str) -> PromotionRow | None:
 def is_blocked(session: Session, prefix: str, name: str) -> bool:
     """Return whether a deletion may still reach one of the keys of a promotion.
 
-    Parameters: prefix of the gateway's keys; name of the promotion.
+    Args:
+        prefix: prefix of the gateway's keys.
+        name: name of the promotion.
     """
     if session.one(BLOCKED, name=name) is not None:
         return True
@@ -427,8 +439,10 @@ def held(name: str) -> str:
 def demote(session: Session, found: PromotionRow, releases: bool) -> PromotionRow:
     """Have a copy be removed, inside a write transaction. Returns it as it is then.
 
-    Parameters: releases, whether its legal hold, if it has one, may be released. Raises
-    NotPossible.
+    Raises NotPossible.
+
+    Args:
+        releases: whether its legal hold, if it has one, may be released.
     """
     hold = found.legal_hold
     if found.is_held and not releases:

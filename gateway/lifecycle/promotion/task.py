@@ -69,8 +69,9 @@ BACKOFF_SECONDS = 60.0
 class Promoter:
     """Carries the promotions of one gateway out. A background task of the process of the catalogue.
 
-    Parameters: settings; database; open_control, which connects to the control socket; stop, after
-    which it ends between two steps.
+    Args:
+        open_control: connects to the control socket.
+        stop: after which it ends between two steps.
     """
 
     name = "promotions"

@@ -44,10 +44,7 @@ from gateway.rpc import control
 
 
 class UnusedFiles:
-    """Evicts files of checkpoints, as ``spillway evict`` does.
-
-    Parameters: settings; database.
-    """
+    """Evicts files of checkpoints, as ``spillway evict`` does."""
 
     def __init__(self, settings: Settings, database: Database) -> None:
         self._settings = settings
@@ -56,8 +53,9 @@ class UnusedFiles:
     def candidates(self, ino: int, before_ns: int) -> list[Candidate]:
         """Return the files of a checkpoint that may leave the disk. Raises TryAgain.
 
-        Parameters: ino, of the directory or file; before_ns, the time since which they were not
-        used.
+        Args:
+            ino: ino of the directory or file.
+            before_ns: the time since which they were not used.
         """
         found: list[Candidate] = []
         with Browser(self._settings) as browser, self._database.reader() as connection:
@@ -125,8 +123,9 @@ class Interrupted(SpillwayError):
 class Applier:
     """Background task: plans, and applies the plan.
 
-    Parameters: settings; database; stop, after which it ends between two actions; trash; heads,
-    which may be shared.
+    Args:
+        stop: after which it ends between two actions.
+        heads: which may be shared.
     """
 
     name = "retention"

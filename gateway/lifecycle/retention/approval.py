@@ -75,9 +75,11 @@ def split(
 ) -> tuple[Sequence[Decision], AskedDeletions | None]:
     """Return the deletions that may be done, and those that must be approved first.
 
-    Parameters: consent, what was approved; share, of checkpoints or bytes above which deletions are
-    asked about; is_hold, whether the files are only held back until the deletions are planned
-    again: then a few are, whatever the run keeps.
+    Args:
+        consent: what was approved.
+        share: share of checkpoints or bytes above which deletions are asked about.
+        is_hold: whether the files are only held back until the deletions are planned again: then a
+            few are, whatever the run keeps.
     """
     rest = [one for one in plan.deletions if one.token not in consent.tokens]
     asked: set[int] = set()

@@ -181,8 +181,10 @@ class Decision(NamedTuple):
 class Plan:
     """What becomes of all checkpoints.
 
-    Parameters: decisions, in the order of runs and steps; selected, the policies that can delete,
-    with their versions, by the inodes of the checkpoints that they select.
+    Args:
+        decisions: decisions in the order of runs and steps.
+        selected: the policies that can delete, with their versions, by the inodes of the
+            checkpoints that they select.
     """
 
     def __init__(

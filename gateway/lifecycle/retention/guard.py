@@ -54,11 +54,14 @@ class Heads(Protocol):
     """Source of what the bucket has of a checkpoint."""
 
     def differs(self, catalogue: Catalogue, one: PlanCheckpoint) -> str | None:
-        """Return what the bucket does not have as recorded, or None. Raises StoreError if it
-        cannot be asked, TryAgain.
+        """Return what the bucket does not have as recorded, or None. Raises StoreError if it cannot
+        be asked, TryAgain.
 
-        Parameters: catalogue of the calling thread; one, a durable checkpoint. Whether its members
-        are still those is for the caller to ask, afterwards.
+        Whether its members are still those is for the caller to ask, afterwards.
+
+        Args:
+            catalogue: catalogue of the calling thread.
+            one: a durable checkpoint.
         """
 
 
@@ -75,7 +78,8 @@ class BucketHeads:
     """Asks the bucket of a gateway. It is safe to use from several threads, which share what it
     remembers.
 
-    Parameters: settings; stop, after which nothing more is asked.
+    Args:
+        stop: after which nothing more is asked.
     """
 
     def __init__(self, settings: Settings, stop: threading.Event) -> None:
@@ -195,7 +199,8 @@ class Unfit(NamedTuple):
 class DeletionGuard:
     """Deletion guard of one gateway. Each thread that uses it needs one of its own.
 
-    Parameters: settings; database; heads, which may be shared.
+    Args:
+        heads: which may be shared.
     """
 
     def __init__(self, settings: Settings, database: Database, heads: Heads) -> None:

@@ -32,7 +32,8 @@ from gateway.lifecycle.retention.policy import DAY_NS, HOUR_NS, Best, Policy
 class RunOrder:
     """The order of one run.
 
-    Parameters: checkpoints, all of the run.
+    Args:
+        checkpoints: all of the run.
     """
 
     def __init__(self, checkpoints: Iterable[PlanCheckpoint]) -> None:
@@ -73,7 +74,8 @@ class Successors:
     """The checkpoints of a run that stay and for which an older one may be deleted. They are added
     from the newest to the oldest.
 
-    Parameters: min_replacement_share, of the bytes of what is deleted.
+    Args:
+        min_replacement_share: min replacement share of the bytes of what is deleted.
     """
 
     def __init__(self, min_replacement_share: float) -> None:
@@ -135,8 +137,9 @@ def is_any(situation: PlanInputs) -> bool:
 def superseded(situation: PlanInputs, then: Plan, consent: Consent, share: float) -> frozenset[int]:
     """Return the inodes of checkpoints that are not durable and need not be.
 
-    Parameters: then, the plan of ``soon`` of the situation; consent and share, as of
-    ``share.split``.
+    Args:
+        then: the plan of ``soon`` of the situation.
+        consent, share: as of ``share.split``.
     """
     waiting = {one.ino for one in situation.checkpoints if _waits(one)}
     waiting -= _begun(situation.checkpoints)
@@ -178,8 +181,10 @@ def held(
 ) -> dict[int, str]:
     """Return why checkpoints stay, by inode.
 
-    Parameters: checkpoints, the complete ones of a run that the policy selects; order of the run;
-    now_ns; measure, which is asked for metrics.
+    Args:
+        checkpoints: the complete ones of a run that the policy selects.
+        order: order of the run.
+        measure: which is asked for metrics.
     """
     found: dict[int, str] = {}
     if policy.delete_after_ns is None:

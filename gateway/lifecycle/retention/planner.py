@@ -49,7 +49,8 @@ MARKED = "only its marker shows that it is whole, so a policy of delete_after_da
 def plan(situation: PlanInputs, measure: Measuring) -> Plan:
     """Return what becomes of each checkpoint, in the order of runs and steps.
 
-    Parameters: measure, which is asked for the metrics of checkpoints.
+    Args:
+        measure: which is asked for the metrics of checkpoints.
     """
     decisions: list[Decision] = []
     selected: dict[int, Sequence[str]] = {}
@@ -85,7 +86,8 @@ def revised(known: Plan, situation: PlanInputs, measure: Measuring) -> Plan:
     """Return a plan in which the runs of a situation are planned again. All other runs stay as they
     are in ``known``, because a run is planned by itself.
 
-    Parameters: situation, with all checkpoints of each of its runs.
+    Args:
+        situation: situation with all checkpoints of each of its runs.
     """
     again = plan(situation, measure)
     runs = {one.run for one in situation.checkpoints}
@@ -218,7 +220,9 @@ def _kept(
 ) -> str | None:
     """Return why no policy can delete a checkpoint, or None.
 
-    Parameters: under, the policies that select it; mine, those of them that can delete.
+    Args:
+        under: the policies that select it.
+        mine: those of them that can delete.
     """
     if not under:
         return "no enabled policy covers it"
@@ -256,7 +260,8 @@ def _held(run: _Run, one: PlanCheckpoint, mine: Sequence[Current]) -> str | None
 def lone(order: RunOrder, one: PlanCheckpoint) -> str:
     """Return why a checkpoint stays for which no newer one stands.
 
-    Parameters: order of its run.
+    Args:
+        order: order of its run.
     """
     if one.completion is None or one.grade is None:
         return NOT_GRADED

@@ -52,7 +52,8 @@ class Planned(NamedTuple):
 class Planning:
     """Makes plans. Not safe to use from several threads.
 
-    Parameters: settings; catalogue, which reads metric files.
+    Args:
+        catalogue: reads metric files.
     """
 
     def __init__(self, settings: Settings, catalogue: Catalogue) -> None:
@@ -71,8 +72,10 @@ class Planning:
     def plan(self, others: Sequence[Current] = ()) -> Planned:
         """Plan. Raises TryAgain, PolicyError, OSError.
 
-        Parameters: others, policies that are not stored. They take the place of stored ones of
-        their names.
+        They take the place of stored ones of their names.
+
+        Args:
+            others: policies that are not stored.
         """
         with self._catalogue.viewing() as view:
             session = view.session

@@ -94,8 +94,9 @@ class References:
     def of(self, view: CatalogueView, checkpoints: Sequence[PlanCheckpoint]) -> Mapping[int, str]:
         """Return why checkpoints stay, by inode. Raises TryAgain.
 
-        Parameters: view of the transaction that read the checkpoints; checkpoints, of which only
-        the directories of the given ones are looked at.
+        Args:
+            view: view of the transaction that read the checkpoints.
+            checkpoints: checkpoints of which only the directories of the given ones are looked at.
         """
         self.wanted.clear()
         directories = _directories(view.session, checkpoints)
@@ -156,7 +157,7 @@ class References:
 
 
 class _Places:
-    """Checkpoints by path. Parameters: checkpoints."""
+    """Checkpoints by path."""
 
     def __init__(self, checkpoints: Sequence[PlanCheckpoint]) -> None:
         self._by_path: dict[tuple[bytes, ...], list[PlanCheckpoint]] = {}
@@ -166,7 +167,8 @@ class _Places:
     def led_to(self, above: bytes, target: bytes) -> list[PlanCheckpoint]:
         """Return the checkpoints that a path leads to or into.
 
-        Parameters: above, the directory that the path is relative to.
+        Args:
+            above: the directory that the path is relative to.
         """
         if not target.startswith(b"/"):
             return self._at(_resolved((*above.split(b"/"), *target.split(b"/"))))
@@ -241,7 +243,9 @@ class Metrics:
     def measure(self, view: CatalogueView, one: PlanCheckpoint, best: Best) -> Measure:
         """Return the metric of a checkpoint. Raises TryAgain.
 
-        Parameters: view; one, a complete checkpoint; best, which says which file and key.
+        Args:
+            one: a complete checkpoint.
+            best: says which file and key.
         """
         what = (one.ino, one.evidence, best.file, best.key)
         found = self._known.get(what)

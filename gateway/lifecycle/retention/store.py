@@ -294,7 +294,10 @@ def begin(
 ) -> int:
     """Record that an action begins, inside a write transaction. Returns its id.
 
-    Parameters: evidence, of the row of the catalogue. Empty: it is in the trash.
+    Empty: it is in the trash.
+
+    Args:
+        evidence: evidence of the row of the catalogue.
     """
     row = session.one(
         ACTION_INSERT,
@@ -343,7 +346,8 @@ def approvals(session: Session) -> list[ApprovalRow]:
 def consent(session: Session, policies: Sequence[Current]) -> Consent:
     """Return what needs no approval any more.
 
-    Parameters: policies that are in force or tried.
+    Args:
+        policies: that are in force or tried.
     """
     found = [one.tokens for one in approvals(session) if one.approved_ns is not None]
     automatic = {str(one) for one in policies if one.policy.approve == AUTOMATIC}
@@ -359,8 +363,10 @@ def approved_versions(session: Session) -> set[tuple[str, int]]:
 def ask(session: Session, asked: AskedDeletions | None, wanted: frozenset[str]) -> None:
     """Record which plan is asked about, inside a write transaction.
 
-    Parameters: wanted, the tokens of the plan as a whole. An approval of none of them is deleted:
-    what left the plan once must be approved again.
+    An approval of none of them is deleted: what left the plan once must be approved again.
+
+    Args:
+        wanted: the tokens of the plan as a whole.
     """
     known = approvals(session)
     waiting = [one for one in known if one.approved_ns is None]
@@ -376,7 +382,10 @@ def ask(session: Session, asked: AskedDeletions | None, wanted: frozenset[str]) 
 def approve(session: Session, asked: AskedDeletions | str, author: str) -> bool:
     """Approve a plan, and the versions of the policies in it, inside a write transaction.
 
-    Parameters: asked, or its id if it was recorded. Returns False if that is not known.
+    Returns False if that is not known.
+
+    Args:
+        asked: asked, or its id if it was recorded.
     """
     if isinstance(asked, AskedDeletions):
         _put_approval(session, asked, author)
@@ -393,7 +402,11 @@ def approve(session: Session, asked: AskedDeletions | str, author: str) -> bool:
 
 
 def _approve_versions(session: Session, names: Sequence[str], author: str) -> None:
-    """Record that a person approved deletions. Parameters: names, as ``Current`` has them."""
+    """Record that a person approved deletions.
+
+    Args:
+        names: as ``Current`` has them.
+    """
     known = approved_versions(session)
     for name, space, number in (one.partition(" v") for one in names):
         if space and (name, int(number)) not in known:

@@ -73,7 +73,8 @@ WITHDRAW = Statement(
 class Transitions:
     """The orders of one gateway.
 
-    Parameters: database; catalogue; stop, after which no more is ordered.
+    Args:
+        stop: after which no more is ordered.
     """
 
     def __init__(self, database: Database, catalogue: Catalogue, stop: threading.Event) -> None:

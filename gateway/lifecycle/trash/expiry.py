@@ -53,8 +53,10 @@ def surplus(
 ) -> Iterator[TrashRow]:
     """Yield the oldest entries without which the rest is not larger than the limit.
 
-    Parameters: entries, all of the trash, the oldest first; max_bytes, the limit, 0 for none;
-    may_go, asked right before an entry is yielded: one that stays counts on.
+    Args:
+        entries: all of the trash, the oldest first.
+        max_bytes: the limit, 0 for none.
+        may_go: asked right before an entry is yielded: one that stays counts on.
     """
     over = sum(one.size for one in entries) - max_bytes if max_bytes else 0
     for one in entries:
@@ -76,8 +78,10 @@ LEAST_SECONDS = 0.2
 class Expiry:
     """Background task: removes checkpoints whose grace in the trash is over.
 
-    Parameters: settings; database; stop, after which it ends between two entries; guard, which
-    returns why an entry must stay, or None; open_control, which connects to the control socket.
+    Args:
+        stop: after which it ends between two entries.
+        guard: returns why an entry must stay, or None.
+        open_control: connects to the control socket.
     """
 
     name = "trash"

@@ -108,7 +108,8 @@ class _Member(NamedTuple):
 class TrashMerge:
     """Brings the files of one checkpoint back to a path, beside what is there.
 
-    Parameters: browser; run, which asks over the control socket; entry.
+    Args:
+        run: asks over the control socket.
     """
 
     def __init__(
@@ -135,8 +136,9 @@ class TrashMerge:
         """Move what is there. Returns the members that stay, because their names were taken in this
         moment. Raises ControlSocketClosed, TryAgain.
 
-        Parameters: number_of, which returns the number of the fingerprint of an inode; parent and
-        name, of the checkpoint.
+        Args:
+            number_of: returns the number of the fingerprint of an inode.
+            parent, name: those of the checkpoint.
         """
         top = self._directory(parent, name, self._entry_attr())
         places: dict[tuple[bytes, ...], int | None] = {(): top}
@@ -221,9 +223,13 @@ def merge(
 ) -> None:
     """Take a checkpoint back file by file, to a path where some of it may still be.
 
-    Parameters: browser; run, which asks over the control socket; parts of the path; parent, the
-    directory of its last name; by, the person. Raises TrashRefused if something stays in the trash;
-    ControlSocketClosed, TryAgain.
+    Raises TrashRefused if something stays in the trash; ControlSocketClosed, TryAgain.
+
+    Args:
+        run: asks over the control socket.
+        parts: parts of the path.
+        parent: the directory of its last name.
+        by: the person.
     """
     work = TrashMerge(browser, run, entry)
     with database.reading() as session:

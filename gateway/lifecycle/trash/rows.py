@@ -214,7 +214,8 @@ def has_directories(session: Session, ino: int) -> bool:
 def totals(session: Session, first_ns: int = 0, last_ns: int = _INTEGER_MAX) -> dict[str, Totals]:
     """Return what each entry takes, by id. It reads all inodes of these entries.
 
-    Parameters: first_ns and last_ns, ``since_ns`` of the first and the last entry.
+    Args:
+        first_ns, last_ns: ``since_ns`` of the first and the last entry.
     """
     found = session.all(TOTALS, first_ns=first_ns, last_ns=last_ns)
     return {row[0]: Totals(*map(int, row[1:])) for row in found}
@@ -266,7 +267,8 @@ def cut_off(
 ) -> Iterator[tuple[ActionRow, str]]:
     """Yield the actions that nothing continues, with how they ended. It reads all actions.
 
-    Parameters: there and known, what is in the trash and its rows, both of this transaction.
+    Args:
+        there, known: what is in the trash and its rows, both of this transaction.
     """
     leaving = {one.ino for one in known if one.state == TrashState.EXPIRING}
     for action in store.unfinished(session):

@@ -55,7 +55,10 @@ CHANGED = "it changed a moment ago"
 def look(session: Session, ino: int, own: tuple[int, bytes]) -> TreeFingerprint:
     """Return the fingerprint of a checkpoint into which no client would write in the trash.
 
-    Parameters: own, its directory and name. Raises TrashRefused.
+    Raises TrashRefused.
+
+    Args:
+        own: its directory and name.
     """
     seen = fingerprint.of(session, ino)
     if seen.open_files:
@@ -74,7 +77,9 @@ def require_same(
 ) -> None:
     """Require that a checkpoint is reserved, and is as it was before. Raises TrashRefused.
 
-    Parameters: own, its directory and name; before, its fingerprint.
+    Args:
+        own: its directory and name.
+        before: its fingerprint.
     """
     now = look(session, ino, own)
     if now.number != before.number or not now.is_reserved:
@@ -126,7 +131,8 @@ Parts = tuple[bytes, ...]
 class Trash:
     """The trash of one gateway. Each thread that uses it needs one of its own.
 
-    Parameters: settings; database; open_control, which connects to the control socket.
+    Args:
+        open_control: connects to the control socket.
     """
 
     def __init__(
@@ -147,10 +153,14 @@ class Trash:
     def put(self, ino: int, path: bytes, evidence: str, by: str, reason: str) -> str:
         """Put a checkpoint into the trash. Returns its id there.
 
-        Parameters: ino, path below the export's root and evidence, as the catalogue has them; by,
-        the policy or person; reason, for people. Raises TrashRefused if the checkpoint is not what
-        the caller saw, or has a file that is open for writing or has another name outside of it;
-        UserError, ControlSocketClosed, NamespaceError, OSError.
+        Raises TrashRefused if the checkpoint is not what the caller saw, or has a file that is open
+        for writing or has another name outside of it; UserError, ControlSocketClosed,
+        NamespaceError, OSError.
+
+        Args:
+            ino, path: those below the export's root and evidence, as the catalogue has them.
+            by: the policy or person.
+            reason: for people.
         """
         parts = tuple(path.split(b"/"))
         with self._alone():
@@ -177,8 +187,11 @@ class Trash:
     def undelete(self, trash_id: str, to: Sequence[bytes] | None = None, *, by: str) -> bytes:
         """Take a checkpoint back. Returns the path below the export's root that it has now.
 
-        Parameters: to, the names of another path than the one that it had; by, the person. Raises
-        TrashRefused; UserError, ControlSocketClosed, NamespaceError, OSError.
+        Raises TrashRefused; UserError, ControlSocketClosed, NamespaceError, OSError.
+
+        Args:
+            to: the names of another path than the one that it had.
+            by: the person.
         """
         self.reconcile()
         with self._alone():
@@ -233,10 +246,14 @@ class Trash:
     ) -> None:
         """Remove an entry for good. What a kill leaves of it is removed by the next call.
 
-        Parameters: on_removed, called now and then with the number of names that are removed; by,
-        the policy or person; reason, for people; only_closed, whether it stays while one of its
-        files is open for writing. Raises TrashRefused if it stays, is not in the trash any more, or
-        if something of it is left; UserError, ControlSocketClosed, NamespaceError, OSError.
+        Raises TrashRefused if it stays, is not in the trash any more, or if something of it is
+        left; UserError, ControlSocketClosed, NamespaceError, OSError.
+
+        Args:
+            on_removed: called now and then with the number of names that are removed.
+            by: the policy or person.
+            reason: for people.
+            only_closed: whether it stays while one of its files is open for writing.
         """
         with self._database.reading() as session:
             open_files = fingerprint.of(session, entry.ino).open_files
@@ -276,7 +293,8 @@ class Trash:
     def totals(self, entries: Sequence[TrashRow]) -> dict[str, Totals]:
         """Return what entries take, by id. It reads all their inodes.
 
-        Parameters: entries, which follow each other in ``entries()``.
+        Args:
+            entries: follow each other in ``entries()``.
         """
         if not entries:
             return {}
@@ -444,12 +462,20 @@ class Trash:
 
 
 def _fits(there: Mapping[str, int], entry: TrashRow) -> bool:
-    """Return whether a row needs no change. Parameters: there, inodes in the trash, by name."""
+    """Return whether a row needs no change.
+
+    Args:
+        there: inodes in the trash, by name.
+    """
     return entry.is_there and there.get(entry.id) == entry.ino
 
 
 def _differ(there: Mapping[str, int], known: Sequence[TrashRow]) -> bool:
-    """Return whether a row must be changed, made or deleted. Parameters: there, as above."""
+    """Return whether a row must be changed, made or deleted.
+
+    Args:
+        there: as above.
+    """
     is_new = there.keys() - {one.id for one in known}
     return bool(is_new) or any(not _fits(there, one) for one in known)
 

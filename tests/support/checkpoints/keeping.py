@@ -78,7 +78,9 @@ def paths(world: World) -> set[bytes]:
 class Bin:
     """Moves a checkpoint that is as expected away, and writes its path into a file.
 
-    Parameters: world; log, the file; meanwhile, which is called before each removal.
+    Args:
+        log: the file.
+        meanwhile: which is called before each removal.
     """
 
     def __init__(

@@ -18,7 +18,8 @@ from tests.support.namespace import Namespace
 class NamespaceControlSocket(Direct):
     """The control socket of a namespace that is open in this process.
 
-    Parameters: namespace; before, called before each request is run.
+    Args:
+        before: called before each request is run.
     """
 
     def __init__(self, namespace: Namespace, before: Callable[[], object]) -> None:
@@ -39,8 +40,11 @@ def _opened(namespace: Namespace, before: Callable[[], object]) -> Iterator[Name
 def opener(
     namespace: Namespace, before: Callable[[], object] = lambda: None
 ) -> Callable[[], AbstractContextManager[NamespaceControlSocket]]:
-    """Return what opens the control socket. Parameters: before, called before each request is
-    run."""
+    """Return what opens the control socket.
+
+    Args:
+        before: called before each request is run.
+    """
     return partial(_opened, namespace, before)
 
 
