@@ -17,13 +17,9 @@ from gateway.config.loader import render
 from gateway.config.settings import SECTIONS
 from package.lock import lock_file
 from tests.support.checkout import ROOT
-from tests.t0_tidy.test_tidy import sources
+from tests.support.t0.docs import DOCUMENTS
+from tests.support.t0.tidy import sources
 
-DOCUMENTS = sorted(
-    path
-    for pattern in ("*.md", "docs/**/*.md", "gateway/*.md", ".github/**/*.md")
-    for path in ROOT.glob(pattern)
-)
 TASKS = sorted((ROOT / "docs/tasks").glob("*.md"))
 CONFIGURATION = ROOT / "docs/reference/configuration.md"
 README_LINES_MAX = 120

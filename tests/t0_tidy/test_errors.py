@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from gateway.common import errors
 from tests.support.importgraph import name_of
-from tests.t0_tidy.test_tidy import sources
+from tests.support.t0.tidy import sources
 
 ROOT_CLASS = "gateway.common.errors.SpillwayError"
 PRODUCT = ("gateway", "admin_api", "fsal")

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support.checkout import ROOT
-from tests.t0_tidy.test_docs import DOCUMENTS
-from tests.t0_tidy.test_tidy import sources
+from tests.support.t0.docs import DOCUMENTS
+from tests.support.t0.tidy import sources
 
 VAGUE = re.compile(r"\b(?:somebody|nobody|whoever|anew|goe?s? on|went on|gone on)\b", re.IGNORECASE)
 USER_NOBODY = re.compile(r"\b(?:users?|becomes?|be) `?nobody\b")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.t0_tidy.test_tidy import require_no_circle
+from tests.support.t0.tidy import require_no_circle
 
 NATIVE = Path(__file__).parents[2] / "fsal" / "native"
 NOTHING_TO_DECLARE = {"main.c"}

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ import pytest
 from tests.support import importgraph
 from tests.support.checkout import ROOT
 from tests.support.importgraph import imports, name_of
+from tests.support.t0.tidy import require_no_circle, sources
 
 FILE_LINES_MAX = 800
 FUNCTION_LINES_MAX = 60
@@ -45,18 +44,6 @@ STORES_OBJECTS = {
     *("gateway.processes", "gateway.service", "gateway.cli", "tests"),
 }
 """What may import the object store."""
-
-
-def sources() -> list[Path]:
-    """Return the files of the project: tracked ones, and new ones that are not ignored."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", "*.py", "*.c", "*.h"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.split()
-    return [ROOT / name for name in listed if (ROOT / name).exists()]
 
 
 def is_below(name: str, packages: set[str]) -> bool:
@@ -140,22 +127,6 @@ def test_suites_share_only_helpers() -> None:
             others = (i for i in imports(path) if re.match(r"tests\.t[0-9]", i))
             wrong += [f"{name_of(path)} imports {i}" for i in others if not is_below(i, {own})]
     assert not wrong
-
-
-def require_no_circle(graph: Mapping[str, set[str]]) -> None:
-    done: set[str] = set()
-
-    def visit(name: str, way: list[str]) -> None:
-        assert name not in way, " imports ".join([*way[way.index(name) :], name])
-        if name not in done:
-            for other in sorted(graph[name] - {name}):
-                # A package contains its modules, so it does not count as a module beside them.
-                if not name.startswith(f"{other}."):
-                    visit(other, [*way, name])
-            done.add(name)
-
-    for name in sorted(graph):
-        visit(name, [])
 
 
 def test_no_import_leads_back() -> None:

@@ -20,6 +20,7 @@ from admin_api.access.tokens import TRIES, InvalidToken, MustWait, Verifier
 from admin_api.app import PREFIX, create_app
 from gateway.common import clock
 from tests.support.adminsite import AdminSite, admin_site, serving
+from tests.support.t10.access import bearer
 
 OPEN = {
     *(f"{PREFIX}/health/live", f"{PREFIX}/health/ready"),
@@ -84,10 +85,6 @@ def routes(site: AdminSite) -> list[Route]:
         has_body = bool(dependencies and dependencies.body_params)
         found += [Route(method, path, role, has_body) for method in sorted(route.methods or ())]
     return found
-
-
-def bearer(text: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {text}"}
 
 
 def status_of(site: AdminSite, text: str) -> tuple[int, str]:

@@ -19,7 +19,7 @@ from gateway.cli.main import (
     program_parser,
 )
 from gateway.config import loader
-from tests.t10_admin.test_remote import ONLY_HERE
+from tests.support.t10.remote import ONLY_HERE
 
 OFFERED = {
     "GET /tokens": "token list",

@@ -21,10 +21,10 @@ from gateway.cli import api
 from gateway.cli.main import main
 from gateway.common import clock
 from tests.support.clisite import PROGRAM, Running, environ
+from tests.support.t10 import remote as shared
+from tests.support.t10.remote import Remote, Run, done
 from tests.support.volumes import query
 from tests.support.waiting import until
-from tests.t10_admin import test_remote as shared
-from tests.t10_admin.test_remote import Remote, Run, done
 
 remote = shared.remote
 server = shared.server

@@ -22,8 +22,8 @@ from admin_api.cpu_budget import BUCKET
 from admin_api.listener import Connections, Listener
 from gateway.service import bucket
 from tests.support.adminsite import AdminSite, admin_site
+from tests.support.t10.access import bearer
 from tests.support.waiting import until
-from tests.t10_admin.test_access import bearer
 
 HEAD = b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n"
 

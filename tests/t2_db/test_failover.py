@@ -3,53 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
 from gateway.common.errors import SchemaError, TryAgain
 from gateway.common.types import ROOT_CRED, SetAttr
-from gateway.config.settings import Settings
-from gateway.db.engine import Database
-from gateway.namespace import fsck
-from gateway.namespace.data_files import DataFiles
 from tests.support.namespace import Namespace
 from tests.support.postgres import PostgresServer
+from tests.support.t2.failover import clean, persist, settings_at
 from tests.support.tcpproxy import TcpProxy
-from tests.support.volumes import make_settings, make_volume
+from tests.support.volumes import make_settings
 from tests.support.waiting import until
 
 ROOT = 2
-T = TypeVar("T")
-
-
-def persist(call: Callable[[], T]) -> T:
-    """Repeat a call until it is answered, as an NFS client does after NFS4ERR_DELAY."""
-
-    def attempt() -> list[T]:
-        try:
-            return [call()]
-        except TryAgain:
-            return []
-
-    return until(attempt, "an answer", 60.0)[0]
 
 
 def progressed(turns: list[int], errors: list[BaseException], goal: int) -> bool:
     return bool(errors) or sum(turns) >= goal
-
-
-def settings_at(url: str, tmp_path: Path) -> Settings:
-    settings = make_settings(tmp_path / "data", {"namespace": {"url": url}})
-    make_volume(settings)
-    return settings
-
-
-def clean(settings: Settings) -> bool:
-    return fsck.check(Database(settings.database_url), DataFiles(settings.files_dir)) == []
 
 
 def test_a_commit_whose_answer_is_lost_is_looked_up(

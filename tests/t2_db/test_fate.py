@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 
 import psycopg
 import pytest
 
 from gateway.common.types import ROOT_CRED, SetAttr
-from gateway.config.settings import Settings
-from gateway.db import statements as sql
-from gateway.db.compiled import Session
-from gateway.db.engine import Database
 from gateway.db.fence import BegunTransaction, Fence
 from gateway.db.postgres import WRITE_LOCK
 from tests.support.namespace import Namespace
 from tests.support.postgres import PostgresServer
 from tests.support.serverprocess import ServerProcess
+from tests.support.t2 import fate as shared
+from tests.support.t2.failover import settings_at
+from tests.support.t2.fate import promote
 from tests.support.tcpproxy import TcpProxy
 from tests.support.volumes import make_settings
 from tests.support.waiting import until
-from tests.t2_db.test_failover import settings_at
+
+connection = shared.connection
 
 ROOT = 2
 
@@ -83,12 +82,6 @@ def test_what_a_standby_says_of_a_commit_does_not_count(tmp_path: Path) -> None:
         namespace.close()
 
 
-@pytest.fixture
-def connection(postgres: PostgresServer, tmp_path: Path) -> psycopg.Connection:
-    settings = settings_at(postgres.create_database(), tmp_path)
-    return psycopg.connect(settings.database_url, autocommit=True)
-
-
 def test_a_transaction_is_known_by_what_it_wrote(connection: psycopg.Connection) -> None:
     fence = Fence()
     fence.take(connection)
@@ -104,14 +97,6 @@ def test_a_transaction_is_known_by_what_it_wrote(connection: psycopg.Connection)
         never = BegunTransaction(str(int(undone.xid) + 1_000_000), undone.number)
         assert fence.fate(asking, never) is False
     connection.close()
-
-
-def promote(settings: Settings) -> None:
-    """Change the row of the volume beside the server, as a promotion does."""
-    database = Database(settings.database_url)
-    with closing(database.connect()) as connection, database.transaction(connection):
-        assert Session(connection, database.dialect).one(sql.RESERVE, inos=1, cookies=1)
-    database.close()
 
 
 def test_a_promotion_after_a_commit_does_not_hide_it(

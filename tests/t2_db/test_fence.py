@@ -18,9 +18,9 @@ from gateway.db.engine import Database
 from tests.support.namespace import Namespace
 from tests.support.postgres import PostgresServer
 from tests.support.serverprocess import ServerProcess
+from tests.support.t2.failover import settings_at
 from tests.support.tcpproxy import TcpProxy
 from tests.support.volumes import query
-from tests.t2_db.test_failover import settings_at
 
 ROOT = 2
 

@@ -16,9 +16,9 @@ from gateway.db import postgres as backend
 from gateway.db.engine import Database
 from tests.support.namespace import Namespace
 from tests.support.postgres import PostgresServer
+from tests.support.t2.failover import persist, settings_at
 from tests.support.tcpproxy import TcpProxy
 from tests.support.waiting import until
-from tests.t2_db.test_failover import persist, settings_at
 
 ROOT = 2
 TOGETHER = 64

@@ -23,11 +23,11 @@ from tests.support.namespace import Namespace
 from tests.support.objects import record_object
 from tests.support.postgres import PostgresServer
 from tests.support.serverprocess import ServerProcess
+from tests.support.t2.failover import clean, persist, settings_at
+from tests.support.t2.fate import promote
 from tests.support.tcpproxy import TcpProxy
 from tests.support.volumes import query
 from tests.support.waiting import until
-from tests.t2_db.test_failover import clean, persist, settings_at
-from tests.t2_db.test_fate import promote
 
 ROOT = 2
 INO_OF = "SELECT ino FROM dirent WHERE name = :name"

@@ -12,9 +12,9 @@ from gateway.namespace import content
 from gateway.namespace.content import CloseAnswer
 from tests.support.namespace import Namespace
 from tests.support.objects import record_object
+from tests.support.t3.names import ROOT, create, mkdir
+from tests.support.t3.residency import save
 from tests.support.volumes import query
-from tests.t3_namespace.test_names import ROOT, create, mkdir
-from tests.t3_namespace.test_residency import save
 
 RULES = Acknowledge(({"path": "f"}, {"path": "g"}, {"path": "d"}), ["*.tmp"])
 

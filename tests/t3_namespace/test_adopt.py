@@ -17,8 +17,8 @@ from gateway.namespace import adopt, content, data_files
 from gateway.namespace.adopt import Adopted
 from gateway.namespace.data_files import DataFiles
 from tests.support.namespace import Namespace
+from tests.support.t3.residency import DATA, count, problems, save
 from tests.support.volumes import query
-from tests.t3_namespace.test_residency import DATA, count, problems, save
 
 OTHER = bytes(reversed(DATA))
 

@@ -13,9 +13,9 @@ from gateway.config.settings import Settings
 from gateway.db.compiled import Session, rows_of
 from gateway.db.engine import Database
 from tests.support.namespace import Namespace
+from tests.support.t3.names import ROOT
+from tests.support.t3.residency import DATA, evict, save
 from tests.support.volumes import query
-from tests.t3_namespace.test_names import ROOT
-from tests.t3_namespace.test_residency import DATA, evict, save
 
 HOUR_NS = 3600 * clock.NS
 

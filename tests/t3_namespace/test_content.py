@@ -15,8 +15,8 @@ from gateway.namespace.content import CRASH_CHANGE_STEP
 from gateway.namespace.data_files import DataFiles
 from tests.support.disks import ThinDisk
 from tests.support.namespace import Namespace
+from tests.support.t3.names import ROOT, create, mkdir
 from tests.support.volumes import query
-from tests.t3_namespace.test_names import ROOT, create, mkdir
 
 
 class Row(NamedTuple):

@@ -21,8 +21,8 @@ from gateway.db.engine import Database
 from gateway.db.models import CHECKPOINTS_INO
 from gateway.namespace import fsck, volume
 from gateway.namespace.data_files import DataFiles
-from tests.support.forking import context
 from tests.support.namespace import Namespace
+from tests.support.t3.crash import run
 from tests.support.volumes import query
 
 STEPS_MAX = 40
@@ -109,14 +109,6 @@ def crash(settings: Settings, scene: Scene, mutation: str, failpoint: str) -> No
     failpoints.arm(failpoint)
     MUTATIONS[mutation](ns, scene)
     os._exit(0)
-
-
-def run(target: Callable[..., None], *args: Any) -> int:
-    process = context.Process(target=target, args=args)
-    process.start()
-    process.join(60)
-    assert process.exitcode is not None
-    return process.exitcode
 
 
 def dump(settings: Settings) -> dict[str, list[tuple[Any, ...]]]:

@@ -14,8 +14,8 @@ from gateway.namespace import fsck
 from gateway.namespace.data_files import DataFiles
 from tests.support.disks import small_disk
 from tests.support.namespace import Namespace
+from tests.support.t3.names import ROOT, create, mkdir
 from tests.support.volumes import query
-from tests.t3_namespace.test_names import ROOT, create, mkdir
 
 
 def check(settings: Settings, *, repair: bool = False) -> list[fsck.BrokenInvariant]:

@@ -25,8 +25,8 @@ from gateway.db.models import CHECKPOINTS_INO, PROMOTED_INO
 from gateway.namespace import adopt, content, data_files, fsck, identity
 from gateway.namespace.data_files import DataFiles
 from tests.support.namespace import Namespace
+from tests.support.t3.crash import run
 from tests.support.volumes import make_settings, make_volume, query
-from tests.t3_namespace.test_crash import run
 
 ROOT = 2
 

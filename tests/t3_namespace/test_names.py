@@ -13,23 +13,8 @@ from gateway.db.writer import Operation
 from gateway.namespace import attributes, rename
 from gateway.namespace.names import remove
 from tests.support.namespace import Namespace
+from tests.support.t3.names import ALICE, BOB, ROOT, create, mkdir, names
 from tests.support.volumes import forget_reserved, query
-
-ROOT = 2
-ALICE = Cred(1000, 1000, (1000, 5000))
-BOB = Cred(1001, 1001)
-
-
-def mkdir(ns: Namespace, name: bytes, parent: int = ROOT, mode: int = 0o777) -> Attr:
-    return ns.mkdir(ROOT_CRED, parent, name, SetAttr(mode=mode))
-
-
-def create(ns: Namespace, name: bytes, parent: int = ROOT, cred: Cred = ROOT_CRED) -> Attr:
-    return ns.create(cred, parent, name, SetAttr(mode=0o644))
-
-
-def names(ns: Namespace, parent: int) -> list[bytes]:
-    return [entry.name for entry in ns.readdir(parent, 0, 1000)]
 
 
 def test_create_gives_the_attributes_asked_for(namespace: Namespace) -> None:

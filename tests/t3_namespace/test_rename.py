@@ -7,7 +7,7 @@ import pytest
 from gateway.common import errors
 from gateway.common.types import ROOT_CRED, Cred, InodeKind, SetAttr
 from tests.support.namespace import Namespace
-from tests.t3_namespace.test_names import ROOT, create, mkdir, names
+from tests.support.t3.names import ROOT, create, mkdir, names
 
 
 def move(ns: Namespace, old: bytes, new: bytes) -> object:

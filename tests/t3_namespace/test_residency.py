@@ -11,30 +11,12 @@ from gateway.common import clock, errors
 from gateway.common.types import ROOT_CRED, Attr, DataFileOnDisk, Residency, Sealed, SetAttr
 from gateway.config.settings import Settings
 from gateway.db.engine import Database
-from gateway.namespace import adopt, content, data_files, fsck
+from gateway.namespace import adopt, content, data_files
 from gateway.namespace.data_files import DataFiles
 from tests.support.namespace import Namespace
-from tests.support.objects import record_object
+from tests.support.t3.names import ROOT, mkdir
+from tests.support.t3.residency import DATA, count, evict, problems, save
 from tests.support.volumes import query
-from tests.t3_namespace.test_names import ROOT, create, mkdir
-
-DATA = b"12345"
-
-
-def save(namespace: Namespace, settings: Settings, name: bytes = b"f") -> Attr:
-    """Make a clean file."""
-    attr = create(namespace, name)
-    namespace.files.path(attr.ino, attr.epoch).write_bytes(DATA)
-    sealed = namespace.seal(attr.ino, Sealed(len(DATA), 4096, 77, 1))
-    record_object(settings, attr.ino, name.decode())
-    return sealed
-
-
-def evict(namespace: Namespace, attr: Attr, version: int = 1) -> Attr:
-    """Evict a file as the server does, with its data file."""
-    evicted = namespace.evict(attr.ino, version)
-    namespace.files.remove(attr.ino, evicted.epoch - 1)
-    return evicted
 
 
 def fetched(namespace: Namespace, settings: Settings, attr: Attr, data: bytes) -> None:
@@ -47,18 +29,6 @@ def fetched(namespace: Namespace, settings: Settings, attr: Attr, data: bytes) -
         epoch=attr.epoch,
         blocks=b"\1",
     )
-
-
-def count(settings: Settings, table: str) -> int:
-    [(found,)] = query(settings, f"SELECT count(*) FROM {table}")
-    return int(found)
-
-
-def problems(settings: Settings, *, repair: bool = False) -> list[str]:
-    found = fsck.check(
-        Database(settings.database_url), DataFiles(settings.files_dir), repair=repair
-    )
-    return [problem.check for problem in found]
 
 
 def test_a_file_whose_bytes_are_younger_than_its_row_is_not_evicted(

@@ -9,8 +9,8 @@ from gateway.common.types import ROOT_CRED, Cred, Sealed, SetAttr
 from gateway.config.settings import Settings
 from gateway.namespace.names import VALUE_MAX_BYTES, SetXattrMode
 from tests.support.namespace import Namespace
+from tests.support.t3.names import ALICE, BOB, ROOT, create, mkdir
 from tests.support.volumes import query
-from tests.t3_namespace.test_names import ALICE, BOB, ROOT, create, mkdir
 
 
 def test_values_come_back_and_change_moves(namespace: Namespace) -> None:

@@ -5,34 +5,22 @@ from __future__ import annotations
 import os
 
 import pytest
-from awscrt.checksums import crc64nvme
 from sqlalchemy.exc import IntegrityError
 
 from gateway.db.engine import Database
 from gateway.drain.verify import changed
 from gateway.namespace.data_files import DataFiles
-from gateway.objectstore.checksums import BLOCK_BYTES
 from tests.support.drainsite import MIB, Site
+from tests.support.t4.block_digests import found, of
+from tests.support.t4.checksum import flip
+from tests.support.t4.snapshots import append, opened
 from tests.support.volumes import query
 from tests.support.waiting import until
 from tests.t4_drain.conftest import Counted
 from tests.t4_drain.interrupted import killed_after_two_parts
-from tests.t4_drain.test_checksum import flip
-from tests.t4_drain.test_snapshots import append, opened
 
 SIZES = [0, 9, 3 * MIB, 9 * MIB + 1, 17 * MIB]
 """Sizes that are sent in a batch, alone, and in parts of 5 MiB, which are no whole blocks."""
-
-
-def of(data: bytes) -> tuple[int, bytes]:
-    blocks = [data[at : at + BLOCK_BYTES] for at in range(0, len(data), BLOCK_BYTES)]
-    return BLOCK_BYTES, b"".join(crc64nvme(block).to_bytes(8, "big") for block in blocks)
-
-
-def found(site: Site) -> dict[str, tuple[int, bytes]]:
-    """Return the recorded digests, by key below the prefix."""
-    rows = site.rows("SELECT key, block_bytes, crcs FROM object NATURAL JOIN block_digest")
-    return {key.rpartition("/")[2]: (size, bytes(crcs)) for key, size, crcs in rows}
 
 
 @pytest.mark.parametrize("processes", [0, 1])

@@ -19,39 +19,16 @@ from gateway.namespace.data_files import DataFiles
 from gateway.objectstore.s3 import S3Store
 from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act
+from tests.support.t4.checksum import flip, sealed_site, settle, unsettle
 from tests.support.waiting import until
 
 SIZES = [9, 3 * MIB, 11 * MIB]
 """Sizes of files that are sent in a batch, by themselves, and in parts."""
 
 
-def flip(site: Site, path: str, at: int) -> None:
-    """Change one bit of a data file, as a bad disk does."""
-    attr = site.attr(path)
-    with site.namespace.files.path(attr.ino, attr.epoch).open("r+b") as file:
-        file.seek(at)
-        byte = file.read(1)[0]
-        file.seek(at)
-        file.write(bytes([byte ^ 1]))
-
-
-def settle(site: Site) -> None:
-    """Let the time after the last close be over for all files."""
-    site.rows("UPDATE inode SET drain_after_ns = 1 RETURNING 1")
-
-
-def unsettle(site: Site) -> None:
-    site.rows("UPDATE inode SET drain_after_ns = drain_after_ns + 60000000000 RETURNING 1")
-
-
 def digests(site: Site) -> dict[int, tuple[int, str]]:
     rows = site.rows("SELECT ino, content_version, checksum FROM digest")
     return {ino: (version, checksum) for ino, version, checksum in rows}
-
-
-def sealed_site(site: Site) -> Site:
-    site.configure(checksum_at_seal=True, settle_seconds=120.0)
-    return site
 
 
 @pytest.mark.parametrize("size", SIZES)

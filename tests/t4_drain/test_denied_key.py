@@ -6,8 +6,8 @@ from gateway.drain.admission.retries import IN_A_ROW, Refusals
 from gateway.drain.job import WorkKind
 from tests.support.drainsite import Site
 from tests.support.s3proxy import Act
+from tests.support.t4.refused import bucket_state
 from tests.support.waiting import until
-from tests.t4_drain.test_refused import bucket_state
 
 
 def test_a_denied_key_does_not_hold_up_the_others(rclone_site: Site) -> None:

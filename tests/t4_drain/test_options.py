@@ -16,40 +16,19 @@ from typing import Any
 import pytest
 
 from gateway.common.errors import StoreRefused
-from gateway.config.settings import Settings
 from gateway.objectstore.s3 import S3Store
 from tests.support.ceph import ON_CEPH
 from tests.support.certificates import certify
 from tests.support.drainsite import MIB, Site
 from tests.support.s3server import MotoServer, RcloneServer, credentials
-from tests.support.volumes import make_settings
+from tests.support.t4.options import METADATA, settings_of, use
 
-METADATA = {"ino": "16"}
 ROLE = {
     "AccessKeyId": "ASIAOFTHEROLE",
     "SecretAccessKey": "secret of the role",
     "Token": "token of the role",
     "Expiration": "2999-01-01T00:00:00Z",
 }
-
-
-def use(store: S3Store) -> None:
-    """Send each kind of request: with a body, in parts, without a body, a copy, a deletion."""
-    store.check()
-    head = store.put("a", b"data", METADATA).head
-    upload_id = store.begin("b", METADATA)
-    parts = [store.put_part("b", upload_id, 1, b"data")]
-    store.complete("b", upload_id, parts, 4, METADATA)
-    store.copy("a", "c", head, METADATA)
-    assert {store.head(key).size for key in "abc"} == {4}  # type: ignore[union-attr]
-    assert store.delete_many(["c"]) == {"c": None}
-
-
-def settings_of(directory: Path, **bucket: Any) -> Settings:
-    settings = make_settings(directory / "data", {"bucket": {"name": "b", **bucket}})
-    settings.data_dir.mkdir()
-    settings.credentials_file.write_text(credentials())
-    return settings
 
 
 UNTRUSTED = r"is not trusted: unable to get local issuer certificate: set bucket\.ca_bundle"

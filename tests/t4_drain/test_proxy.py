@@ -15,7 +15,7 @@ from tests.support.certificates import certify
 from tests.support.forwardproxy import ForwardProxy
 from tests.support.ports import free_port
 from tests.support.s3server import RcloneServer
-from tests.t4_drain.test_options import settings_of, use
+from tests.support.t4.options import settings_of, use
 
 NO_BODY = {"Content-Length": "0"}
 

@@ -20,6 +20,7 @@ from tests.support.ceph import ON_CEPH
 from tests.support.clisite import spillway
 from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act, Request
+from tests.support.t4.refused import bucket_state
 from tests.support.waiting import until
 
 WINDOW_SECONDS = 2.0
@@ -38,10 +39,6 @@ CASES = [
     (403, "QuotaExceeded", "Quota exceeded", NO_ROOM),
     (507, "XMinioStorageFull", "Full", NO_ROOM),
 ]
-
-
-def bucket_state(site: Site) -> str:
-    return str(site.report().get("bucket", {}).get("state"))
 
 
 def status(site: Site) -> dict[str, Any]:

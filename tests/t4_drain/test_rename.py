@@ -20,26 +20,9 @@ from tests.support.ceph import ON_CEPH
 from tests.support.drain import Drain
 from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act, Request
+from tests.support.t4.rename import watch
 from tests.support.waiting import until
 from tests.t4_drain.conftest import MakeSite
-
-WRITES = {"PUT", "COPY", "PART COPY", "COMPLETE", "DELETE"}
-
-
-def watch(site: Site, contents: set[bytes]) -> list[str]:
-    """Check after each change of the bucket that all contents are still in it.
-
-    Returns the list to which losses are added.
-    """
-    lost: list[str] = []
-
-    def look(request: Request) -> None:
-        missing = contents - set(site.objects().values())
-        if missing and request.operation in WRITES:
-            lost.append(f"{request.operation} {request.key} lost {missing}")
-
-    site.proxy.on_applied = look
-    return lost
 
 
 def test_a_rename_copies_and_then_deletes(site: Site) -> None:

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from botocore.exceptions import ClientError
 
-from gateway.common.types import ROOT_CRED, Attr, SetAttr
 from gateway.db.engine import Database
 from gateway.drain.plan import snapshots
 from gateway.drain.send import consistent_copy
@@ -23,6 +22,7 @@ from gateway.objectstore.objects import Head
 from gateway.objectstore.s3 import S3Store
 from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act
+from tests.support.t4.snapshots import append, opened
 from tests.support.waiting import background, until
 
 AGE_SECONDS = 0.3
@@ -40,20 +40,6 @@ def logging_site(site: Site) -> Site:
 def rclone_logging(rclone_site: Site) -> Site:
     rclone_site.configure(max_open_age_seconds=AGE_SECONDS)
     return rclone_site
-
-
-def opened(site: Site, path: str) -> tuple[Attr, Path]:
-    """Make a file that stays open. Returns its attributes and its data file."""
-    parent, name = site.split(path)
-    attr = site.namespace.create(ROOT_CRED, parent, name, SetAttr(mode=0o644))
-    data = site.namespace.files.path(attr.ino, attr.epoch)
-    data.touch()
-    return attr, data
-
-
-def append(data: Path, more: bytes) -> None:
-    with data.open("ab", buffering=0) as file:
-        file.write(more)
 
 
 def is_laid_out_well(site: Site) -> bool:

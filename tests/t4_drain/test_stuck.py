@@ -22,10 +22,10 @@ from gateway.service import alarms
 from tests.support.clisite import spillway
 from tests.support.drainsite import PREFIX, Site
 from tests.support.s3proxy import Act
+from tests.support.t4.refused import bucket_state
+from tests.support.t4.renames import FIRST_INO, context_of, fill, read_round, rekeys
 from tests.support.volumes import alarms_in, status_of
 from tests.support.waiting import until
-from tests.t4_drain.test_refused import bucket_state
-from tests.t4_drain.test_renames import FIRST_INO, context_of, fill, read_round, rekeys
 
 
 def run(site: Site, *args: str) -> subprocess.CompletedProcess[str]:

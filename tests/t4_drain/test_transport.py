@@ -30,8 +30,8 @@ from tests.support.drainsite import MIB
 from tests.support.ports import free_port
 from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import RcloneServer
+from tests.support.t4.options import settings_of
 from tests.support.waiting import until
-from tests.t4_drain.test_options import settings_of
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nETag: x\r\n\r\nok"
 TIMEOUTS = Timeouts(connect=5.0, read=5.0)

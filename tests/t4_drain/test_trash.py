@@ -12,7 +12,7 @@ from gateway.drain.context import Context
 from gateway.objectstore.s3 import S3Store
 from tests.support import trash
 from tests.support.drainsite import PREFIX, Site
-from tests.t4_drain.test_rename import watch
+from tests.support.t4.rename import watch
 
 CHANGES = ("PUT", "COPY", "DELETE")
 

@@ -26,10 +26,10 @@ from tests.support.drain import Drain
 from tests.support.namespace import Namespace
 from tests.support.owner import own
 from tests.support.s3server import RcloneServer
+from tests.support.t5.names import run
+from tests.support.t5.status import lines_of, status
 from tests.support.volumes import query
 from tests.support.waiting import meanwhile, until
-from tests.t5_cli.test_names import run
-from tests.t5_cli.test_status import lines_of, status
 
 pytestmark = pytest.mark.usefixtures("control_socket_of_namespace")
 MODE = SetAttr(mode=0o644)

@@ -4,17 +4,15 @@ socket."""
 from __future__ import annotations
 
 import errno
-import io
 import json
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
-from gateway.cli.main import main
 from gateway.cli.up import prepared
 from gateway.common.text import printable, text_of
 from gateway.common.types import ROOT_CRED, SetAttr
@@ -27,27 +25,12 @@ from gateway.rpc.frames import Op, RpcRequest
 from gateway.rpc.removal import TreeRemoval
 from tests.support.clisite import Site
 from tests.support.namespace import Namespace
+from tests.support.t5.names import run
 from tests.support.volumes import query
 
 pytestmark = pytest.mark.usefixtures("control_socket_of_namespace")
 MODE = SetAttr(mode=0o644)
 TREE = int(os.environ.get("SPILLWAY_CONTROL_FILES", "10000"))
-
-
-def run(site: Site, command: str, *args: str, status: int = 0) -> str:
-    """Run a command to its end, in this process; what it printed, errors after the rest."""
-    output = []
-    with (
-        io.TextIOWrapper(io.BytesIO(), "utf-8") as out,
-        io.TextIOWrapper(io.BytesIO(), "utf-8") as err,
-    ):
-        with redirect_stdout(out), redirect_stderr(err):
-            ended = main([command, "--config", str(site.config), *args])
-        for stream in (out, err):
-            stream.seek(0)
-            output.append(stream.read())
-    assert ended == status, "".join(output)
-    return "".join(output)
 
 
 def facts(site: Site, path: str) -> dict[str, Any]:

@@ -14,7 +14,6 @@ import pytest
 import sqlalchemy
 
 from admin_api.pages.dashboard import alarms_of
-from gateway.cli import status as status_module
 from gateway.common import clock
 from gateway.common.errors import UserError
 from gateway.common.models import from_json
@@ -29,25 +28,13 @@ from tests.support.clisite import Site, spillway
 from tests.support.disks import small_disk
 from tests.support.namespace import Namespace
 from tests.support.s3server import ACCESS_KEY, RcloneServer
+from tests.support.t5.status import lines_of, status
 from tests.support.volumes import status_of
 
 MODE = SetAttr(mode=0o644)
 CHILDREN = ("ganesha", "drain", "cache", "checkpoints")
 HOUR_NS = 3600 * clock.NS
 """A slow machine adds seconds to an age, which hours shown with one digit hide."""
-
-
-def status(site: Site) -> tuple[int, dict[str, Any], list[tuple[str, str]]]:
-    """Return the exit status, the facts, and the lines that a person sees."""
-    result = spillway("status", "--config", site.config, "--json")
-    assert result.stderr == ""
-    facts = json.loads(result.stdout)
-    return result.returncode, facts, lines_of(facts)
-
-
-def lines_of(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the lines that a person sees. Args: facts, as the command prints them."""
-    return list(status_module.lines(from_json(Status, facts)))
 
 
 def line(lines: list[tuple[str, str]], label: str) -> str:

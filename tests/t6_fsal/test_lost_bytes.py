@@ -20,9 +20,7 @@ from gateway.rpc.frames import Op
 from gateway.service import alarms
 from gateway.service.status import FAILING_SECONDS, Status
 from tests.support import nfs4
-from tests.support.volumes import alarms_in, query, status_of
-from tests.support.waiting import until
-from tests.t6_fsal.test_cold import (
+from tests.support.t6.cold import (
     GRANULE_BYTES,
     PIECE_BYTES,
     SESSION,
@@ -35,6 +33,8 @@ from tests.t6_fsal.test_cold import (
     tried,
     wanted,
 )
+from tests.support.volumes import alarms_in, query, status_of
+from tests.support.waiting import until
 
 SIZE = GRANULE_BYTES + PIECE_BYTES + 7
 CUT = GRANULE_BYTES - 5

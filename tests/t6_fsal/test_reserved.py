@@ -6,11 +6,10 @@ import errno
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
-from gateway.common.types import GATEWAY_CRED, Attr, SetAttr
+from gateway.common.types import GATEWAY_CRED, SetAttr
 from gateway.db.models import (
     CHECKPOINTS_INO,
     PROMOTED_INO,
@@ -19,40 +18,16 @@ from gateway.db.models import (
     RUNS_INO,
     TRASH_INO,
 )
-from gateway.rpc.control import ControlSocket
 from gateway.rpc.frames import Op, RpcRequest
 from tests.support import nfs4, trash
 from tests.support.nfs4 import op, opaque, putfh
-from tests.support.nfsserver import Server
+from tests.support.t6.reserved import Site
 from tests.support.volumes import query
 from tests.support.waiting import until
 from tests.t6_fsal.serving import serving
 
 NO_ATTRIBUTES = struct.pack(">II", 0, 0)
 READ, MODIFY, EXTEND, DELETE = 1, 4, 8, 16
-
-
-class Site(NamedTuple):
-    server: Server
-    control: ControlSocket
-    client: nfs4.Client
-
-    def ask(self, asked: Op, ino: int, name: bytes = b"", **more: Any) -> Attr | None:
-        request = RpcRequest(asked, ino, name, cred=GATEWAY_CRED)._replace(**more)
-        [answer] = self.control.run([request])
-        assert answer.errno == 0, errno.errorcode[answer.errno]
-        return answer.attr
-
-    def install(self, parent: int, name: bytes, data: bytes) -> Attr:
-        directory = self.server.settings.files_dir / "incoming"
-        directory.mkdir(exist_ok=True)
-        (directory / "made").write_bytes(data)
-        attr = self.ask(Op.INSTALL, parent, name, name2=b"made", wanted=SetAttr(mode=0o444))
-        assert attr is not None
-        return attr
-
-    def inside(self, *names: str) -> bytes:
-        return self.client.handle("export", ".spillway", *names)
 
 
 @pytest.fixture(scope="module")

@@ -16,10 +16,10 @@ from gateway.namespace import fingerprint
 from gateway.rpc.frames import Op, RpcRequest
 from tests.support import nfs4
 from tests.support.records import record
+from tests.support.t6.reserved import Site
 from tests.support.volumes import query
 from tests.support.waiting import until
 from tests.t6_fsal.serving import serving
-from tests.t6_fsal.test_reserved import Site
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,9 @@ from gateway.common.models import from_json
 from gateway.service import alarms
 from gateway.service.status import Status
 from tests.support import nfs4
+from tests.support.t6.cold import Site, drained, start, tried
 from tests.support.volumes import alarms_in, status_of
 from tests.support.waiting import until
-from tests.t6_fsal.test_cold import Site, drained, start, tried
 
 
 @pytest.fixture(scope="module")

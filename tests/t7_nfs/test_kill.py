@@ -11,10 +11,10 @@ import pytest
 from tests.support.client import MOUNT, read_back, save, saved, start_save
 from tests.support.s3proxy import Act
 from tests.support.site import BUCKET, Site
+from tests.support.t7.save import below, digests
 from tests.support.vm.client import ClientVm
 from tests.support.waiting import until
 from tests.t7_nfs.conftest import MIB, MakeSite
-from tests.t7_nfs.test_save import below, digests
 
 
 def final_names(site: Site, least: int) -> bool:

@@ -18,10 +18,10 @@ from tests.support.datafiles import allocated_bytes, data_files
 from tests.support.disks import ThinDisk, small_disk
 from tests.support.site import Site
 from tests.support.stopping import stopped
+from tests.support.t7.save import below, digests
 from tests.support.vm.client import ClientVm, Command
 from tests.support.waiting import until
 from tests.t7_nfs.conftest import MIB, MakeSite
-from tests.t7_nfs.test_save import below, digests
 
 MIB_WRITTEN = 24
 CRASH_TRIES = 5

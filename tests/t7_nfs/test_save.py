@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 
 from tests.support.client import MOUNT, read_back, save
 from tests.support.site import Site
+from tests.support.t7.save import below, digests
 from tests.support.vm.client import ClientVm
 from tests.support.waiting import until
 from tests.t7_nfs.conftest import MakeSite
-
-
-def digests(site: Site) -> dict[str, str]:
-    return {key: hashlib.sha256(body).hexdigest() for key, body in site.objects().items()}
-
-
-def below(directory: str, files: dict[str, str]) -> dict[str, str]:
-    return {f"{directory}/{name}": digest for name, digest in files.items()}
 
 
 def requested(site: Site) -> set[str]:

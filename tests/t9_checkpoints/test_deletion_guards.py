@@ -25,9 +25,7 @@ from gateway.lifecycle.retention.policy import DAY_NS, HOUR_NS, Best
 from tests.support.drainsite import Site
 from tests.support.forking import context
 from tests.support.namespace import Namespace
-from tests.support.volumes import query
-from tests.t9_checkpoints.governing import govern, looked, save, wanted_of
-from tests.t9_checkpoints.test_planner import (
+from tests.support.t9.planner import (
     NOW_NS,
     Said,
     checkpoint,
@@ -35,7 +33,9 @@ from tests.t9_checkpoints.test_planner import (
     metric,
     policies,
 )
-from tests.t9_checkpoints.test_retention import live
+from tests.support.t9.retention import live
+from tests.support.volumes import query
+from tests.t9_checkpoints.governing import govern, looked, save, wanted_of
 
 EXAMPLES = 1500
 PROPERTY = hypothesis.settings(max_examples=EXAMPLES, derandomize=True, database=None)

@@ -25,8 +25,8 @@ from gateway.rpc.frames import RpcReply
 from tests.support.checkpoints.trashing import NamespaceControlSocket, put, save, trash_of
 from tests.support.checkpoints.world import World, follow
 from tests.support.namespace import Namespace
+from tests.support.t9.trash import DAY_NS, expiry_of, with_values
 from tests.support.volumes import query
-from tests.t9_checkpoints.test_trash import DAY_NS, expiry_of, with_values
 
 PATH = "run/step-1"
 

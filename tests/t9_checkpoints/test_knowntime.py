@@ -14,16 +14,11 @@ from gateway.lifecycle.retention.policy import DAY_NS
 from tests.support.checkpoints.keeping import Bin, applier, catch_up, planned, put, save, shown
 from tests.support.checkpoints.world import World
 from tests.support.namespace import Namespace
+from tests.support.t9.knowntime import read_at
+from tests.support.t9.retention import made, with_share, world
 from tests.support.volumes import query
-from tests.t9_checkpoints.test_retention import made, with_share, world
 
 __all__ = ["made", "world"]
-
-
-def read_at(monkeypatch: pytest.MonkeyPatch, days: float, uptime_days: float) -> None:
-    """Set the clocks: days from now, and since the start of the machine."""
-    read = ClockReading(clock.now_ns() + int(days * DAY_NS), "boot", int(uptime_days * DAY_NS))
-    monkeypatch.setattr(clock, "reading", lambda: read)
 
 
 def test_a_clock_that_jumps_a_year_makes_nothing_old(

@@ -20,8 +20,8 @@ from gateway.db.writer import Operation
 from gateway.namespace import latest_links, names, rename
 from tests.support.checkpoints.world import World, follow
 from tests.support.namespace import Namespace
+from tests.support.t9.random import DATA, change
 from tests.t9_checkpoints.receiving import control_of, save, tree
-from tests.t9_checkpoints.test_random import DATA, change
 
 COMPLETE, DURABLE = b"latest-complete", b"latest-durable"
 

@@ -29,9 +29,9 @@ from tests.support.checkpoints.keeping import (
 )
 from tests.support.checkpoints.world import World
 from tests.support.namespace import Namespace
+from tests.support.t9.planner import checkpoint
+from tests.support.t9.retention import made, world
 from tests.support.volumes import query
-from tests.t9_checkpoints.test_planner import checkpoint
-from tests.t9_checkpoints.test_retention import made, world
 
 __all__ = ["made", "world"]
 

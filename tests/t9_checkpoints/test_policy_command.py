@@ -19,8 +19,8 @@ from gateway.service.policies import RetentionSummary
 from tests.support.checkpoints.keeping import Bin, applier, catch_up, save
 from tests.support.checkpoints.world import World
 from tests.support.namespace import Namespace
+from tests.support.t9.knowntime import read_at
 from tests.support.volumes import make_settings, make_volume, query, status_of
-from tests.t9_checkpoints.test_knowntime import read_at
 
 FILE = """
 [[policy]]

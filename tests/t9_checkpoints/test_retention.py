@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from gateway.common import clock, failpoints
-from gateway.common.clock import ClockReading
 from gateway.common.errors import TrashRefused
 from gateway.common.failpoints import RETENTION_ACTION
 from gateway.common.types import ROOT_CRED, SetAttr
 from gateway.config.settings import Settings
 from gateway.db.engine import Database
 from gateway.lifecycle.retention import applier as applier_module
-from gateway.lifecycle.retention import transitions
-from gateway.lifecycle.retention.applier import PAUSE_SECONDS, Applier
-from gateway.lifecycle.retention.guard import Heads
+from gateway.lifecycle.retention.applier import PAUSE_SECONDS
 from gateway.lifecycle.trash.trash import Trash
 from gateway.namespace import data_files, identity
 from gateway.namespace.data_files import Stamp
 from tests.support.checkpoints.keeping import (
     Bin,
-    Present,
     actions,
     applier,
     catch_up,
@@ -37,36 +31,16 @@ from tests.support.checkpoints.keeping import (
     shown,
 )
 from tests.support.checkpoints.world import World
-from tests.support.direct import answering
 from tests.support.forking import context
 from tests.support.namespace import Namespace
-from tests.support.volumes import make_settings, make_volume, query
+from tests.support.t9 import retention as shared
+from tests.support.t9.retention import live, with_share
+from tests.support.volumes import query
+
+made = shared.made
+world = shared.world
 
 SECONDS = 30.0
-
-
-@pytest.fixture
-def made(tmp_path: Path) -> Settings:
-    settings = make_settings(tmp_path / "data")
-    make_volume(settings)
-    return settings
-
-
-def with_share(settings: Settings, share: float = 0.8) -> Settings:
-    """Return settings by which so much of a run goes without a question."""
-    return replace(settings, retention=replace(settings.retention, approval_share=share))
-
-
-@pytest.fixture
-def world(made: Settings) -> Iterator[World]:
-    """A run with five durable steps, and a policy that keeps the newest two."""
-    opened = World(with_share(made), Namespace(made))
-    save(opened, *(f"run/step-{step}" for step in range(1, 6)))
-    put(opened, {"name": "two", "keep_newest": 2})
-    catch_up(opened)
-    yield opened
-    opened.end()
-    opened.namespace.close()
 
 
 def test_the_plan_that_is_shown_is_done(world: World, tmp_path: Path) -> None:
@@ -238,26 +212,6 @@ def test_a_stop_ends_it_between_two_actions(world: World, tmp_path: Path) -> Non
 
 
 # Kills.
-
-
-def live(
-    settings: Settings, armed: str, read: ClockReading | None = None, heads: Heads | None = None
-) -> None:
-    """Apply until a failpoint kills this process, or all is done. The namespace answers in place of
-    the server.
-
-    Args:
-        read: what the clocks say, or None for the real ones.
-        heads: know what the bucket has, or None for a bucket that has everything.
-    """
-    if read is not None:
-        clock.reading = lambda: read
-    transitions.AT_ONCE = 1000
-    failpoints.arm(armed)
-    database = Database(settings.database_url)
-    trash = Trash(settings, database)
-    with answering():
-        Applier(settings, database, threading.Event(), trash, heads or Present()).run_once()
 
 
 def test_a_kill_between_any_two_steps_repeats_harmlessly(made: Settings) -> None:

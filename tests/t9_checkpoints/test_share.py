@@ -7,7 +7,7 @@ import pytest
 from gateway.catalogue.facts import Grade
 from gateway.lifecycle.retention.approval import FEW, REASONS_SHOWN, Consent, split
 from gateway.lifecycle.retention.facts import PlanCheckpoint
-from tests.t9_checkpoints.test_planner import checkpoint, made
+from tests.support.t9.planner import checkpoint, made
 
 APPROVED = Consent(versions=frozenset({"p0 v1", "p1 v2"}))
 

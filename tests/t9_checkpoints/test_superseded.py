@@ -19,8 +19,8 @@ from tests.support.checkpoints.keeping import Present
 from tests.support.checkpoints.records import record
 from tests.support.checkpoints.world import follow
 from tests.support.drainsite import Site
+from tests.support.t9.planner import NOW_NS, Said, checkpoint, metric, policies
 from tests.support.waiting import until
-from tests.t9_checkpoints.test_planner import NOW_NS, Said, checkpoint, metric, policies
 
 SAVED = (
     checkpoint(1, 100),

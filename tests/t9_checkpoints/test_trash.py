@@ -4,64 +4,41 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateway.cli.main import main
-from gateway.common import clock, failpoints
+from gateway.common import clock
 from gateway.common.errors import NotFound, TrashRefused
 from gateway.common.failpoints import TRASH_STEP
 from gateway.common.types import GATEWAY_CRED, ROOT_CRED, SetAttr
 from gateway.config import loader
-from gateway.config.settings import Settings
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO, TRASH_INO
 from gateway.lifecycle.trash import expiry
-from gateway.lifecycle.trash.expiry import Expiry
-from gateway.lifecycle.trash.rows import TrashRow
-from gateway.lifecycle.trash.trash import UNKNOWN, Trash
+from gateway.lifecycle.trash.trash import UNKNOWN
 from gateway.namespace import fsck
-from gateway.namespace import reserved as reserved_module
 from gateway.namespace.data_files import DataFiles
-from tests.support.checkpoints.trashing import NamespaceControlSocket, opener, put, save, trash_of
+from tests.support.checkpoints.trashing import NamespaceControlSocket, put, save, trash_of
 from tests.support.checkpoints.world import World, follow, rebuilt, rows_of
 from tests.support.forking import context
 from tests.support.namespace import Namespace
 from tests.support.ports import free_port
+from tests.support.t9.trash import (
+    DAY_NS,
+    PATH,
+    RUN,
+    expiry_of,
+    killed,
+    names,
+    reserved,
+    with_values,
+)
 from tests.support.volumes import make_settings, make_volume, query
 
 pytestmark = pytest.mark.usefixtures("control_socket_of_namespace")
-
-DAY_NS = 86_400 * clock.NS
-RUN, PATH = "run", "run/step-1"
-
-
-def expiry_of(
-    world: World, guard: Callable[[TrashRow], str | None] = lambda _entry: None
-) -> Expiry:
-    database = Database(world.settings.database_url)
-    world._databases.append(database)
-    return Expiry(world.settings, database, threading.Event(), guard, opener(world.namespace))
-
-
-def with_values(world: World, **sections: dict[str, object]) -> None:
-    url = {"namespace": {"url": world.settings.database_url}}
-    world.settings = make_settings(world.settings.data_dir, {**url, **sections})
-
-
-def names(world: World, parent: int) -> list[bytes]:
-    rows = query(world.settings, "SELECT name FROM dirent WHERE parent = :parent", parent=parent)
-    return sorted(bytes(name) for (name,) in rows)
-
-
-def reserved(world: World) -> int:
-    """Return the number of inodes that only the gateway changes. It has five directories."""
-    [(count,)] = query(world.settings, "SELECT count(*) FROM inode WHERE reserved = 1")
-    return int(count)
 
 
 def test_a_checkpoint_goes_comes_back_and_is_removed(world: World) -> None:
@@ -258,22 +235,6 @@ STEPS = [
     ("remove", "remove", 1),
 ]
 AWAY = [("put", "put", 3), ("put", "put", 4), ("undelete", "undelete", 1)]
-
-
-def killed(settings: Settings, what: str, armed: str) -> None:
-    """Do something with the checkpoint in this process, which a failpoint kills."""
-    reserved_module.AT_ONCE = 2
-    namespace = Namespace(settings)
-    trash = Trash(settings, Database(settings.database_url), opener(namespace))
-    failpoints.arm(armed)
-    if what == "put":
-        [row] = rows_of(settings)
-        trash.put(row.ino, row.path, row.evidence, "policy", "why")
-    elif what == "undelete":
-        trash.undelete(trash.entries()[0].id, by="me")
-    else:
-        trash.remove(trash.entries()[0], by="me", reason="why")
-    os._exit(0)
 
 
 def test_kills_at_each_step(tmp_path: Path) -> None:

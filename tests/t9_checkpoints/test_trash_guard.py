@@ -21,8 +21,8 @@ from gateway.processes.checkpoints import _reason_against
 from tests.support.checkpoints.keeping import Present, catch_up
 from tests.support.checkpoints.trashing import put, save, trash_of
 from tests.support.checkpoints.world import World
+from tests.support.t9.trash import expiry_of, with_values
 from tests.support.volumes import query
-from tests.t9_checkpoints.test_trash import expiry_of, with_values
 
 pytestmark = pytest.mark.usefixtures("control_socket_of_namespace")
 

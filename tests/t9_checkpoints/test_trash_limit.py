@@ -13,9 +13,9 @@ from gateway.lifecycle.trash.expiry import TOO_LARGE
 from gateway.lifecycle.trash.rows import TrashRow
 from tests.support.checkpoints.trashing import put, save, trash_of
 from tests.support.checkpoints.world import World
+from tests.support.t9.trash import expiry_of, with_values
+from tests.support.t9.trash_log import REMOVED, logged
 from tests.support.volumes import query
-from tests.t9_checkpoints.test_trash import expiry_of, with_values
-from tests.t9_checkpoints.test_trash_log import REMOVED, logged
 
 SIZE = len("a.distcp") + len(".metadata")
 STAYS = "no newer checkpoint of its run is durable"

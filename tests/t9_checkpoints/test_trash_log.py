@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,35 +11,23 @@ from gateway.cli import caller
 from gateway.cli.main import main
 from gateway.common import clock
 from gateway.common.failpoints import TRASH_STEP
-from gateway.config.settings import Settings
 from gateway.lifecycle.trash import expiry
 from tests.support.checkpoints.keeping import Bin, applier
 from tests.support.checkpoints.trashing import put, save, trash_of
 from tests.support.checkpoints.world import World
 from tests.support.forking import context
 from tests.support.namespace import Namespace
+from tests.support.t9.trash import expiry_of, killed, with_values
+from tests.support.t9.trash_log import REMOVED, logged
 from tests.support.volumes import make_settings, make_volume, query
-from tests.t9_checkpoints.test_trash import expiry_of, killed, with_values
 
 pytestmark = pytest.mark.usefixtures("control_socket_of_namespace")
 
 PATH = "run/step-1"
-REMOVED = "removed for good"
 FULL: dict[str, dict[str, object]] = {
     "cache": {"evict_from": 0.05},
     "space": {"slow_from": 0.1, "reserve_bytes": 1 << 50},
 }
-
-
-def logged(settings: Settings) -> list[tuple[Any, ...]]:
-    """Return what the log says, the oldest first. Require that an end has a time and a result."""
-    rows = query(
-        settings,
-        "SELECT what, author, reason, path, result, began_ns, finished_ns FROM action ORDER BY id",
-    )
-    assert all((row[4] is None) == (row[6] is None) for row in rows)
-    assert all(row[5] <= row[6] for row in rows if row[6] is not None)
-    return [(*row[:3], bytes(row[3]).decode(), row[4]) for row in rows]
 
 
 def test_the_end_of_a_grace_and_short_room_are_recorded(

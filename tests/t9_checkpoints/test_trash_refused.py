@@ -17,8 +17,8 @@ from gateway.rpc.frames import RpcReply, RpcRequest
 from tests.support.checkpoints.trashing import NamespaceControlSocket, put, save, trash_of
 from tests.support.checkpoints.world import World, follow
 from tests.support.direct import Direct
+from tests.support.t9.trash import PATH, RUN, names, reserved
 from tests.support.volumes import query
-from tests.t9_checkpoints.test_trash import PATH, RUN, names, reserved
 
 CHANGED: dict[str, Callable[[World, str], object]] = {
     "written": lambda world, path: world.write(f"{path}/a.distcp", b"newer"),

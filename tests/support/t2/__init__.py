@@ -1,0 +1,1 @@
+"""What several tests of t2_db need."""

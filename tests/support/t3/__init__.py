@@ -1,0 +1,1 @@
+"""What several tests of t3_namespace need."""

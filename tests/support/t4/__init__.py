@@ -1,0 +1,1 @@
+"""What several tests of t4_drain need."""

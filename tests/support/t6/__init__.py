@@ -1,0 +1,1 @@
+"""What several tests of t6_fsal need."""

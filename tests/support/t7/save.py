@@ -1,0 +1,15 @@
+"""Shared by tests of save: below, digests."""
+
+from __future__ import annotations
+
+import hashlib
+
+from tests.support.site import Site
+
+
+def digests(site: Site) -> dict[str, str]:
+    return {key: hashlib.sha256(body).hexdigest() for key, body in site.objects().items()}
+
+
+def below(directory: str, files: dict[str, str]) -> dict[str, str]:
+    return {f"{directory}/{name}": digest for name, digest in files.items()}
