@@ -13,7 +13,9 @@ from fsal import bridge
 from fsal.verbs import Verbs
 from gateway.common import process
 from gateway.common.errors import TryAgain, UserError
+from gateway.common.types import Attr
 from gateway.config import loader
+from gateway.config.settings import Settings
 from gateway.db.models import ROOT_INO
 from gateway.namespace.facade import Namespace
 from gateway.namespace.names_log import NamesLog
@@ -46,6 +48,24 @@ def _raise_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def _fill(table: bridge.TableStruct, settings: Settings, namespace: Namespace, root: Attr) -> None:
+    """Fill the values of the table that do not change while the server runs."""
+    table.root_ino = root.ino
+    table.root_generation = root.generation
+    table.volume_id = int.from_bytes(namespace.boot.fs_id[:8], "little")
+    table.boot = namespace.boot.boot
+    table.files_dir = str(namespace.files.root).encode()
+    table.run_dir = str(settings.run_dir).encode()
+    limits = settings.space
+    table.reserve_bytes = limits.reserve_bytes
+    table.dirty_limit_bytes = limits.dirty_limit_bytes or NO_LIMIT
+    table.slow_per_mille = int(limits.slow_from * 1000)
+    table.full_wait_ms = int(limits.full_wait_seconds * 1000)
+    table.park_ms = int(min(PARK_SECONDS, settings.nfs.lease_seconds / 4) * 1000)
+    table.acknowledges = int(bool(namespace.acknowledge))
+    table.acknowledge_ms = int(settings.acknowledge.wait_seconds * 1000)
+
+
 def start(config_path: str, table_address: int) -> bool:
     """Open the namespace and hand its operations to C.
 
@@ -68,20 +88,7 @@ def start(config_path: str, table_address: int) -> bool:
     except (UserError, TryAgain) as exc:
         print(f"spillway: {exc}", file=sys.stderr)
         return False
-    table.root_ino = root.ino
-    table.root_generation = root.generation
-    table.volume_id = int.from_bytes(namespace.boot.fs_id[:8], "little")
-    table.boot = namespace.boot.boot
-    table.files_dir = str(namespace.files.root).encode()
-    table.run_dir = str(settings.run_dir).encode()
-    limits = settings.space
-    table.reserve_bytes = limits.reserve_bytes
-    table.dirty_limit_bytes = limits.dirty_limit_bytes or NO_LIMIT
-    table.slow_per_mille = int(limits.slow_from * 1000)
-    table.full_wait_ms = int(limits.full_wait_seconds * 1000)
-    table.park_ms = int(min(PARK_SECONDS, settings.nfs.lease_seconds / 4) * 1000)
-    table.acknowledges = int(bool(namespace.acknowledge))
-    table.acknowledge_ms = int(settings.acknowledge.wait_seconds * 1000)
+    _fill(table, settings, namespace, root)
     verbs = Verbs(
         namespace,
         Space(settings, namespace),

@@ -25,8 +25,8 @@ from gateway.service.status import gather_quickly
 from tests.support import nfs4
 from tests.support.adminsite import ADMIN, serving
 from tests.support.nfsserver import LEASE_SECONDS, Server
+from tests.support.t6.serving import await_control_socket
 from tests.support.waiting import until
-from tests.t6_fsal.serving import await_control_socket
 
 KIB = 1024
 ONE, TWO = "127.0.0.2", "127.0.0.3"

@@ -24,9 +24,9 @@ from gateway.rpc.control import ControlSocket, Remote, opened
 from gateway.rpc.frames import Op, RpcRequest
 from tests.support import nfs4
 from tests.support.nfsserver import Server
+from tests.support.t6.serving import await_control_socket, serving
 from tests.support.volumes import query
 from tests.support.waiting import until
-from tests.t6_fsal.serving import await_control_socket, serving
 
 RENAMES = int(os.environ.get("SPILLWAY_CONTROL_RENAMES", "600"))
 HAMMERS = 3

@@ -25,7 +25,7 @@ from tests.support.nfs41 import (
     opened,
 )
 from tests.support.nfsserver import EXPORT, LEASE_SECONDS, Server
-from tests.t6_fsal.serving import await_control_socket
+from tests.support.t6.serving import await_control_socket
 
 DESTROY_SESSION = 44
 WAIT_SECONDS = 2.0

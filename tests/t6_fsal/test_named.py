@@ -21,8 +21,8 @@ from gateway.rpc.frames import Op, RpcRequest
 from tests.support import nfs4, trash
 from tests.support.nfs4 import op, opaque, putfh
 from tests.support.nfsserver import Server
+from tests.support.t6.serving import serving
 from tests.support.waiting import until
-from tests.t6_fsal.serving import serving
 
 LINK, NEW = b"latest-complete", b".new~latest-complete"
 

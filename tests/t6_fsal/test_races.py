@@ -21,9 +21,9 @@ from gateway.nfs.export_service import ExportService, WantedExport
 from tests.support import nfs4
 from tests.support.gateway import PLUGINS_DIR
 from tests.support.nfsserver import Server
+from tests.support.t6.serving import await_control_socket
 from tests.support.volumes import query
 from tests.support.waiting import until
-from tests.t6_fsal.serving import await_control_socket
 
 NATIVE = Path(__file__).parents[2] / "fsal" / "native"
 FORGETS = "spw_named_check(self->fh.ino, self->fh.generation);"

@@ -22,9 +22,9 @@ from gateway.rpc.frames import Op, RpcRequest
 from tests.support import nfs4, trash
 from tests.support.nfs4 import op, opaque, putfh
 from tests.support.t6.reserved import Site
+from tests.support.t6.serving import serving
 from tests.support.volumes import query
 from tests.support.waiting import until
-from tests.t6_fsal.serving import serving
 
 NO_ATTRIBUTES = struct.pack(">II", 0, 0)
 READ, MODIFY, EXTEND, DELETE = 1, 4, 8, 16

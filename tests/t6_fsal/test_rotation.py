@@ -17,9 +17,9 @@ from gateway.rpc.frames import Op, RpcRequest
 from tests.support import nfs4
 from tests.support.records import record
 from tests.support.t6.reserved import Site
+from tests.support.t6.serving import serving
 from tests.support.volumes import query
 from tests.support.waiting import until
-from tests.t6_fsal.serving import serving
 
 
 @pytest.fixture(scope="module")

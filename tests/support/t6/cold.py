@@ -16,9 +16,9 @@ from gateway.rpc.control import Remote
 from gateway.rpc.frames import Op, RpcReply, RpcRequest
 from tests.support import nfs4
 from tests.support.nfsserver import Server
+from tests.support.t6.serving import serving
 from tests.support.volumes import query
 from tests.support.waiting import until
-from tests.t6_fsal.serving import serving
 
 MIB = 1024 * 1024
 
