@@ -348,8 +348,8 @@ class FetchScheduler:
                     {"ino": one.ino, "path": one.path, "reason": one.error, "tries": one.tries}
                     for one in damaged[:SHOWN_MAX]
                 ],
-                "thawing_files": len(restoring),
-                "thawing": [
+                "restoring_files": len(restoring),
+                "restoring": [
                     {"ino": one.ino, "path": one.path, **restore._asdict()}
                     for one, restore in restoring[:SHOWN_MAX]
                 ],

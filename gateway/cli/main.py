@@ -322,7 +322,6 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     program = program_parser()
     given = sys.argv[1:] if argv is None else argv
     args, unknown = program.parse_known_args(_of_today(given))
-    args.command = args.subcommand.name
     if unknown:
         # The message has only names: a value may be a URL with a password.
         names = [word.partition("=")[0] for word in unknown if word.startswith("-")]
@@ -421,7 +420,7 @@ def program_parser() -> argparse.ArgumentParser:
             nouns[noun] = above.add_subparsers(metavar="VERB", required=True)
         sub = _added(nouns[noun] if verb else commands, verb or noun, command.help, command.name)
         command.arguments(sub)
-        sub.set_defaults(subcommand=command)
+        sub.set_defaults(subcommand=command, command=command.name)
     return parser
 
 

@@ -121,7 +121,7 @@ def _show(
     if rows:
         output.show_table(COLUMNS, rows, map(_line, rows))
     if has_more:
-        print("... and more: --limit N shows N, and spillway status counts all")
+        print("... and more: --limit N shows N")
     elif not files:
         print("nothing waits for the bucket")
     given = [(str(one.order), _path(one.path)) for one in orders]

@@ -25,7 +25,7 @@ from gateway.service import clients, status
 from gateway.service.bucket import Checksum
 from gateway.service.clients import OPENS_MAX, Client, ClientList, Open, Opens
 from gateway.service.gateway import Gateway
-from gateway.service.reports import DrainReport, HydratorReport, SpaceReport, ThawingFile
+from gateway.service.reports import DrainReport, HydratorReport, RestoringFile, SpaceReport
 from gateway.service.status import (
     Cache,
     Disk,
@@ -41,7 +41,7 @@ from gateway.service.status import (
 HEALTHY = 0
 NEEDS_A_PERSON = 1
 FAILURES_SHOWN = 3
-DAMAGED_SHOWN = THAWING_SHOWN = 5
+DAMAGED_SHOWN = RESTORING_SHOWN = 5
 DAMAGED_REMEDY = "make the uploaded version of its object readable again, or delete the file"
 QUIET_TEXT = "0.1 s"
 OTHERS_SHARE = 0.1
@@ -206,11 +206,11 @@ def _cache_lines(cache: Cache) -> Iterator[tuple[str, str]]:
         yield "damaged", f"{shown(one.path)}: {shown(one.reason)}: {DAMAGED_REMEDY}"
     if (more := len(cache.damaged) - DAMAGED_SHOWN) > 0:
         yield "damaged", f"and {more} more: spillway status --json"
-    thawing = [] if cache.hydrator is None else cache.hydrator.thawing
-    for file in thawing[:THAWING_SHOWN]:
-        yield "thawing", _thawing(file)
-    if (more := len(thawing) - THAWING_SHOWN) > 0:
-        yield "thawing", f"and {more} more: spillway status --json"
+    restoring = [] if cache.hydrator is None else cache.hydrator.restoring
+    for file in restoring[:RESTORING_SHOWN]:
+        yield "restoring", _restoring(file)
+    if (more := len(restoring) - RESTORING_SHOWN) > 0:
+        yield "restoring", f"and {more} more: spillway status --json"
     for name in cache.dropped_readers:
         yield "journal", f"reader {shown(name)} fell behind and must read everything again"
 
@@ -232,7 +232,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def _thawing(one: ThawingFile) -> str:
+def _restoring(one: RestoringFile) -> str:
     what = shown(one.path)
     if one.expires_ns:
         until = policies.moment(one.expires_ns)
@@ -250,8 +250,8 @@ def _fetching(report: HydratorReport | None) -> str:
     if not report.alive:
         return "stopped"
     texts = [f"{report.files} files" if report.files else "no file"]
-    if report.thawing_files:
-        texts.append(f"{report.thawing_files} objects are asked back from the archive")
+    if report.restoring_files:
+        texts.append(f"{report.restoring_files} objects are asked back from the archive")
     if not report.has_room:
         texts.append("only what clients wait for: the disk is short of room")
     if report.bucket.error:

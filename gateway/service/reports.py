@@ -113,7 +113,7 @@ class DamagedFile(Model):
 
 
 @dataclass(frozen=True, slots=True)
-class ThawingFile(Model):
+class RestoringFile(Model):
     """A file whose object is on its way back from an archive."""
 
     ino: int
@@ -157,8 +157,8 @@ class HydratorReport(Model):
     damaged_files: int | None = None
     damaged: list[DamagedFile] = field(default_factory=list)
     """The first of them."""
-    thawing_files: int | None = None
-    thawing: list[ThawingFile] = field(default_factory=list)
+    restoring_files: int | None = None
+    restoring: list[RestoringFile] = field(default_factory=list)
     """The first of them."""
     server: bool | None = None
     """Whether the NFS server answers it."""

@@ -266,9 +266,9 @@ def test_the_status_tells_what_is_being_restored_and_until_when(filled: Site) ->
     one = {"ino": 7, "since_ns": since_ns, "tier": "Standard", "expected_ns": expected_ns}
     away = [{**one, "path": f"run1/x{number}\x1b", "expires_ns": None} for number in range(5)]
     back = {**one, "path": "run1/back", "expires_ns": expected_ns}
-    report(filled, thawing=[back, *away], thawing_files=6)
+    report(filled, restoring=[back, *away], restoring_files=6)
     _code, facts, lines = status(filled)
-    assert [text for label, text in lines if label == "thawing"] == [
+    assert [text for label, text in lines if label == "restoring"] == [
         f"run1/back: back from the archive until {moment(expected_ns)}, and not fetched yet",
         *(
             rf"run1/x{number}\x1b: asked back 2.0 h ago (Standard), expected until "
@@ -277,7 +277,7 @@ def test_the_status_tells_what_is_being_restored_and_until_when(filled: Site) ->
         ),
         "and 1 more: spillway status --json",
     ]
-    assert facts["cache"]["hydrator"]["thawing"][0]["expires_at"] == clock.rfc3339(expected_ns)
+    assert facts["cache"]["hydrator"]["restoring"][0]["expires_at"] == clock.rfc3339(expected_ns)
 
 
 def test_a_failure_of_earlier_is_forgotten_by_a_new_wish(filled: Site) -> None:

@@ -87,6 +87,6 @@ def test_a_gateway_without_the_admin_api_needs_none_of_its_libraries(config: Pat
     refused = run("admin", config, "token", "create", "--name", "a", "--role", "admin")
     assert refused.returncode == 2
     assert "pip install 'spillway[admin]'" in refused.stderr
-    for words in (("checkpoints",), ("policy", "list"), ("queue", "list"), ("trash", "list")):
+    for words in (("checkpoint", "list"), ("policy", "list"), ("queue", "list"), ("trash", "list")):
         found = run("admin", config, *words)
         assert (found.returncode, found.stderr) == (0, ""), words

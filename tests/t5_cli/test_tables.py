@@ -87,7 +87,7 @@ def test_pipes_and_json_get_plain_lines() -> None:
     assert piped == [
         f"failing       2.0 KiB   1.0 min  {LONG}: 2 tries, next in 5 s: [bold]no[/bold]",
         "waiting       2.0 KiB   1.0 min  /checkpoints/b[red]",
-        "... and more: --limit N shows N, and spillway status counts all",
+        "... and more: --limit N shows N",
         "not imported",
     ]
     assert at_terminal(80, "json").splitlines()[-1] == "not imported"

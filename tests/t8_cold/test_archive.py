@@ -57,8 +57,8 @@ def asks_back(request: Request) -> bool:
     return "restore" in request.query
 
 
-def thawing(site: ColdSite) -> list[dict[str, Any]]:
-    return list(site.cache_report().get("thawing", []))
+def restoring(site: ColdSite) -> list[dict[str, Any]]:
+    return list(site.cache_report().get("restoring", []))
 
 
 def restore_requests(site: ColdSite) -> list[str]:
@@ -80,7 +80,7 @@ def test_an_archived_object_is_asked_back(aws_site: ColdSite) -> None:
     with site.hydrating() as hydrator:
         site.control.want(ino, 0)
         site.control.wait(Op.FAILED, ino)
-        [shown] = until(lambda: thawing(site), "the report")
+        [shown] = until(lambda: restoring(site), "the report")
         assert (shown["path"], shown["tier"]) == ("f", BULK)
         assert shown["expected_ns"] - shown["since_ns"] == 12 * HOUR_NS
         assert abs(clock.now_ns() - shown["since_ns"]) < HOUR_NS
@@ -91,7 +91,7 @@ def test_an_archived_object_is_asked_back(aws_site: ColdSite) -> None:
     [restore_body] = restore_requests(site)
     assert "<Days>7</Days>" in restore_body
     assert "<Tier>Bulk</Tier>" in restore_body
-    assert thawing(site) == []
+    assert restoring(site) == []
     assert site.rows("SELECT 1 FROM warming") == []
 
 
@@ -130,7 +130,7 @@ def test_each_archive_is_asked_as_it_can_be(
     site.proxy.inject(asks_back, Act.FAIL, 1e9, 202)
     warm(site, ino)
     with site.hydrating():
-        [shown] = until(lambda: thawing(site), "the report")
+        [shown] = until(lambda: restoring(site), "the report")
     assert shown["tier"] == sent
     assert shown["expected_ns"] - shown["since_ns"] == int(hours * HOUR_NS)
     assert re.findall("<Tier>(.*)</Tier>", restore_requests(site)[0]) == [sent]
@@ -151,7 +151,7 @@ def test_without_capacity_for_expedited_it_is_asked_again_as_standard(aws_site: 
     cold = frozen(site)
     with site.hydrating():
         site.control.want(ino, 0)
-        [shown] = until(lambda: thawing(site), "the report")
+        [shown] = until(lambda: restoring(site), "the report")
         assert shown["tier"] == STANDARD
         assert site.cache_report()["bucket"]["state"] == "reachable"
         cold.release()
@@ -168,12 +168,12 @@ def test_what_is_being_restored_is_known_after_a_restart(aws_site: ColdSite) -> 
     cold = frozen(site)
     with site.hydrating():
         site.control.want(ino, 0)
-        [before] = until(lambda: thawing(site), "the report")
+        [before] = until(lambda: restoring(site), "the report")
     site.control.clear()
     (site.settings.run_dir / "cache.json").unlink()
     answers = heads(site, ONGOING)
     with site.hydrating():
-        [after] = until(lambda: thawing(site), "the report of the next hydrator")
+        [after] = until(lambda: restoring(site), "the report of the next hydrator")
         assert after == before
         cold.release()
         answers.release()
@@ -196,12 +196,12 @@ def test_it_is_shown_until_when_an_object_is_back_that_has_no_room(aws_site: Col
         cold.release()
         answers = heads(site, BACK)
         gets = len(site.gets())
-        until(lambda: thawing(site) and thawing(site)[0]["expires_ns"] == EXPIRES_NS, "the end")
+        until(lambda: restoring(site) and restoring(site)[0]["expires_ns"] == EXPIRES_NS, "the end")
         assert len(site.gets()) == gets
         # A client has its bytes all the same.
         site.control.want(ino, 0)
         site.control.wait(Op.PRESENT, ino)
-        until(lambda: thawing(site) == [], "the end of the restore")
+        until(lambda: restoring(site) == [], "the end of the restore")
         answers.release()
     assert len(restore_requests(site)) == 1
     assert site.bytes_of(ino) == data
