@@ -1,4 +1,4 @@
-/* CLOSEs that wait, and the compounds that they come in. */
+/* CLOSEs that wait, for the bucket or for an OPEN, and the compounds that they come in. */
 #ifndef SPILLWAY_CLOSING_H
 #define SPILLWAY_CLOSING_H
 
@@ -65,6 +65,53 @@ bool spw_closing_end(struct spw_closing *closing);
  * waited for too long or the file is damaged, ENOTSUP if the same compound changes the file or does
  * not name the open. told: whether this is the first EIO of this open. */
 int spw_closing_try(uint64_t ino, const struct spw_close *close, bool *told);
+
+/* ---- opening.c ---- */
+
+/* OPENs and CLOSEs of one open state, which Ganesha does not keep apart.
+ *
+ * Ganesha counts the seqid of a state up after an OPEN has let go of the state (nfs4_op_open.c:
+ * open4_ex, then update_stateid), and a CLOSE compares its seqid before it takes the state
+ * (nfs4_op_close.c). A CLOSE that the client sent before it had the answer of the OPEN could pass
+ * between the two: it deleted the state, and the OPEN was answered with a stateid that is gone.
+ * Linux took that for one that it had missed others before, and processes hung.
+ *
+ * So a CLOSE waits, before Ganesha looks at it, until the OPEN has its seqid: then it is refused as
+ * old, and Linux asks again. From there on an OPEN of this state is answered NFS4ERR_DELAY. */
+
+/* How long at most one waits for the other, which takes some microseconds, or fails. */
+#ifndef SPW_OPENING_MS
+#define SPW_OPENING_MS 1000u
+#endif
+
+/* What is under way with an open state. */
+struct spw_opening {
+	struct spw_opening *next; /* in its chain, under the lock of opening.c, with what follows */
+	uint64_t ino;
+	const char *stateid; /* of the state, SPW_STATEID_BYTES */
+	const volatile uint32_t *seqid; /* of the state */
+	uint32_t due_seqid;  /* that it has after the OPENs that are under way */
+	uint64_t due_ms;     /* it is not waited for longer */
+	uint64_t closing_ms; /* until then a CLOSE is under way */
+};
+
+/* Notes a state that an OPEN makes. stateid, seqid: read until spw_opening_end. */
+void spw_opening_begin(struct spw_opening *opening, uint64_t ino, const char *stateid,
+		       const volatile uint32_t *seqid);
+
+/* Notes that an OPEN, or an OPEN_DOWNGRADE, changes a state that is there. Returns whether it may:
+ * if not, it is to be sent again. */
+bool spw_opening_again(struct spw_opening *opening, bool is_downgrade);
+
+/* Notes that the OPEN failed and changed nothing. */
+void spw_opening_failed(struct spw_opening *opening);
+
+/* Notes that the state is closed. */
+void spw_opening_end(struct spw_opening *opening);
+
+/* Keeps further OPENs from a state, before Ganesha looks at a CLOSE, or an OPEN_DOWNGRADE, of it.
+ * Waits for those that are under way. */
+void spw_opening_close(uint64_t ino, const struct spw_close *close);
 
 /* ---- compound.c ---- */
 

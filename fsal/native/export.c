@@ -130,10 +130,26 @@ static fsal_status_t before_close(uint64_t ino, const struct gsh_buffdesc *desc)
 	return rc == 0 ? spw_status(0) : spw_counted(SPW_COUNTED_CLOSE, began, spw_status(rc), 0);
 }
 
+/* Keeps OPENs of the states from them that the compound closes. In NFSv4.0 a client sends no CLOSE
+ * while an OPEN of the same owner is under way. */
+static void before_opens(uint64_t ino, const struct gsh_buffdesc *desc)
+{
+	const struct COMPOUND4args *compound = spw_compound();
+	struct spw_compound_place place = { 0 };
+	struct spw_close close;
+
+	if (compound == NULL || compound->minorversion == 0)
+		return;
+	while (spw_compound_next_close(desc, &place, &close))
+		if (!close.is_current)
+			spw_opening_close(ino, &close);
+}
+
 static fsal_status_t wire_to_host(struct fsal_export *export, fsal_digesttype_t in_type,
 				  struct gsh_buffdesc *desc, int flags)
 {
 	struct spw_lock wanted;
+	fsal_status_t status;
 	struct spw_fh fh;
 
 	(void)export;
@@ -150,7 +166,10 @@ static fsal_status_t wire_to_host(struct fsal_export *export, fsal_digesttype_t 
 		return fsalstat(ERR_FSAL_NO_ERROR, 0);
 	if (SPW_LOCKS_WAIT && spw_lock_is_waited_for(fh.ino, &wanted))
 		spw_lock_wait(&wanted, spw_lock_is_asked);
-	return spw_closing_wanted() ? before_close(fh.ino, desc) : fsalstat(ERR_FSAL_NO_ERROR, 0);
+	status = spw_closing_wanted() ? before_close(fh.ino, desc) : spw_status(0);
+	if (!FSAL_IS_ERROR(status))
+		before_opens(fh.ino, desc);
+	return status;
 }
 
 static fsal_status_t create_handle(struct fsal_export *export, struct gsh_buffdesc *desc,

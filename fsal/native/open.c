@@ -294,8 +294,15 @@ static fsal_status_t open2(struct fsal_obj_handle *obj, struct state_t *state,
 	return status;
 }
 
-static fsal_status_t reopen2(struct fsal_obj_handle *obj, struct state_t *state,
-			     fsal_openflags_t openflags)
+/* Returns whether an open is changed by an OPEN_DOWNGRADE, and not by an OPEN. */
+static bool is_downgrade(fsal_openflags_t old, fsal_openflags_t openflags)
+{
+	return (old & ~openflags & FSAL_O_RDWR) != 0;
+}
+
+/* Changes what an open may do. */
+static fsal_status_t change_open(struct fsal_obj_handle *obj, struct state_t *state,
+				 fsal_openflags_t openflags)
 {
 	struct spw_inode *inode = spw_handle_of(obj)->inode;
 	struct spw_state *self = spw_state_of(state);
@@ -327,12 +334,28 @@ static fsal_status_t reopen2(struct fsal_obj_handle *obj, struct state_t *state,
 		return spw_status(rc);
 	}
 	spw_state_opened(state, inode, openflags);
-	if (!(old & ~openflags & FSAL_O_RDWR)) /* an OPEN, and no OPEN_DOWNGRADE */
+	if (!is_downgrade(old, openflags))
 		note_open(obj, openflags);
 	if (writes && !wrote)
 		spw_state_give_writer(state);
 	else if (!writes)
 		spw_state_end_writer(state);
+	return status;
+}
+
+static fsal_status_t reopen2(struct fsal_obj_handle *obj, struct state_t *state,
+			     fsal_openflags_t openflags)
+{
+	struct spw_state *self = spw_state_of(state);
+	bool is_listed = self->inode != NULL;
+	fsal_status_t status;
+
+	if (is_listed &&
+	    !spw_opening_again(&self->opening, is_downgrade(self->openflags, openflags)))
+		return spw_status(EAGAIN);
+	status = change_open(obj, state, openflags);
+	if (is_listed && FSAL_IS_ERROR(status))
+		spw_opening_failed(&self->opening);
 	return status;
 }
 

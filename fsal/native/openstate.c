@@ -62,6 +62,8 @@ void spw_state_opened(struct state_t *state, struct spw_inode *inode, fsal_openf
 	if (self->inode == NULL) {
 		spw_inode_hold(inode);
 		self->inode = inode;
+		spw_opening_begin(&self->opening, inode->ino, state->stateid_other,
+				  &state->state_seqid);
 	}
 	spw_opened_set(&self->opened, inode->ino, spw_calling(), access_of(openflags));
 }
@@ -92,6 +94,7 @@ void spw_state_closed(struct state_t *state)
 	if (self->inode == NULL)
 		return;
 	self->openflags = FSAL_O_CLOSED;
+	spw_opening_end(&self->opening);
 	spw_opened_set(&self->opened, self->inode->ino, NULL, 0);
 	(void)spw_share_change(self->inode, old, FSAL_O_CLOSED);
 	spw_state_end_writer(state);

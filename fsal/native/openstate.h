@@ -19,6 +19,7 @@ struct spw_state {
 	fsal_openflags_t openflags; /* of its open; FSAL_O_CLOSED: none */
 	struct spw_inode *inode; /* that it has open, with a handle on it; NULL: none */
 	struct spw_closing closing;
+	struct spw_opening opening; /* while it has an inode */
 	struct spw_state *next; /* of the deleted states that are held */
 	struct spw_opened opened;
 };

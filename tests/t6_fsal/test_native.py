@@ -158,7 +158,7 @@ def test_open_states_are_closed_before_they_are_freed(tmp_path: Path) -> None:
     files = DataFiles(tmp_path / "files")
     files.create()
     headers = ["-isystem", str(GANESHA_HEADERS), "-isystem", "/usr/include/ntirpc"]
-    sources = (*INODE_SOURCES, "clients.c", "opened.c", "openstate.c")
+    sources = (*INODE_SOURCES, "clients.c", "opened.c", "opening.c", "openstate.c")
     sanitizer = "address,undefined"
     flags = [*INODE_FLAGS, *headers]
     run_suite(tmp_path, "test_openstate", sources, sanitizer, *flags, root=str(files.root))
@@ -193,6 +193,11 @@ def test_no_operation_is_lost_from_the_counts(tmp_path: Path, sanitizer: str) ->
 def test_locks_wait_in_their_order_and_not_for_long(tmp_path: Path, sanitizer: str) -> None:
     limits = ("-DSPW_LOCK_WAIT_MS=800u", "-DSPW_LOCK_TURN_MS=200u", "-DSPW_LOCK_WAITERS_MAX=4u")
     run_suite(tmp_path, "test_lockwait", ("lockwait.c",), sanitizer, *limits)
+
+
+@SANITIZERS
+def test_a_close_takes_no_state_that_is_opened_again(tmp_path: Path, sanitizer: str) -> None:
+    run_suite(tmp_path, "test_opening", ("opening.c",), sanitizer, "-DSPW_OPENING_MS=300u")
 
 
 @SANITIZERS
