@@ -10,6 +10,7 @@ import pytest
 from admin_api.problems import ProblemCode
 from gateway.cli import api, client
 from gateway.cli.api import PREFIX, UNKNOWN_ROUTE, ApiCall
+from gateway.common.models import json_name
 from tests.support.adminsite import admin_site
 
 CALLS = [
@@ -31,7 +32,8 @@ def test_a_call_is_an_operation(described: dict[str, Any], call: ApiCall[Any]) -
     if call.model is None:
         return
     schema = answer["content"]["application/json"]["schema"]
-    assert answered(described, schema).keys() >= call.model.__dataclass_fields__.keys()
+    names = {json_name(name) for name in call.model.__dataclass_fields__}
+    assert answered(described, schema).keys() >= names
 
 
 def test_the_code_that_the_client_knows_is_one_of_the_api() -> None:

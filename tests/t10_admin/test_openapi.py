@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 from fastapi.routing import iter_route_contexts
 from pydantic import TypeAdapter
@@ -129,9 +130,12 @@ def test_all_errors_are_problems(site: AdminSite) -> None:
         ProblemCode.INVALID_REQUEST: http.get("files"),
         ProblemCode.OVERSIZED_BODY: http.post("pins", json={"path": "/" + "x" * 2_000_000}),
         ProblemCode.INVALID_CURSOR: http.get("pins", params={"cursor": "x"}),
-        ProblemCode.MISSING_TOKEN: http.get("pins", headers={"Authorization": ""}),
-        ProblemCode.INVALID_TOKEN: http.get("pins", headers={"Authorization": "Bearer x"}),
     }
+    with pytest.MonkeyPatch.context() as asked:
+        asked.setattr(site.app, "dependency_overrides", {})  # each request says who sends it
+        answers[ProblemCode.MISSING_TOKEN] = httpx.get(f"{http.base_url}pins")
+        wrong = {"Authorization": "Bearer x"}
+        answers[ProblemCode.INVALID_TOKEN] = http.get("pins", headers=wrong)
     for code, one in answers.items():
         assert one.status_code == code.status, one.text
         assert one.headers["content-type"] == problems.MEDIA_TYPE

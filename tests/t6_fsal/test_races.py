@@ -26,7 +26,7 @@ from tests.support.volumes import query
 from tests.support.waiting import until
 
 NATIVE = Path(__file__).parents[2] / "fsal" / "native"
-FORGETS = "spw_named_check(self->fh.ino, self->fh.generation);"
+FORGETS = "spw_stale_names_check(self->fh.ino, self->fh.generation);"
 ROUNDS = 100
 STEP_SECONDS = 0.0001
 """The second client begins later by up to nine of these. A change takes about 1 ms."""
