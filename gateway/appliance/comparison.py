@@ -1,4 +1,7 @@
-"""The same training without gateways, which keeps all or what the policy keeps, and with them."""
+"""Comparison for ``spillway plan``: the same training without gateways and with them.
+
+Without gateways the bucket keeps every checkpoint, or what the same policy would keep.
+"""
 
 from __future__ import annotations
 

@@ -1,12 +1,8 @@
-"""The machine of an image: system settings, data disk, configuration drive.
+"""System side of the first boot: the first-boot file, system settings and the data disk.
 
-Gives the system what the site says of it: name, address, and the keys of ssh.
-
-Makes the file system of the data, as the Ansible role ``storage`` does, and mounts it.
-
-Finds the file of the first boot: on a drive with its label, or where cloud-init put it.
-
-Runs the programs of the system that the first boot needs.
+The first-boot file is on a drive with its label, or where cloud-init put it. Name, address and SSH
+keys of the site are written to the system. The data disk gets its file system as the Ansible role
+``storage`` makes it, and is mounted.
 """
 
 from __future__ import annotations

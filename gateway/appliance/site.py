@@ -1,11 +1,10 @@
-"""Site file of an image: its checks, and whether the machine will be reachable.
-
-What a site says in the file of the first boot. All of it is checked before anything is done.
+"""Parser and checks of the site file, from which a machine started from an image is configured.
 
 The file is a configuration of Spillway with the tables [machine], [credentials] and [admin_token],
 and with any number of [[export]] and [[policy]].
 
-Tells of a site's file whether the machine that it makes can be reached, before there is one.
+All of it is checked before the machine is changed, also whether the machine and its admin API will
+be reachable: a mistake is cheap only while there is no machine yet.
 """
 
 from __future__ import annotations

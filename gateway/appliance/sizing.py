@@ -1,16 +1,11 @@
-"""Arithmetic of ``spillway plan``: rates, disks, stock, cost, losses.
+"""Arithmetic of ``spillway plan``: rates, disks, objects in the bucket, cost, lost training time.
 
-What is known of a training, its gateways and its bucket, and the form of what follows from it.
+``Inputs`` describes a training, its gateways and its bucket. Each ``Figure`` has the formula that
+it came from. ``capacity_figures`` has the rates and disks that take the saves, ``figures`` what the
+bucket has at the end of a run and what a month of it costs, ``loss_figures`` what saves and
+restarts cost the training.
 
 Sizes, rates and prices are decimal, as networks and stores count: a TB has 10**12 bytes.
-
-The rates and the disks that take the saves, and what training without a gateway loses.
-
-What the bucket has at the end of a run: what is kept, and what is there after its deletion.
-
-What the bucket has at the end of a run, and the price of a month of it.
-
-What training loses to its saves and restarts, and the energy that a save takes.
 """
 
 from __future__ import annotations

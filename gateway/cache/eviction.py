@@ -1,23 +1,19 @@
-"""Eviction: watermarks, candidates, and the checks before bytes are dropped.
-
-The space on the local disk, and the marks at which files are evicted and writers slowed.
-
-Makes files absent: looks at each object, asks over the control socket, and tidies up afterwards.
+"""Eviction of files: disk watermarks, the order of candidates, and the checks before each eviction.
 
 Missing evidence evicts nothing. The object must be there with the recorded size and ETag right
-before the request, and the server decides by the rows as they are then (``namespace.residency``).
-Two processes may evict the same files at once: the second one gets EBUSY.
+before the request over the control socket, and the NFS server decides by the rows as they are then
+(``namespace.residency``). Two processes may evict the same files at once: the second one gets
+EBUSY.
 
-Finds the files whose bytes may leave the local disk, in the order in which they should.
-
-Such a file is clean, named and not open, and its object is at the key of one of its paths, with
+A candidate is clean, named and not open, and its object is at the key of one of its paths, with
 block digests to verify it by. First come files in the trash, and then the blocks of absent files
 that were not used for a while. Then come whole directories, the one whose newest use is the longest
 ago first.
 
-Nothing here is kept up to date. ``survey`` reads all rows of clean files, so it is used only above
-a watermark: a million files in 1,000 directories take 1.5 s of one processor (SQLite), up to 12 s
-if the files of a directory were not made together. 1,000 candidates then take 0.07 s.
+No order is kept up to date between evictions. ``survey`` reads all rows of clean files, so it is
+used only above a watermark: a million files in 1,000 directories take 1.5 s of one processor
+(SQLite), up to 12 s if the files of a directory were not made together. 1,000 candidates then take
+0.07 s.
 """
 
 from __future__ import annotations

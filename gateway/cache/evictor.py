@@ -1,19 +1,15 @@
-"""Evictor: keeps the disk below its watermark, ahead of bursts; removes orphans.
+"""Loop that evicts files above the disk's watermark, and early enough for the next save.
 
-Evictor of the local disk: evicts files above a watermark, before a save needs the space.
+Below the watermark the loop reads the use of the disk only, and no table. Directories with a limit
+of their own (``cache.limits``) are the exception: their bytes are counted from time to time.
 
-Below the watermark the evictor looks at the disk only, at no table. Directories with a limit of
-their own (``cache.limits``) are the exception: their bytes are counted from time to time.
+A save must not wait for evictions, so as much space is kept free as the largest write burst of the
+last day took within ten minutes (``WriteBurst``). The peaks of each hour are in a small file. If it
+is missing, nothing is known, and the watermarks alone count.
 
-Remembers how much the largest save of the last day wrote within ten minutes.
-
-A save must not wait for evictions, so the evictor keeps that much free space. The peaks of each
-hour are in a small file. If it is missing, nothing is known, and the watermarks alone count.
-
-Finds blocks on the disk that no durable map names, so that the evictor sees them.
-
-A hydrator that is killed before it has written the first map of a file leaves such blocks. They are
-verified when a client reads the file. If none does, only the map makes the file a candidate.
+A hydrator that is killed before it has written the first map of a file leaves blocks that no
+durable map names. ``record`` gives such files a map, so that they become candidates: otherwise
+their blocks would stay on the disk until a client reads the file.
 """
 
 from __future__ import annotations

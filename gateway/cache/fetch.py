@@ -1,8 +1,7 @@
-"""Block fetches: verified, then stored, then recorded.
+"""Fetches of blocks from the bucket: each block is verified, then stored, then recorded.
 
-Puts fetched blocks on stable storage, and only then writes them into the durable map.
-
-Fetches blocks of one file from the bucket, and verifies each before it is reported.
+The durable map names a block only when its bytes are on stable storage (``Saver``). Otherwise a
+power cut would leave blocks that the map calls verified and the disk does not have.
 """
 
 from __future__ import annotations

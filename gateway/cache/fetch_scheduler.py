@@ -1,16 +1,15 @@
-"""Scheduler for block fetches, with the circuit breaker of the bucket.
-
-Scheduler for block fetches: tracks every hydration in this process and picks the next block.
-
-The circuit breaker for the bucket is in it. Both are guarded by the hydrator's lock.
+"""Scheduler for block fetches: tracks every hydration in this process and picks the next block.
 
 First come the blocks that clients wait for, fairly among the files; then the rest of these files,
-in the order in which they were asked for; then files that no client waits for. A look at the
-database takes a millisecond: those of files that no client waits for come before their fetching.
+in the order in which they were asked for; then files that no client waits for. To read a file's
+rows takes a millisecond: for files that no client waits for this is done before any of them is
+fetched.
 
 Each change that makes a step possible wakes one thread, and a thread that takes a step wakes the
 next one. If all of them woke up at once, they would take the interpreter's lock in turn, and what a
 client waits for would come about a millisecond later.
+
+``FetchBreaker`` is the circuit breaker for the bucket. The hydrator's lock guards both classes.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""State of one hydration: block map, data file, next blocks.
-
-State of the blocks of an absent file, and the writer of its data file.
+"""State of one hydration: blocks of an absent file, its data file, and which blocks come next.
 
 Only the hydrator writes in the data file of an absent file. The file of an epoch is made with its
 full size. It stays sparse: runs of zeros are not written where it has a hole already.
 
-The state says which blocks come next. The lock of the hydrator guards all of it.
+The lock of the hydrator guards all of it.
 """
 
 from __future__ import annotations

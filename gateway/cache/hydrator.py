@@ -1,4 +1,4 @@
-"""Runs the hydrator: it fetches what clients wait for, and what a person wants on the disk.
+"""Hydrator: the threads that fetch what clients wait for, and what a person wants on the disk.
 
 Threads that fetch take steps from the scheduler. One more takes only what clients wait for: with
 limited rates all others may wait for their turn with requests that no client needs. One thread

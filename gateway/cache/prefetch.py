@@ -1,5 +1,8 @@
-"""Finds files to fetch that no client waits for: those that a person warms, the siblings of files
-that are read in the order of their names, and those whose hydration failed."""
+"""Search for files to fetch that no client waits for.
+
+These are the files that a person warms, the siblings of files that are read in the order of their
+names, and those whose hydration failed.
+"""
 
 from __future__ import annotations
 

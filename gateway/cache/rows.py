@@ -1,4 +1,4 @@
-"""Reads what the database knows of absent files, and writes the durable map of their blocks."""
+"""Database access of the hydrator: rows of absent files, and the durable maps of their blocks."""
 
 from __future__ import annotations
 

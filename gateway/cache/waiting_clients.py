@@ -1,4 +1,4 @@
-"""Learns from the NFS server which bytes its clients wait for, and tells it what has come.
+"""Connections of the hydrator to the NFS server: which bytes clients wait for, and which have come.
 
 Two threads have a connection each. While the server is away they try to connect again. What could
 not be told is lost; a new number of the session then makes the server ask for everything again that
