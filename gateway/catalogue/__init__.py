@@ -1,1 +1,4 @@
-"""Which directories and files are checkpoints, how far each is, and what says so to others."""
+"""Catalogue of checkpoints: which directories and files are checkpoints, and how far each is.
+
+Also what others are told of that: receipts below ``/.spillway``, and manifests in the bucket.
+"""

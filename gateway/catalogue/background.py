@@ -1,15 +1,12 @@
-"""Background tasks beside the tracker, and the search for orphans of killed saves.
+"""Background tasks beside the tracker, each in a thread of its own.
 
-Runs what follows from the catalogue, beside the follower: each task in a thread of its own, so
-that a bucket which does not answer holds up one task and not the catalogue.
+A bucket that does not answer holds up one task and not the catalogue. A task runs when it asked for
+that, and earlier if rows of the catalogue changed, but not within a second of a pass that left
+nothing to do. It reads its work from the database at each pass, so a pass that is lost in a crash
+is done by the next one.
 
-A task runs when it asked for that, and earlier if rows of the catalogue changed, but not
-within a second of a pass that left nothing to do. It reads its work from the database at each pass,
-so a pass that is lost in a crash is done by the next one.
-
-Says which files of a tree are what killed saves have left, by the checkpoints in the catalogue.
-
-The drain may hold such a file for ever. The checkpoint is whole without it.
+``AbandonedFiles`` finds what killed saves have left below temporary names. The drain may hold such
+a file for ever, and the checkpoint is whole without it.
 """
 
 from __future__ import annotations

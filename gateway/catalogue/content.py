@@ -1,16 +1,14 @@
-"""Readers of untrusted files: JSON, safetensors, zip archives, pickles. Pure.
-
-Reads what small files and the ends of large ones say. Nothing is unpickled. Pure.
+"""Readers of untrusted files in checkpoints: JSON, safetensors, zip archives, pickles. Pure.
 
 Bytes come from jobs that may have been killed in the middle, so whatever cannot be understood is a
 reason why a checkpoint is not complete, and never an error.
 
-Looks into zip archives, which ``torch.save`` writes, without reading what is in them. Pure.
+No pickle is unpickled: nothing that it names is imported or called. Its operations are followed on
+a stack of plain values (``pickletools.genops``). What unpickling would build by a call is a
+``Made`` here, which only says what was to be called.
 
-Reads pickles without unpickling: nothing that a pickle names is imported or called. Pure.
-
-The operations of a pickle are followed on a stack of plain values (``pickletools.genops``). What
-unpickling would build by a call is a ``Made`` here, which only says what was to be called.
+Zip archives, which ``torch.save`` writes, are judged by the directory at their end, without reading
+what is in them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Rows of the catalogue, and states as people see them. Pure.
-
-A row of the catalogue, and what a look at an inode found. Pure.
-
-The state of a checkpoint as it is shown: by commands, by the admin API, and on its pages.
-"""
+"""Rows of the catalogue, and the states that commands, the admin API and its pages show. Pure."""
 
 from __future__ import annotations
 

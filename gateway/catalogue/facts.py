@@ -1,4 +1,4 @@
-"""What rules are told of a place in the namespace, and what they answer. Pure.
+"""Inputs and results of checkpoint rules: places in the namespace, and verdicts on them. Pure.
 
 Names are bytes everywhere. ``printable`` (gateway.common.text) makes the text of reasons and
 listings; nothing reads such a text back.

@@ -1,4 +1,4 @@
-"""The rules of frameworks: how the directories and files that they save look. Pure.
+"""Checkpoint rules of frameworks: the layout of the directories and files that each saves. Pure.
 
 What each framework writes, and in which order, is replayed in
 ``tests/support/checkpoints/layouts.py``.

@@ -1,11 +1,7 @@
-"""Members that indexes name, and steps that names tell. Pure.
-
-Reads what the indexes of checkpoints name: their members, and how long these are. Pure.
+"""Readers of checkpoint indexes (members and their lengths), and of steps in names. Pure.
 
 An index names members by paths below the directory that it is in. One that cannot be understood is
 no evidence for or against a checkpoint. One that is cut off is evidence against it.
-
-Tells the step and the series of a checkpoint from its name. Pure.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Judges one checkpoint, as one transaction sees it: by rules, and from its completion on by its
-record (gateway.catalogue.record)."""
+"""Verdict on one checkpoint in one transaction: by rules, and by its record once it is complete.
+
+See gateway.catalogue.record.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares a manifest with a bucket, through boto3 alone: no database, no data directory.
+"""Comparison of a manifest with a bucket, through boto3 alone: no database, no data directory.
 
 A member is proven by the checksum that the store tells, by its ETag, or (deep) by its bytes. An
 object that was copied from another bucket may have another ETag: its checksum decides.

@@ -1,11 +1,8 @@
-"""Manifest store: the objects in the bucket, and their rows.
-
-The objects of manifests in the bucket, of checkpoints and of promoted copies.
+"""Manifest store: the manifests in the bucket, and the rows of ``manifest`` that name them.
 
 A manifest always has the storage class of the bucket: it must be readable where the files are in an
-archive. Only an object that is known to be ours is replaced or deleted.
-
-The rows of ``manifest``: what the bucket has at the key of each manifest.
+archive. Only an object that is known to be ours is replaced or deleted. It serves the manifests of
+checkpoints and of promoted copies.
 """
 
 from __future__ import annotations

@@ -1,16 +1,11 @@
-"""Manifests: their text, and the rows that it is made of.
-
-Makes the text of a manifest: a checkpoint, and each of its members. Pure.
+"""Text of manifests, and the queries for the members that a manifest lists.
 
 The text is JSON in UTF-8, with one member on each line, so that a checkpoint of any size is written
 and compared line by line. The same rows always make the same bytes. Names and paths are bytes; they
 are escaped as in keys (``gateway.common.text``): undo every ``%XX``.
 
-Reads what a manifest is made of, in one transaction and page by page.
-
-A directory of any size takes the memory of one page for each level of the tree.
-
-The SQL of manifests, built like gateway.db.statements.
+Members are read in one transaction, page by page: a directory of any size takes the memory of one
+page for each level of the tree.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Adds up the members of a checkpoint, as one transaction sees them."""
+"""Totals of the members of a checkpoint, as one transaction sees them."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@ the runs that have another number of checkpoints than before.
 
 A link is put in its place only while the checkpoint is what its row says, and the server removes it
 before the checkpoint changes (gateway.db.latest_links). So the links of the runs that are read are
-read
-too: they may be gone although no row says so.
+read too: they may be gone although no row says so.
 """
 
 from __future__ import annotations

@@ -1,17 +1,15 @@
-"""Receipts below ``/.spillway``: wanted ones, their tree, ``status.json``.
-
-Receipts of the whole checkpoints of a run, and the tree that they make.
+"""Receipts below ``/.spillway``: which ones a run has, the requests that put them, ``status.json``.
 
 The names of a run become directories below ``runs`` and ``checkpoints``, so that ``a/b`` has
 ``runs/a/b/latest-complete``. A name that a receipt could have is escaped as in object keys.
 
-The receipts that are there are changed over the control socket of the NFS server. Each change is
-one that clients see as a whole: a link is made under another name and renamed over the old one, and
-a document is installed in its place.
+Receipts are changed over the control socket of the NFS server. Clients see each change as a whole:
+a link is made under another name and renamed over the old one, and a document is installed in its
+place.
 
 ``/.spillway/status.json`` tells what would be lost with the gateway now. It is written when a fact
-changed, every 5 s at most. Time passes without being a fact: a reader adds the time since ``time``
-to ``seconds_at_risk``.
+changed, every 5 s at most. The passing of time is no such change: a reader adds the time since
+``time`` to ``seconds_at_risk``.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
-"""Records of complete checkpoints, and their quiet time. Pure.
-
-What a checkpoint was when it became complete, and what became of its members since. Pure.
+"""Records of complete checkpoints, their comparison with the present members, and quiet times.
 
 From its completion on, a checkpoint is compared with its record. So it stays what it was although a
 tracker names another one, and it is broken when members are gone although no writer came.
 
-Tells since when nothing has changed in a checkpoint, by the monotonic clock.
-
-A clock that jumps must not make a save quiet whose last rank is late. So the time counts from the
-moment at which this process first saw the checkpoint as it is, and a restart counts it again.
+``QuietTimes`` measures how long a checkpoint has not changed. A clock that jumps must not make a
+save quiet whose last rank is late. So the time counts by the monotonic clock from the moment at
+which this process first saw the checkpoint as it is, and a restart counts it again. Everything else
+here is pure.
 """
 
 from __future__ import annotations

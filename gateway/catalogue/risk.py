@@ -1,4 +1,4 @@
-"""Tells what each run would lose if this gateway were lost now, and counts the checkpoints."""
+"""Recovery points: what each run would lose with this gateway now, and counts of checkpoints."""
 
 from __future__ import annotations
 

@@ -1,17 +1,14 @@
-"""Rules: which paths are checkpoints, and whether they are complete. Pure.
+"""Checkpoint rules: which paths are checkpoints, whether they are complete, and the evidence. Pure.
 
-Decides which places are checkpoints, whether they are complete, and what shows it. Pure.
-
-The first rule that recognises a place decides: first those of the configuration, then those of
-frameworks. Whatever a rule says, a checkpoint is not complete while a member is open for writing or
-has a name that is not final, or while a marker beside it says so. What shows that it is complete,
-from the strongest to the weakest (``facts.Grade``):
+The first rule that recognises a place decides: first those of the configuration
+(``[[checkpoints.rule]]``), then those of frameworks. Whatever a rule says, a checkpoint is not
+complete while a member is open for writing or has a name that is not final, or while a marker
+beside it says so. The evidence that it is complete, from the strongest to the weakest
+(``facts.Grade``):
 
 - its index: every member that it names is there, and as long as it says;
 - the complete checkpoints before it in its run: it has the members that they have;
 - the last step of its save, and that nothing changed for a while since.
-
-The rules of the configuration: ``[[checkpoints.rule]]``. Pure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The catalogue's own SQL, built like gateway.db.statements."""
+"""SQL of the catalogue, built like gateway.db.statements."""
 
 from __future__ import annotations
 

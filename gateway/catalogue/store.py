@@ -2,9 +2,9 @@
 
 ``look`` makes the row of an inode in one read transaction, and ``write`` writes many rows in one
 short write transaction. Until a checkpoint is complete, rules judge it. Then its members are
-recorded, and it is compared with the record from then on (gateway.catalogue.record). A row is
-made from nothing that an earlier row said, with one exception: if a rule cannot read a file now,
-because it is evicted or open, the checkpoint keeps its state.
+recorded, and it is compared with the record from then on (gateway.catalogue.record). A row is made
+from nothing that an earlier row said, with one exception: if a rule cannot read a file now, because
+it is evicted or open, the checkpoint keeps its state.
 """
 
 from __future__ import annotations

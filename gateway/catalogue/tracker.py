@@ -1,4 +1,4 @@
-"""Follows the journal, and looks again at the checkpoints that it concerns.
+"""Follower of the journal: examines again each checkpoint that a change concerns.
 
 Work is done in rounds, so a checkpoint is looked at once a second at most, whatever happens to its
 members. A round reads the next rows of the journal, finds the checkpoints that they concern, looks

@@ -1,10 +1,7 @@
-"""Views of directories and files for the rules.
+"""Views of the namespace for checkpoint rules: places in the database, bytes in data files.
 
-Reads places from the database, as one transaction sees them.
-
-Names are read page by page, so a directory of any size takes the memory of one page for each level.
-
-Reads bytes that rules ask for from local data files.
+A view sees one transaction. Names are read page by page, so a directory of any size takes the
+memory of one page for each level.
 """
 
 from __future__ import annotations

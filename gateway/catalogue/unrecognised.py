@@ -1,4 +1,4 @@
-"""Finds directories that look like checkpoints, and that no rule knows.
+"""Search for directories that look like checkpoints, and that no rule knows.
 
 No policy keeps or deletes them, no receipt tells of them, and nothing says when the bucket has them
 as a whole.
