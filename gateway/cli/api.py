@@ -1,14 +1,8 @@
-"""Client of the admin API: requests, jobs, the stream of events.
+"""Client of the admin API for commands: requests, jobs, and the stream of events.
 
-Asks the admin API of a gateway, and says in one line why it cannot be asked.
-
-No error has the token: neither the text of a request nor its headers are ever shown.
-
-Long work of a gateway on another machine: a job, which continues there whatever becomes of the
-command that began it.
-
-Reads the events of a gateway on another machine: a stream, which is taken up again after a
-break.
+No error has the token: neither the text of a request nor its headers are ever shown. A job
+continues at the gateway whatever becomes of the command that began it. The stream of events is
+taken up again after a break.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Commands about the bucket: settings, access, manifests.
+"""Commands `spillway bucket test`, `setup` and `verify`.
 
-`spillway bucket`: whether the bucket answers, what it does by itself, and its effect on a
-gateway.
-
-`spillway bucket verify`: compares a bucket with its manifests. It needs no gateway: without
---config it reads neither a configuration nor a database.
+`test` and `setup` show whether the bucket answers, what it does by itself, and its effect on a
+gateway. `verify` compares a bucket with its manifests. It needs no gateway: without --config it
+reads neither a configuration nor a database.
 """
 
 from __future__ import annotations

@@ -1,17 +1,12 @@
-"""Who gives a command: its user, its person, its record in the audit.
+"""Identity of who gives a command: change of user, name of the person, record in the audit log.
 
-Switch of a command that root gives to the user of the gateway.
+Of root, a command becomes the user of the gateway: what root makes in the data directory, like a
+lock or a log of SQLite, would keep the gateway's own processes from working.
 
-What root makes in the data directory, like a lock or a log of SQLite, would keep the gateway's own
-processes from working.
-
-Names the person who gives an order, for the record of it.
-
-Records commands on the gateway in the audit log, where the calls of the admin API are.
-
-As with a call, the row is there before the command begins and is completed after it: a row without
-a status says that the command was ended. A command is not refused because the log cannot be
-written: on a full disk a person must be able to delete.
+Commands on the gateway are recorded in the audit log, where the calls of the admin API are. As with
+a call, the row is there before the command begins and is completed after it: a row without a status
+says that the command was ended. A command is not refused because the log cannot be written: on a
+full disk a person must be able to delete.
 """
 
 from __future__ import annotations

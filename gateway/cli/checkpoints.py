@@ -1,12 +1,7 @@
-"""Commands about checkpoints and runs.
+"""Commands `spillway checkpoint list`, `show` and `delete`, and the recovery points of runs.
 
-`spillway checkpoint list`: lists runs and their checkpoints.
-
-It reads rows and nothing else, so it works whether or not the gateway runs.
-
-`spillway checkpoint` and `spillway checkpoint delete`: one checkpoint, and its way into the trash.
-
-Shows a person what each run would lose if this gateway were lost now.
+`list` and `show` read rows and nothing else, so they work whether or not the gateway runs. `delete`
+puts a checkpoint into the trash.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Commands for a gateway that is stopped: upgrade, fsck, adopt.
+"""Commands for a gateway that is stopped: `spillway upgrade`, `fsck` and `adopt`.
 
-`spillway upgrade` and `spillway fsck`: work on the database while no gateway runs on it.
-
-`spillway adopt`: takes over data files or a bucket that the namespace did not have before.
+`adopt` takes over data files or a bucket that the namespace did not have before.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Examples of each command, and `spillway completion`.
 
-Examples of each command, which its ``--help`` and docs/reference/cli.md show.
-
-`spillway completion`: prints the script by which a shell completes commands and options.
+The examples are shown by ``--help`` and in docs/reference/cli.md. `completion` prints the script by
+which a shell completes commands and options.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`spillway export`: lets hosts mount further directories, changed while clients work."""
+"""Command `spillway export`: lets hosts mount further directories, changed while clients work."""
 
 from __future__ import annotations
 

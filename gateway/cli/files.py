@@ -1,18 +1,12 @@
-"""Commands about files: names, attributes, pins, eviction, warm-up, durability.
+"""Commands about files and directories.
 
-`spillway ls` and `spillway stat`: show what is in the namespace, without a mount.
-
-`spillway mkdir`, `chown`, `chmod`, `mv` and `rm`: change names and who may use them.
-
-`spillway checkpoint pin`, `unpin` and `pins`: keep files on the local disk and from all policies.
-
-`spillway evict`: frees the local disk of files that are in the bucket.
-
-`spillway warm`: asks for evicted files, and waits until their bytes are on the disk.
-
-`spillway wait --durable PATH`: waits until the bucket alone could restore a file or a tree.
-
-Files that are open, held or renamed are waited for too, unlike by `spillway drain --wait`.
+- `spillway ls` and `stat` show what is in the namespace, without a mount.
+- `mkdir`, `chown`, `chmod`, `mv` and `rm` change names and who may use them.
+- `checkpoint pin`, `unpin` and `pins` keep files on the local disk and from all policies.
+- `evict` frees the local disk of files that are in the bucket; `warm` asks for evicted files, and
+  waits until their bytes are on the disk.
+- `wait --durable` waits until the bucket alone could restore a file or a tree. Files that are open,
+  held or renamed are waited for too, unlike by `spillway drain --wait`.
 """
 
 from __future__ import annotations

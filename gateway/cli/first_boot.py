@@ -1,4 +1,4 @@
-"""`spillway first-boot`: makes a gateway of a machine that was started from an image.
+"""Command `spillway first-boot`: makes a gateway of a machine that was started from an image.
 
 Everything that the site says is checked before anything is done. Each step can be done again, so
 after an error, or a power cut, the next boot with a corrected drive continues. The unit

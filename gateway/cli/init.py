@@ -1,4 +1,4 @@
-"""`spillway init`: makes everything a gateway needs before its first start.
+"""Command `spillway init`: makes everything a gateway needs before its first start.
 
 Every step checks what is there and makes only what is missing. So the command can be run again at
 any time, after an upgrade for instance. It never deletes anything.

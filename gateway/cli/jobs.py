@@ -1,4 +1,4 @@
-"""`spillway job`: shows the long work that was asked for through the admin API, and ends it."""
+"""Command `spillway job`: shows long work that was asked for through the admin API, and ends it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""This machine's gateway for commands, and the checks before a start.
+"""Gateway of this machine as commands use it, and the checks before its processes start.
 
-The gateway of this machine, for commands, with what the admin API's own database has.
-
-Checks this machine before anything is started. The error of each check says how to mend it.
+The error of each check says how to mend what is wrong. ``CommandGateway`` also has what the admin
+API's own database keeps.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Parses the command line, runs one command, and turns errors into one line.
+"""Entry point of the command line: parses it, runs one command, turns errors into one line.
 
 Exit status: 0 done; 1 the command found something that needs a person; 2 wrong usage or
 configuration; 130 interrupted.

@@ -1,8 +1,6 @@
-"""Verbs of commands, and quantities and moments as people write them.
+"""Parsers of options: subcommands like ``list`` of ``spillway export``, quantities, and times.
 
-Declares the verbs of a subcommand, like ``list`` and ``set`` of ``spillway export``.
-
-Reads the quantities and moments that people write: 350GB, 15m, 100Gbit/s, 10%.
+Quantities and times are read as people write them: 350GB, 15m, 100Gbit/s, 10%.
 """
 
 from __future__ import annotations

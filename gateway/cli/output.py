@@ -1,10 +1,6 @@
-"""Output of commands: lines, tables, JSON, progress.
+"""Output of commands: lines and tables for people, one JSON document for scripts, progress.
 
-Tells what a command found or did: a person in lines, and a script in one JSON document.
-
-Tables for people at a terminal. Scripts, and whatever reads a pipe, get plain lines.
-
-Shows the progress of a long command.
+Tables are for terminals. Scripts, and whatever reads a pipe, get plain lines.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Command `spillway plan`, and its options.
+"""Command `spillway plan`: says how large a gateway must be, and what checkpoints cost.
 
-`spillway plan`: says how large a gateway must be, and what checkpoints cost.
-
-It needs no configuration and no gateway.
-
-The options of `spillway plan`, and what they say of a training, its gateways and its bucket.
+It needs no configuration and no gateway. The options describe a training, its gateways and its
+bucket.
 """
 
 from __future__ import annotations

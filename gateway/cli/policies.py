@@ -1,8 +1,6 @@
-"""Commands about policies, plans and approvals.
+"""Command `spillway policy`: sets policies of retention, shows plans, approves deletions.
 
-`spillway policy`: sets policies of retention, and shows what they do.
-
-Shows plans of retention to a person; also its line in `spillway status`.
+Also the line about retention in `spillway status`.
 """
 
 from __future__ import annotations

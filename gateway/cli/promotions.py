@@ -1,4 +1,7 @@
-"""`spillway checkpoint promote`, `promotions` and `demote`: copies of checkpoints that stay."""
+"""Commands `spillway checkpoint promote` and `spillway promotion list` and `remove`.
+
+A promotion is a copy of a checkpoint that only a person removes.
+"""
 
 from __future__ import annotations
 

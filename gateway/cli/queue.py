@@ -1,13 +1,11 @@
-"""Commands about what waits for the bucket.
+"""Commands about what waits for the bucket: `spillway queue` and `spillway drain --wait`.
 
-`spillway queue`: lists the files that wait for the bucket, holds them, puts them first.
+`queue` lists the files that wait, holds them, and puts them first. `drain --wait` waits until the
+bucket has what it can have now, and shows progress.
 
-`spillway drain --wait`: waits until the bucket has what it can have now, and shows progress.
-
-The bucket has a file when it has the file's present version at the key of its path. The command
-does not wait for files that are open for writing or held, nor for those that name a checkpoint
-which is not whole: it is not known when they will be ready.
-When only files are left that need a person, the wait ends.
+The bucket has a file when it has the file's present version at the key of its path. The wait leaves
+out files that are open for writing or held, and those that name a checkpoint which is not whole: it
+is not known when they will be ready. When only files are left that need a person, it ends.
 """
 
 from __future__ import annotations

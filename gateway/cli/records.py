@@ -1,12 +1,9 @@
-"""Commands that read records: audit, history, events, configuration.
+"""Commands that read records: `spillway audit`, `history`, `events` and `configuration`.
 
-`spillway audit`: who changed what through the admin API, and who was refused.
-
-`spillway history`: the figures of the dashboard by time, of which a sample a minute is kept.
-
-`spillway events`: what changes at a gateway, as it happens. The admin API streams it.
-
-`spillway configuration`: the keys as they are in force. What may be a password is masked.
+`audit` shows who changed what through the admin API, and who was refused. `history` shows the
+figures of the dashboard by time, of which a sample a minute is kept. `events` follows what changes
+at a gateway, as the admin API streams it. `configuration` shows the keys as they are in force. What
+may be a password is masked.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""``python -m gateway.cli.reference`` prints docs/reference/cli.md from the parser and examples."""
+"""Generator of docs/reference/cli.md: ``python -m gateway.cli.reference`` prints it.
+
+The text is made of the parser and the examples.
+"""
 
 from __future__ import annotations
 

@@ -1,13 +1,11 @@
-"""Commands that show the gateway: status, statistics, clients.
+"""Commands that show the gateway: `spillway status`, `statistics` and `clients`.
 
-`spillway status`: shows the gateway's state to a person or (--json) to a program.
+`status` shows the state to a person or (--json) to a program. For the gateway of this machine it
+works also while that is down: it reads the database, the disk, the bucket and the files in run/,
+and asks no process.
 
-For the gateway of this machine it works also while that is down: it reads the database, the disk,
-the bucket and the files in run/, and asks no process.
-
-`spillway statistics`: what the NFS server was asked since its start, and how long it took.
-
-`spillway clients`: who mounts the gateway, from where, and who has a file open.
+`statistics` shows what the NFS server was asked since its start, and how long it took. `clients`
+shows who mounts the gateway, from where, and who has a file open.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which gateway a command is for: this machine's, or one that is reached by its admin API.
+"""Choice of the gateway that a command is for: this machine's, or another one by its admin API.
 
 No token is ever an argument: every user of a machine can read the arguments of all processes.
 """

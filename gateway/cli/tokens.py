@@ -1,4 +1,4 @@
-"""`spillway token`: makes, lists and revokes the tokens of the admin API.
+"""Command `spillway token`: makes, lists and revokes the tokens of the admin API.
 
 It works on the admin API's own database, whether that process runs or not.
 """

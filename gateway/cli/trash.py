@@ -1,4 +1,4 @@
-"""`spillway trash`: what retention and people deleted, and how it is taken back."""
+"""Command `spillway trash`: what retention and people deleted, and how it is taken back."""
 
 from __future__ import annotations
 

@@ -1,20 +1,14 @@
-"""Commands that run processes: up, serve, admin.
+"""Commands that run processes: `spillway up`, `serve` and `admin`.
 
-`spillway up`: checks the machine, then runs the processes of the gateway.
+`up` checks the machine, then runs the NFS server, the drain, the cache (hydrator and evictor), the
+catalogue, and the admin API unless it is switched off. It decides the order of starting and
+stopping, handles the signals, and writes run/up.json, which `status` reads.
 
-They are the NFS server, the drain, the cache (hydrator and evictor), the catalogue, and the admin
-API unless it is switched off.
+`serve` becomes one of these processes; the units of systemd start it. What `up` does for all of
+them, each service then does for itself: it takes its part of the lock of the data directory and is
+named in run/up.json. What must hold before the NFS server starts is checked by its own service.
 
-It decides the order of starting and stopping, handles the signals, and writes run/up.json, which
-`status` reads.
-
-`spillway serve`: becomes one process of the gateway. The units of systemd start it.
-
-What ``up`` does for all processes, each service does for itself: it takes its part of the lock of
-the data directory and is named in run/up.json. What must hold before the NFS server starts is
-checked by its own service.
-
-`spillway admin`: runs the admin API by itself, without `spillway up`.
+`admin` runs the admin API by itself, without `spillway up`.
 """
 
 from __future__ import annotations
