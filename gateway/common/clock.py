@@ -1,10 +1,7 @@
-"""Clocks: the machine's, and the trusted clock, which no jump fools.
+"""Clocks of the machine, and the trusted clock: a jump of the machine's clock changes no age.
 
-Reads the clocks of the machine.
-
-Trusted clock: counts graces and ages so that a jump of the machine's clock ends or adds none.
-
-Each of its two times has an invariant, and a row of its own (docs/decisions/trusted-clock.md):
+The trusted clock counts graces and ages so that a jump ends or adds none. Each of its two times has
+an invariant, and a row of its own (docs/decisions/trusted-clock.md):
 
 - The elapsed time of graces never runs too fast. While the machine runs, its count of the time
   since its start says what has passed, whichever process asks. Nothing says for how long a machine

@@ -1,4 +1,4 @@
-"""Named places where a test kills the process, as a power cut would.
+"""Failpoints: named places where a test kills the process, as a power cut would.
 
 ``SPILLWAY_FAILPOINT`` or ``arm`` arms a name. While no name is armed, a place does nothing and
 costs almost nothing. Every write of an operation is a place of its own: ``<operation>.<count>``.

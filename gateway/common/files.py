@@ -1,8 +1,7 @@
 """Small files that are replaced as a whole, and lock files between processes.
 
-Replaces a small file as a whole: a reader sees the old text or the new one, never a part.
-
-Lock files between processes, with flock: a lock ends with its process, however that ends.
+A reader of a replaced file gets the old text or the new one, never a part. Locks are taken with
+flock, so a lock ends with its process, however that ends.
 """
 
 from __future__ import annotations

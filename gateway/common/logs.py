@@ -1,4 +1,4 @@
-"""The lines of the logs: text for people, or JSON for programs (``gateway.log_format``).
+"""Formats of log lines: text for people, or JSON for programs (``gateway.log_format``).
 
 A line that a request caused has the request's id, also in a job that the request began. The NFS
 server's own log is not written here.

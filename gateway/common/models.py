@@ -1,4 +1,4 @@
-"""Models of what the service returns, their JSON, and the way back from it. Pure.
+"""Base of the models that the service returns, their JSON, and the way back from it. Pure.
 
 A model is a frozen dataclass below ``Model``. The text below a field says what it means, and its
 name ends in its unit: the OpenAPI document of the admin API shows both.

@@ -1,10 +1,6 @@
-"""Hosts that may mount, addresses of this machine, and errors of TLS.
+"""Rules for hosts that may mount, loopback addresses, and TLS errors behind those of HTTP clients.
 
-Parses the hosts that may mount, as the configuration has them: ``192.168.7.4 ro all_squash``.
-
-Tells which addresses lead to this machine only.
-
-Finds the error of TLS behind the errors of HTTP clients.
+The configuration has a rule for hosts in the form ``192.168.7.4 ro all_squash``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Patterns of names and paths in the configuration. Pure.
-
-Patterns of the configuration: of names that are not final (holds), and of paths. Pure."""
+"""Patterns of the configuration: of names that are not final (holds), and of paths. Pure."""
 
 from __future__ import annotations
 

@@ -1,20 +1,14 @@
-"""A process of the gateway: its report, its facts in /proc, systemd, and interrupts.
+"""A process of the gateway: its report, facts from /proc, notices to systemd, kept interrupts.
 
-Writes the report of a process for ``spillway status``: a small JSON file, replaced as a whole.
+A report for ``spillway status`` is a small JSON file, replaced as a whole. The process never reads
+the file back. The file holds no secret.
 
-The process never reads the file back. The file holds no secret.
-
-Reads facts about a process from /proc.
-
-Tells systemd that a process serves, and tells it again while the process does its work.
-
-Without a service manager nothing is told. Source: sd_notify(3).
-
-Keeps an interrupt (Ctrl-C) that Python could not raise.
+Systemd is told that a process serves, and told again while the process does its work
+(sd_notify(3)). Without a service manager nothing is told.
 
 Python runs destructors and callbacks of the garbage collection between any two steps of a program.
 An exception in one of them is printed and dropped, also the KeyboardInterrupt of a signal that came
-at that moment. Without ``kept`` a command would continue as if the person had pressed nothing.
+at that moment. Without ``kept`` a command would continue as if the person had not pressed Ctrl-C.
 """
 
 from __future__ import annotations

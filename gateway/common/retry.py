@@ -1,10 +1,7 @@
-"""Pauses between tries, and files that were read before the change of the user.
+"""Pauses between tries of what failed, and copies of files that only root may read.
 
-Draws the pauses between tries of what failed.
-
-Files that root has read before its process became the user of the gateway.
-
-That user may not read them: the credentials of the bucket, a file of policies in /root.
+A process that becomes the user of the gateway may then not read the credentials of the bucket, or a
+file of policies in /root: ``keep`` reads them before.
 """
 
 from __future__ import annotations

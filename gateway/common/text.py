@@ -1,10 +1,7 @@
-"""Text made of bytes that clients choose: one line for people, or reversible. Pure.
+"""Text made of bytes that clients choose: one line for people, or a reversible form. Pure.
 
-Makes one line of text of what clients could influence. Pure.
-
-Writes any bytes as text, reversibly: the form of names in object keys, and of paths in requests.
-
-Valid UTF-8 stays readable. Other bytes, control characters, U+FFFE and U+FFFF become %XX. Pure.
+The reversible form is that of names in object keys, and of paths in requests. Valid UTF-8 stays
+readable. Other bytes, control characters, U+FFFE and U+FFFF become %XX.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Value types of the namespace, and the storage classes of S3. Pure.
+"""Value types of the namespace, and the storage classes of S3 that Spillway tells apart. Pure.
 
-The value types of the namespace. This module imports nothing of the gateway.
-
-The storage classes of S3 that Spillway tells apart. Pure.
+This module imports nothing of the gateway.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Sizes, times, rates and rates by the time of day. Pure.
+"""Units of sizes, times and rates, with their text for people, and rates by the time of day. Pure.
 
-Units of sizes, times and rates, and their forms for people. Pure.
-
-Parses rates by the time of day, as the configuration has them: ``08:00-20:00 200MiB``.
+The configuration has rates by the time of day in the form ``08:00-20:00 200MiB``.
 """
 
 from __future__ import annotations

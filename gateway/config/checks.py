@@ -1,4 +1,4 @@
-"""Checks of configuration values. Each check returns what is wrong with a value, or None. Pure."""
+"""Checks of configuration values: each returns what is wrong with a value, or None. Pure."""
 
 from __future__ import annotations
 

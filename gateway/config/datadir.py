@@ -1,9 +1,4 @@
-"""The data directory: its lock, its owner, and the reports of processes in run/.
-
-Locks the data directory of a gateway, and tells whose it is and whether processes are left.
-
-Reads the files in run/ in which running processes report.
-"""
+"""Data directory of a gateway: its lock, its owner, and the reports of processes in run/."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the configuration, one TOML file, into frozen settings, and writes a new one.
+"""Loader of the configuration, one TOML file, into frozen settings, and writer of a new one.
 
 ``SPILLWAY_<SECTION>_<KEY>`` in the environment overrides the file.
 """

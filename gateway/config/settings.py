@@ -1,6 +1,4 @@
-"""Settings: every key, with its documentation, default and check.
-
-``Acknowledge`` says at which paths a CLOSE is answered only when the bucket has the file.
+"""Settings: every key of the configuration, with its documentation, default and check.
 
 ``gateway.config.loader`` reads the settings from a file. It renders the file of ``spillway init``
 from the same declarations, so that file and program cannot disagree.
@@ -71,7 +69,7 @@ class _Rule(NamedTuple):
 
 
 class Acknowledge:
-    """The rules.
+    """Rules of the paths at which a CLOSE is answered only when the bucket has the file.
 
     Args:
         tables: what ``checks.acknowledge_rules`` has accepted.
