@@ -1,14 +1,6 @@
-"""Tables of the catalogue, manifests, retention, trash, promotions and exports.
+"""Tables of checkpoints, manifests, retention, the trash, promotions and exports.
 
-Declares the tables of checkpoints: the catalogue, manifests, trash and promotions.
-
-Declares the tables of retention: policies, what was done because of them, and what is asked.
-
-``Base`` is that of all tables: who needs every table imports it from here.
-
-Declares the table of exports.
-
-``Base`` is that of all tables: who needs every table imports it from here.
+``Base`` is that of all tables: a module that needs every table imports it from here.
 """
 
 from __future__ import annotations

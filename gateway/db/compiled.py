@@ -1,4 +1,4 @@
-"""Compiles statements of SQLAlchemy Core once per engine, and executes them on the DBAPI.
+"""Statements of SQLAlchemy Core, compiled once per engine and executed on the DBAPI.
 
 A call through SQLAlchemy costs ten times the query itself. Compiled statements avoid this cost, and
 column names and both dialects still have one source.

@@ -1,4 +1,4 @@
-"""Declares the tables of the drain: what the bucket has, and the work on it."""
+"""Tables of the drain: what the bucket has, and the work on it."""
 
 from __future__ import annotations
 

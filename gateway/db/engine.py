@@ -1,7 +1,7 @@
-"""Opens the database and hands out DBAPI connections. Only a backend knows the engine.
+"""Database of a namespace: opens it by its backend, and hands out DBAPI connections.
 
-A backend (``sqlite.py``, ``postgres.py``) has every difference: how to connect, how a write
-transaction begins, which errors end a transaction, and which error a client gets then.
+A backend (``sqlite.py``, ``postgres.py``) has every difference between engines: how to connect, how
+a write transaction begins, which errors end a transaction, and which error a client gets then.
 """
 
 from __future__ import annotations

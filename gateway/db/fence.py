@@ -1,4 +1,4 @@
-"""Fences an NFS server on PostgreSQL: a namespace has one, and it believes no lost change.
+"""Fence of the NFS server on PostgreSQL: a namespace has one server, which misses no lost change.
 
 The server holds an advisory lock for the life of the connection that it writes on. Each of its
 write transactions adds 1 to the number in the row of ``fence``: other processes write the rest of

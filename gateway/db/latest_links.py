@@ -1,4 +1,4 @@
-"""Remembers what must not change while a link of ``/.spillway/runs`` names a checkpoint.
+"""Guard of checkpoints that a link of ``/.spillway/runs`` names: the link goes before a change.
 
 Such a link tells a job that the checkpoint is complete, or durable. So the first change of a
 checkpoint that is named is refused with ``HeldByLatestLink``, before anything of it is written. The

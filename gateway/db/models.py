@@ -1,12 +1,11 @@
-"""Declares the tables. It is the authority on every column. Invariants are constraints.
+"""Tables of the namespace: the authority on every column. Invariants are constraints.
 
 Times are nanoseconds since 1970. Names are bytes. Schema changes are Alembic migrations
 (``migrations/versions``). A test compares migrations and tables.
 
-Declares tables as classes, with an attribute for each column, in the words of SQLAlchemy's ORM.
-
-Nothing else of the ORM is used, and its import and its mapping were a fifth of the time that a
-command, or a process of ``spillway up``, takes to start.
+Tables are declared as classes, with an attribute for each column, in the words of SQLAlchemy's ORM.
+The ORM itself is not used: its import and its mapping were a fifth of the time that a command, or a
+process of ``spillway up``, takes to start.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The PostgreSQL backend, with which the namespace outlives the gateway's machine.
+"""PostgreSQL backend, with which the namespace outlives the gateway's machine.
 
 Write transactions take one advisory lock first, so that they run one after the other as on SQLite:
 a check that reads in a transaction holds until its commit. Every connection is to a server that

@@ -1,11 +1,7 @@
-"""Opening a database: its schema must be this program's.
-
-Reads which schema a database has, and refuses to work on any but this program's.
+"""Opening of a database for a command or a call: its schema must be this program's.
 
 Alembic, which migrates (upgrade.py), is not imported: it would be a fifth of the time that a
-command takes to start.
-
-Opens a database for a command or a call, and says what to do while it cannot be used.
+command takes to start. While a database cannot be used, the error says what to do.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
-"""The SQLite backend, the default: the database is one file and has one writer at a time.
+"""SQLite backend, the default: the database is one file and has one writer at a time.
 
 With WAL readers never wait for the writer. The setting synchronous=FULL is needed because NORMAL
 loses acknowledged commits in a power cut. The driver begins no transactions of its own
 (isolation_level None), because they would begin too late for savepoints.
 
-Gives processes their turn to write to a SQLite database. The NFS server goes first.
-
-SQLite makes a writer that finds another writer at work sleep and look again, up to 100 ms later. A
-process that commits again and again takes the write lock in between, so the sleeper may wait for
-seconds. These locks decide which process is next. SQLite's own lock keeps writers apart.
+``WriteTurns`` decides which process writes next; the NFS server goes first. SQLite makes a writer
+that finds another writer at work sleep and look again, up to 100 ms later. A process that commits
+again and again takes the write lock in between, so the sleeper may wait for seconds. SQLite's own
+lock still keeps writers apart.
 
 Two files are locked with flock, which ends with its process. ``turn`` is held for a write
 transaction. ``next`` is a turnstile: the writers pass it on their way to ``turn``. The NFS server

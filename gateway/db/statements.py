@@ -1,4 +1,4 @@
-"""Declares the SQL of the namespace. The drain has gateway.drain.statements in the same manner."""
+"""SQL of the namespace. The drain has gateway.drain.statements in the same manner."""
 
 from __future__ import annotations
 

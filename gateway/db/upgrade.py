@@ -1,4 +1,4 @@
-"""Brings a database to this program's schema."""
+"""Migration of a database to this program's schema, by Alembic."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""The URL of a database, and its lineage, which tells an older copy.
-
-Reads the URL of a database.
-
-Where a database comes from. One of another lineage than before may be an older copy.
-"""
+"""URL of a database, and its lineage: a database of another lineage may be an older copy."""
 
 from __future__ import annotations
 

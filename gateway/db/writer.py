@@ -1,18 +1,16 @@
-"""Writes to the database for the NFS server's process, in group commits.
+"""Writer of the NFS server's process: clients' changes in group commits.
 
 Clients' changes come in batches (fsal/native/call.c queues them, without the interpreter's lock).
-One transaction and one COMMIT serve a batch, so a durable change costs a share of one fsync.
+One transaction and one COMMIT serve a batch, so a durable change costs a share of one fsync. A
+client gets its answer only after COMMIT returned. That is the durability contract.
 
 An operation that fails before it changed anything costs nothing. An operation that fails later
 makes the whole batch run again, with a savepoint for each operation. This is rare, because
 operations check before they write. Savepoints in every batch would be a quarter of all statements.
 
-A client gets its answer only after COMMIT returned. That is the durability contract.
-
-Counts the committed transactions of a writer, in memory that the NFS server's C can read.
-
-The memory is a ``struct spw_commits`` (fsal/native/bridge.h). Only the thread that commits writes
-it, one aligned word at a time, so that a reader needs no lock.
+``TransactionCounts`` is memory that the NFS server's C reads, a ``struct spw_commits``
+(fsal/native/bridge.h). Only the thread that commits writes it, one aligned word at a time, so that
+a reader needs no lock.
 """
 
 from __future__ import annotations
