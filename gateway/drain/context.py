@@ -1,19 +1,19 @@
-"""Context of the drain's jobs, with requests in doubt and objects that are too large.
-
-Context of a job: transactions under the lease, and what the drain remembers of the store.
-
-Files that the store refused as too large: a store may say so only when all parts were sent, and
-would say so each time. So such a file is not sent again for a day, unless it has become smaller.
-This is kept in memory: a drain that starts sends it once.
-
-Keys at which the store may still be at work on a request that it did not answer in time: the
-completion of a large upload, and a copy, take minutes on some stores. Sent again meanwhile, such a
-request makes the store begin again, perhaps without an end. So the drain looks whether the object
-is there, and sends nothing else to the key until no such request can be under way any more. This is
-kept in memory: a drain that starts looks once, and sends.
+"""Context of the drain's jobs: transactions under the lease, and what is known of the store.
 
 The drain writes in short transactions: SQLite has one writer, so the commits of the NFS server wait
 for the drain's. No request to the store is ever made inside a transaction.
+
+Two facts are kept in memory. A drain that starts does not have them: it sends each such file once,
+and looks once at each such key before it sends.
+
+- Files that the store refused as too large (``OversizeObjects``). A store may say so only when all
+  parts were sent, and would say so each time. So such a file is not sent again for a day, unless it
+  has become smaller.
+- Keys at which the store may still be at work on a request that it did not answer in time
+  (``AwaitedKeys``): the completion of a large upload, and a copy, take minutes on some stores. Sent
+  again meanwhile, such a request makes the store begin again, perhaps without an end. So the drain
+  looks whether the object is there, and sends nothing else to the key until no such request can be
+  under way any more.
 """
 
 from __future__ import annotations

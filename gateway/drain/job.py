@@ -1,4 +1,4 @@
-"""Defines the drain's work: jobs, what they need, how they end, and how they are planned."""
+"""Jobs of the drain: what each needs, how it ends, and how jobs are planned."""
 
 from __future__ import annotations
 

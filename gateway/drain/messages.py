@@ -1,4 +1,4 @@
-"""Defines the messages between the drain and its senders.
+"""Messages between the drain and its sender processes.
 
 They are pickled, so they must not be in the main module of the sender.
 """

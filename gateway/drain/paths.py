@@ -1,10 +1,11 @@
-"""Maps inodes to object keys and back, inside one transaction.
+"""Object keys of inodes, and inodes of object keys, inside one transaction.
 
-An inode's key is the key of its first name, in order of cookies, that is not held. A name is held
-if a hold pattern matches anywhere on its path, or a person or retention holds the file or a
-directory above it. A pattern does not hold the directory of a run: one that has checkpoints in
-directories of their own, and no step in its own name.
-So a file with only temporary names has no key, and two inodes never have the same key.
+An inode's key is the key of its first name, in order of cookies, that is not held. So a file with
+only temporary names has no key, and two inodes never have the same key.
+
+A name is held if a hold pattern matches anywhere on its path, or a person or retention holds the
+file or a directory above it. A pattern does not hold the directory of a run: one that has
+checkpoints in directories of their own, and no step in its own name.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Precedence: files that name others go into the bucket after them.
-
-Finds the files that the bucket does not have as they are here, at their keys, in one
-transaction.
-
-Says which files wait for others: what names others goes into the bucket after what it names.
+"""Precedence of uploads: files that name others go into the bucket after what they name.
 
 - **In a checkpoint** a file that names others (``.metadata``, an index, ``trainer_state.json``)
   waits while the checkpoint is being written, and while another file of it is not in the bucket as

@@ -1,14 +1,11 @@
-"""Queue of the drain: what waits, why, and the orders of people.
-
-Lists what waits for the bucket, and takes the orders of people and their programs.
+"""Queue of the drain: what waits for the bucket, why, and the orders of people and programs.
 
 The queue is the database: no message goes to any process. An order of a person is noted in the
 journal, which every drain follows.
 
-Says which renames the bucket has not followed yet, for a wait of a person or program.
-
-The drain may never drop the row of a renamed directory: what is held below it, or cannot be moved,
-stays where it is. So each object below the directory is judged by itself.
+``RenameWait`` says which renames the bucket has not followed yet. The drain may never drop the row
+of a renamed directory: what is held below it, or cannot be moved, stays where it is. So each object
+below the directory is judged by itself.
 """
 
 from __future__ import annotations

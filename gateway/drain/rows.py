@@ -1,4 +1,4 @@
-"""The rows that the drain works with."""
+"""Rows that the drain works with, as named tuples."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Job runner: threads by lane, dispatch, and what becomes of failures.
+"""Runner of jobs: takes them from the plans, claims them, and runs each in its group of threads.
 
-Runner of jobs: takes them from the plans, claims them and gives them to the threads of a lane.
-
-The end of a job decides whether it is tried again, and whether it stops a kind of work. What the
-drain does is counted for its report (run/drain.json).
+Each ``job.Lane`` is a group of threads. The end of a job decides whether it is tried again, and
+whether it stops a kind of work. What the drain does is counted for its report (run/drain.json).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The drain's own SQL, built like gateway.db.statements."""
+"""SQL of the drain, built like gateway.db.statements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the objects of the files below a directory, a bounded number of names at a time."""
+"""Reader of the objects of files below a directory, a bounded number of names at a time."""
 
 from __future__ import annotations
 

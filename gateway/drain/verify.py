@@ -1,4 +1,4 @@
-"""Compares data files with their block digests, or with the checksum of the whole file.
+"""Comparison of data files with their block digests, or with the checksum of the whole file.
 
 ``spillway fsck`` and ``spillway adopt files`` use this module while the namespace is at rest. It
 changes nothing.

@@ -1,14 +1,11 @@
-"""Main loop of the drain, and its yielding to cold reads.
-
-Main loop of the drain: plans, claims and runs jobs until it is stopped.
-
-While clients wait for cold reads, as the hydrator reports, half of the places are left to those.
+"""Main loop of the drain: plans, claims and runs jobs until it is stopped.
 
 Invariant: two jobs that share an inode or a key never run at the same time, in this drain or in
 another (admission/lease.py). The rows in the database name whatever a crash interrupts, and the
 next start resumes from them.
 
-The main thread plans. Jobs run on the threads of their lane (job.py).
+The main thread plans. Each job runs in its group of threads (``job.Lane``). While clients wait for
+cold reads, as the hydrator reports, half of the places for requests are left to those.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Decides whether a job may run now, by claims under a lease, retries and health of the bucket."""
+"""Admission of the drain's jobs: claims under a lease, retries, and health of the bucket."""

@@ -10,7 +10,7 @@ object that the store cannot process must not stop the others. A check that pass
 REFUSED either: credentials that may list may still be unable to write.
 
 A refusal of one key is no refusal of the kind (retries.py). It only has the bucket checked. A
-refusal of a kind stops jobs of this kind only: where there is no room for uploads, deletions must
+refusal of a kind stops jobs of this kind only: where there is no space for uploads, deletions must
 continue. On trial, one job of the refused kinds may run at a time. So a refusal costs a handful of
 requests for each pause (gateway.objectstore.circuit_breaker), however much there is to do.
 """

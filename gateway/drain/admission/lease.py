@@ -1,19 +1,15 @@
-"""Lease of a drain, and the claims of its jobs.
-
-Decides which drain may work on what, by claims in the database under a lease that expires.
+"""Lease of a drain, and the claims of its jobs: which drain may work on what.
 
 A lease is a row for one run of a drain: its process (owner), a number that no other lease has, and
 a time when it expires. Claims (inodes and keys) belong to a lease. One statement renews all of
 them, and one transaction makes or gives back many. So two drains on one database share the work.
-
-A takeover deletes a lease and its claims, when the lease has expired, or at once when its process
-is known to be dead. Every transaction of a job looks for its lease (context.py): a drain that was
-paused for too long finds it gone (LeaseLost) and publishes nothing. A request that was under way in
-that moment cannot be called back, so tidy/indeterminate.py looks at what it did.
-
 Within a process, threads exclude each other in memory.
 
-Names a process so that no other can be taken for it, and tells whether it still runs.
+A takeover deletes a lease and its claims, when the lease has expired, or at once when its process
+is known to be dead: ``owner`` names a process so that no other can be taken for it. Every
+transaction of a job looks for its lease (context.py): a drain that was paused for too long finds it
+gone (LeaseLost) and publishes nothing. A request that was under way in that moment cannot be called
+back, so tidy/indeterminate.py looks at what it did.
 """
 
 from __future__ import annotations

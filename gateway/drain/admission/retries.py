@@ -1,15 +1,11 @@
-"""Retries of failed jobs, and refusals by key or kind.
+"""Retries of failed jobs, and refusals by the store of one key or of a kind of work.
 
-Failed jobs, and the time of the next try of each. Tries never end.
+Tries never end. People and the next start read the rows of ``retry``. This module keeps a copy in
+memory, which is saved with the next claims (gateway.drain.admission.lease).
 
-People and the next start read the rows of ``retry``. This module keeps a copy in memory, which is
-saved with the next claims (gateway.drain.admission.lease).
-
-Tells whether the store refuses one key or a whole kind of work.
-
-A policy may deny one key. So a kind counts as refused only after the refusals of several keys in a
-row, with no job of the kind done between them. Keys that were refused while others worked, or in a
-trial, are remembered: another refusal of them says nothing new of the kind.
+A policy of the store may deny one key. So a kind counts as refused only after the refusals of
+several keys in a row, with no job of the kind done between them. Keys that were refused while
+others worked, or in a trial, are remembered: another refusal of them says nothing new of the kind.
 """
 
 from __future__ import annotations

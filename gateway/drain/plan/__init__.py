@@ -1,1 +1,1 @@
-"""Plans jobs from what the database says. Each job checks its plan again."""
+"""Planning of the drain's jobs from the database. Each job checks its plan again."""

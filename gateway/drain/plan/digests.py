@@ -1,4 +1,4 @@
-"""Reads files soon after they were sealed and records the checksum of their bytes (``digest``).
+"""Plan of checksums: reads files soon after they were sealed, and records them (``digest``).
 
 From then on, a byte that changes on the disk is noticed before it can be published. Files that are
 in the bucket are not read: their objects have a checksum.

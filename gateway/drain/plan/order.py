@@ -1,6 +1,4 @@
-"""Order of uploads, by lane. Uses no database.
-
-Decides which dirty file goes next, from inode numbers, directories and times. Uses no database.
+"""Order of uploads: picks the next dirty file by inode numbers, directories and times. Pure.
 
 - What a person bumped, and what clients wait for in a CLOSE, goes before everything else.
 - Of the others, every ``AGEING``-th is the file that was sealed first. So a file before which n
@@ -10,9 +8,7 @@ Decides which dirty file goes next, from inode numbers, directories and times. U
   that has begun does not keep it waiting. Then comes the directory whose newest file was sealed
   last.
 
-Each file takes about 150 bytes of memory.
-
-Keeps the orders of the files that wait, one for each lane that uploads. Uses no database.
+Each ``Lane`` that uploads has an order of its own. Each file takes about 150 bytes of memory.
 """
 
 from __future__ import annotations

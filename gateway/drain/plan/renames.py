@@ -1,4 +1,4 @@
-"""Plans the moves that follow from renames: ``rekey`` rows of files, and of directories.
+"""Plan of the moves that follow from renames: ``rekey`` rows of files, and of directories.
 
 What is below a renamed directory is read page by page, a bounded number of names at a time. The
 position is kept in memory. A reading that finds nothing left to move drops the row of the

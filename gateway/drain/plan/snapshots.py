@@ -1,8 +1,8 @@
-"""Uploads files that stay open for long (logs), each as it was at one moment (consistent_copy.py).
+"""Uploads of files that stay open for long (logs), each as it was at one moment.
 
-The object is at the file's key and is recorded, but the file stays dirty: its version is complete
-only when it is sealed, and is uploaded then. The copy on the local disk has no name, so it is gone
-with the process, however the process ends.
+The copy is made by consistent_copy.py. It has no name on the local disk, so it is gone with the
+process, however the process ends. The object is at the file's key and is recorded, but the file
+stays dirty: its version is complete only when it is sealed, and is uploaded then.
 
 Only memory keeps how long a file has been open, and how often it was written during a look. After a
 start of the drain, a file counts as opened at that start.

@@ -1,12 +1,4 @@
-"""Survey of dirty files: held names, pacing of scans, backlog, next uploads.
-
-Counts the files that hold patterns keep from the bucket for long, as the survey finds them.
-
-A save renames its temporary names within minutes. What is held for longer is what a killed save has
-left, or a directory of a run whose name a pattern matches by chance: then nothing of the run
-reaches the bucket, and its bytes fill the disk.
-
-Keeps the order of the dirty files up to date, and makes upload jobs of the next ones.
+"""Survey of dirty files: keeps the order of uploads up to date, and makes the next upload jobs.
 
 The survey reads everything that is dirty when it starts, by age, a page at a time. From then on it
 looks at what is new, which is all that can have become eligible:
@@ -14,21 +6,21 @@ looks at what is new, which is all that can have become eligible:
 - files whose time to settle is over, by age;
 - files that the journal names: renamed, released by a person, dirty again;
 - files that it handed out, until they are in the bucket: their job may have failed, or waited;
-- files that wait for others (``Behind``), when those have changed.
+- files that wait for others (``DependentFiles``), when those have changed.
 
 Everything is read again when the journal names a directory whose files have other paths now, which
-takes at most a tenth of the time. It is also read again when the journal was not kept for this
-drain, and now and then as a safety net, for what none of this finds.
+takes at most a tenth of the time (``pacing_seconds``). It is also read again when the journal was
+not kept for this drain, and now and then as a safety net, for what none of this finds.
 
-Remembers the files that wait for others, and which of them to look at again.
+A wait of ``DependentFiles`` ends when something changes that it is for: a file, whose change the
+journal names, or a checkpoint, whose row is compared with what it was. So a file that waits costs
+nothing but a part of one query in a poll interval. Each is also looked at now and then whatever
+happened, because a wait may end with the time.
 
-A wait ends when something changes that it is for: a file, whose change the journal names, or a
-checkpoint, whose row is compared with what it was. So a file that waits costs nothing but a part of
-one query in a poll interval. Each is also looked at now and then whatever happened, because a wait
-may end with the time.
-
-Says how long a reading of the namespace pauses before the next one, so that readings take at most
-a tenth of the time.
+``HeldCounter`` counts the files that hold patterns keep from the bucket for long. A save renames
+its temporary names within minutes. What is held for longer is what a killed save has left, or a
+directory of a run whose name a pattern matches by chance: then nothing of the run reaches the
+bucket, and its bytes fill the disk.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plans the work beside uploads (survey.py) and moves (renames.py), page by page from the database.
+"""Plans of the work beside uploads (survey.py) and moves (renames.py), page by page.
 
 A plan is a hint: every job checks again, under its claims, before it acts.
 """

@@ -1,11 +1,7 @@
-"""Upload jobs, and the complete checkpoints that come first.
+"""Upload jobs, and the complete checkpoints whose files are uploaded first.
 
-Makes the job of an upload.
-
-Finds the complete checkpoints that are not in the bucket yet, for the order of the uploads.
-
-The catalogue says which they are. While the process that keeps it is away, its rows are old. Then
-the order is not the best one, and nothing else is wrong.
+The catalogue says which checkpoints are complete and not in the bucket yet. While the process that
+keeps it is away, its rows are old. Then the order is not the best one, and nothing else is wrong.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Brings the bytes of a file into the bucket: intent, bytes, object."""
+"""Uploads of the drain: brings the bytes of a file into the bucket by intent, bytes, object."""

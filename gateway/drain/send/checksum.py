@@ -1,11 +1,9 @@
-"""Local bytes of sealed files, and their recorded checksums.
+"""Reads of the local bytes of closed files, and the recorded checksums of objects and sealed files.
 
-Reads the local bytes of a closed file: as many as its inode says, or it raises an error.
+A read gives as many bytes as the inode says, or raises an error.
 
-Computes the recorded checksums of objects and of sealed files.
-
-The form is ``md5:<hex>`` for what is sent in one request. It is ``md5-parts:<part bytes>:<hex>``,
-the MD5 of the parts' MD5s, for what is sent in parts. It is ``crc64nvme:<hex>`` or
+The form of a checksum is ``md5:<hex>`` for what is sent in one request. It is ``md5-parts:<part
+bytes>:<hex>``, the MD5 of the parts' MD5s, for what is sent in parts. It is ``crc64nvme:<hex>`` or
 ``crc32c:<hex>`` of the whole, however it is sent, where the store verifies that checksum.
 """
 

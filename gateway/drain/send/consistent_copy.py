@@ -1,4 +1,4 @@
-"""Copies a file that clients may be writing, and accepts the copy only if it shows one moment.
+"""Copy of a file that clients may be writing: accepted only if it shows one moment.
 
 Every change of a file sets its ctime, before the first byte changes and under the lock that the
 whole change holds. So no byte was written during the copy if

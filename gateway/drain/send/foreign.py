@@ -1,4 +1,4 @@
-"""Sends nothing over an object that this gateway did not put there.
+"""Guard of uploads: nothing is sent over an object that this gateway did not put there.
 
 A key at which no object of the file is recorded may have one all the same: what a deleted file left
 there, what an earlier try put there whose answer was lost, or what another program put there

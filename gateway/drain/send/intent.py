@@ -1,18 +1,14 @@
-"""Rows of an upload: intent, object, block digests.
+"""Rows of an upload: the intent before its first byte, object and block digests after its last.
 
-Writes the rows of an upload: the intent before its first byte, the object after its last.
-
-1. The intent (an ``upload`` row) is durable before any byte goes out: a row always names what a
+1. The intent (an ``upload`` row) is durable before any byte is sent: a row always names what a
    crash leaves in the bucket.
 2. One transaction publishes an object that the store confirmed. If the file lost its name
    meanwhile, the object is garbage and gets its ``tombstone``. If the file got another name, it
    gets a ``rekey``.
 
 The caller holds the claims of the inode and of the key, so nothing else touches either meanwhile.
-
-Reads and writes the rows of block digests.
-
-Each row belongs to the row of its object: replacing the object deletes the digests of the old one.
+Block digests belong to the row of their object: replacing the object deletes the digests of the old
+one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sends a file in parts, several at a time, and resumes where an earlier try was interrupted.
+"""Upload in parts, several at a time, which resumes where an earlier try was interrupted.
 
 A part that the store lists counts only if its ETag or checksum is that of the local bytes, which
 are read again for it. So the parts of an upload always add up to the file as it is now. The block

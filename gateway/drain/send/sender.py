@@ -1,4 +1,4 @@
-"""Sends small objects for the drain in a process: ``python -m gateway.drain.send.sender FD...``.
+"""Sender process of the drain for small objects: ``python -m gateway.drain.send.sender FD...``.
 
 Signing and sending a small object takes processor time under Python's one lock, so it happens
 beside the drain, not in it. A sender knows nothing of files, of the database or of rates: on each

@@ -1,4 +1,4 @@
-"""Starts the drain's sender processes, hands out objects, and replaces processes that died."""
+"""Pool of the drain's sender processes: hands out objects, and replaces processes that died."""
 
 from __future__ import annotations
 

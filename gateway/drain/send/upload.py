@@ -1,4 +1,4 @@
-"""Uploads files: bytes, intent, object, publish. A kill is safe at every step.
+"""Upload of files: intent, bytes, object, publish. A kill is safe at every step.
 
 A version's number moves durably before its first byte is written. So if the number is still the
 same after the last byte was read, no byte is of another version. That is checked, with everything

@@ -1,1 +1,1 @@
-"""Brings the bucket in line with names: moves, deletions, and keys with indeterminate writes."""
+"""Moves, deletions and checks in the bucket, which bring its objects in line with names."""

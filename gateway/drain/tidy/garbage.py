@@ -1,4 +1,4 @@
-"""Deletes from the bucket the objects of deleted files, and what interrupted uploads left.
+"""Deletions from the bucket: objects of deleted files, and what interrupted uploads left.
 
 A ``tombstone`` row is the only permission to delete: no listing of the bucket leads to a delete. So
 an empty or restored database deletes nothing. A multipart upload (never an object) is also aborted

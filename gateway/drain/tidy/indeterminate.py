@@ -1,4 +1,4 @@
-"""Looks at keys where the bucket may have more than the rows say.
+"""Checks of keys where the bucket may have more than the rows say.
 
 - A multipart upload whose start got no answer may be there, and no row has its id. It is found by
   listing the key, and aborted.
@@ -8,9 +8,9 @@
 
 The keys are noted, and the drain that claims one compares the object with its row. A file whose
 object is not what was recorded is dirty again, and is sent again. Every key is looked at once more
-when no request can be under way any more (``View.mark_indeterminate``): a look before that proves
-nothing. The wall clock may be set meanwhile. So each process measures the wait by the monotonic
-clock, from the moment in which it first saw the row.
+when no request can be under way any more (``DrainView.mark_indeterminate``): a look before that
+proves nothing. The wall clock may be set meanwhile. So each process measures the wait by the
+monotonic clock, from the moment in which it first saw the row.
 """
 
 from __future__ import annotations

@@ -1,19 +1,21 @@
-"""Moves objects inside the bucket after renames: copy, make sure, record, then delete.
+"""Moves of objects inside the bucket after renames: copy, make sure, record, then delete.
 
-There are two kinds of move: to the key that the file has now, and out of the way, when another file
-must have the old key first (two names that were swapped, or a file in the trash), or a key that the
-old one goes through, or that goes through the old one: there is no "m" beside "m/w" in a store that
-keeps objects as files. It is to a staging key, or to the key of the path in the trash. The last
-copy is never lost:
+A move is either to the key that the file has now, or out of the way. An object goes out of the way
+when another file must have the old key first (two names that were swapped, or a file in the trash),
+or a key that the old one goes through, or that goes through the old one: there is no "m" beside
+"m/w" in a store that keeps objects as files. It then goes to a staging key, or to the key of the
+path in the trash.
+
+The last copy is never lost:
 
 1. A ``tombstone`` of the target is durable before anything is copied. If the drain is killed in the
    middle, half a move leaves garbage with a tombstone, not an object without a row.
 2. The source must be what its ``object`` row says, or nothing is copied.
-3. A large object is copied in parts. Its intent names the upload of the copy, so that the next
-   try, also after a kill, copies only the parts that are missing. If the file need not move any
-   more, the upload is aborted (``garbage.settle``).
-4. One transaction makes the ``object`` row name the copy, takes the target's ``tombstone`` back
-   and adds one for the source. Until then the source is the object.
+3. A large object is copied in parts. Its intent names the upload of the copy, so that the next try,
+   also after a kill, copies only the parts that are missing. If the file need not move any more,
+   the upload is aborted (``garbage.settle``).
+4. One transaction makes the ``object`` row name the copy, takes the target's ``tombstone`` back and
+   adds one for the source. Until then the source is the object.
 
 An object may be impossible to move (it vanished, a person replaced it, the store does not return
 it). The local bytes then replace it: its file is dirty again and is uploaded under its new key. If

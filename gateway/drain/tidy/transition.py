@@ -1,11 +1,11 @@
-"""Moves objects to another storage class: each is copied onto itself, inside the store.
+"""Transitions of objects to another storage class: each is copied onto itself, inside the store.
 
 A row of ``transition`` orders it, of one version of a file. The copy has the same bytes. It must
 never replace other bytes:
 
 1. The row names the key before the copy is requested, and as long as the request may be under way.
    What is put at the key meanwhile is looked at once more, when no request can arrive any more
-   (``View.mark_indeterminate``).
+   (``DrainView.mark_indeterminate``).
 2. The store is told to copy only an object with the ETag of the ``object`` row.
 3. One transaction records the class, and the ETag that the store tells. After a kill in between,
    the metadata says whether the object is the copy.
