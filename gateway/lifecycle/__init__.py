@@ -1,1 +1,1 @@
-"""What becomes of checkpoints: retention, the trash and promotion."""
+"""Life cycle of checkpoints after they are complete: retention, the trash and promotion."""

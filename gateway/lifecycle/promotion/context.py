@@ -1,4 +1,4 @@
-"""What the steps of a promotion work with: the database, the bucket and the control socket."""
+"""Context of a promotion's steps: the database, the bucket and the control socket."""
 
 from __future__ import annotations
 

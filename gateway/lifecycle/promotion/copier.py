@@ -1,4 +1,4 @@
-"""Makes the objects of a copy: inside the store, each of one version, and at a key of its own."""
+"""Copier of objects for a promotion: inside the store, each of one version, at a key of its own."""
 
 from __future__ import annotations
 

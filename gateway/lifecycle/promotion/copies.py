@@ -1,19 +1,15 @@
-"""Promoted copies: their rows, their manifest, their removal.
+"""Promoted copies: the rows of a copy in the namespace, its manifest, and its removal.
 
-The manifest of a copy: the last object of it that is put, and the first that is deleted.
+The manifest is the last object of a copy that is put, and the first that is deleted. So the bucket
+alone tells a whole copy from one that is being made or removed. The text is made of the rows of the
+copy, which do not change, so that each try puts the same bytes.
 
-So the bucket alone tells a whole copy from one that is being made or removed. The text is made of
-the rows of the copy, which do not change, so that each try puts the same bytes.
+The rows in the namespace are written beside the NFS server. It knows nothing of them: the copy is
+in the trash, of which clients see nothing, until the server itself renames it. Inode numbers and
+cookies come from the counters that the server reserves its own from, so none is given out twice.
 
-Makes the rows of a copy in the namespace, where clients do not find them.
-
-They are written beside the NFS server. It knows nothing of them: the copy is in the trash, of which
-clients see nothing, until the server itself renames it. Inode numbers and cookies come from the
-counters that the server reserves its own from, so none is given out twice.
-
-Removes the copy of a promotion that a person demoted: first from the sight of clients, then file
-by file. The drain deletes the objects, as of all files that were removed. Before all that, the
-manifest is deleted.
+A copy that a person demoted is removed first from the sight of clients, then file by file, after
+its manifest. The drain deletes the objects, as of all files that were removed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Members of what is promoted, and the metadata of their objects.
-
-What the objects of a copy say of themselves, in their metadata. Pure.
-
-Says what is promoted: the members of a checkpoint or tree, as one transaction sees them.
+"""Members of what is promoted, as one transaction sees them, and the metadata of their objects.
 
 A file counts as stored if the bucket has its present version, with digests to verify it by, and no
 request that was given up could still change that.

@@ -1,11 +1,7 @@
-"""Rows of promotions, their names, and the options of their objects.
+"""Rows of promotions, their names and keys, and the options that a person gives them.
 
-The rows of promotions, and what promotions and pins protect.
-
-The names of promotions, in the namespace and in the bucket. Pure.
-
-What a person wants of the objects of a promoted copy: a legal hold, tags, keys at a prefix of
-their own. Pure.
+The options are a legal hold, tags, and keys at a prefix of their own. Policies leave alone what
+promotions and pins protect (``protected``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Carries promotions out, one step after the other, and removes what is demoted.
+"""Background task that carries promotions out, and removes the copies that were demoted.
 
 1. The members were fixed by the command. Directories and links are made in the trash, where clients
    do not find them.
@@ -7,8 +7,8 @@
    more, the promotion fails. What was copied before does not depend on the original. From the
    moment at which all files are made nothing fails the promotion: it waits, and says for what.
 3. When all are made, their manifest is put into the bucket.
-4. The server renames the copy into ``.spillway/promoted``. That is the only
-   moment at which clients see anything of it.
+4. The server renames the copy into ``.spillway/promoted``. That is the only moment at which clients
+   see anything of it.
 
 Only a person removes a copy, also one that failed: if the database is an older one, the copy may be
 whole in the bucket, and all that is left. A removal begins with the manifest.

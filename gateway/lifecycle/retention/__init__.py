@@ -1,1 +1,1 @@
-"""Which checkpoints are kept, deleted and evicted, by policies that people set."""
+"""Retention: which checkpoints are kept, deleted and evicted, by policies that people set."""

@@ -1,13 +1,9 @@
-"""Applier of plans: deletions and evictions.
-
-Applier of the plan: the background task ``retention`` of the process of the catalogue.
+"""Applier of retention plans: the background task that deletes checkpoints and evicts files.
 
 Right before a deletion the bucket and the namespace are asked, not the catalogue: the bucket must
-have the newer one as recorded, it must be durable now, the checkpoint must be as the plan saw it,
-and no person or job must have said otherwise since. An action is recorded before and completed
-after. What a kill interrupts, the next plan finds.
-
-Evicts the files of a checkpoint that were not used for a while.
+have the newer checkpoint as recorded, that one must be durable now, the checkpoint to delete must
+be as the plan saw it, and no person or job must have said otherwise since. An action is recorded
+before and completed after. What a kill interrupts, the next plan finds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Deletions of a plan that a person must approve. Pure.
+"""Approval of deletions: which ones of a plan a person must approve first. Pure.
 
 A deletion is asked about:
 

@@ -1,4 +1,4 @@
-"""What a plan is made of, and what it says. Pure."""
+"""Inputs and results of retention plans: checkpoints, what protects them, decisions. Pure."""
 
 from __future__ import annotations
 

@@ -1,16 +1,12 @@
-"""Deletion guard: no checkpoint goes without a newer one that the bucket has.
-
-Deletion guard: whether a run can do without a checkpoint at this moment.
+"""Deletion guard: no checkpoint is deleted without a newer one that the bucket has.
 
 A checkpoint is deleted, and leaves the trash for good, only while a newer one of its run stands for
 it: trusted, durable, not much smaller, as its row says it is, and with objects that the bucket has
 as they were recorded. Policies, people and the trash ask here, of the namespace and of the bucket.
 
-Asks the bucket whether it has the objects of a checkpoint for which another one is deleted.
-
-Each member's object must answer a HEAD with the size and the ETag that were recorded when it was
-stored. What was found so is believed for BELIEVED_SECONDS, while the members are the same. A bucket
-that does not answer says nothing: then nothing is deleted.
+The bucket has a checkpoint if each member's object answers a HEAD with the size and the ETag that
+were recorded when it was stored. What was found so is believed for BELIEVED_SECONDS, while the
+members are the same. A bucket that does not answer says nothing: then nothing is deleted.
 """
 
 from __future__ import annotations

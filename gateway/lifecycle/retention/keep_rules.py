@@ -1,18 +1,13 @@
-"""Keep rules: the order of a run, and what each rule keeps. Pure.
-
-The order of the checkpoints of a run, and which of them have a newer trusted one. Pure.
+"""Keep rules: the order of a run, which checkpoints each rule keeps, and their successors. Pure.
 
 Newer is what was complete later, in the order in which the gateway saw it. Neither steps nor clocks
 count: after a rollback the newest is the one that was saved last. One that has no place in the
 order yet is older and newer than none, so it is not deleted, and nothing is deleted for it.
 
-Finds the checkpoints that need not be uploaded: a policy deletes them as soon as a newer one is
-durable, and that one is complete. Pure.
-
-They are found by a plan in which all complete checkpoints are durable since this moment. So all of
-the deletion guards hold for them, and a policy with ``wait_hours`` supersedes nothing.
-
-What the keeps of a policy hold of the checkpoints of a run. Pure.
+``superseded`` finds checkpoints that need not be uploaded: a policy deletes them as soon as a newer
+one is durable, and that one is complete. They are found by a plan in which all complete checkpoints
+are durable since this moment. So all of the deletion guards hold for them, and a policy with
+``wait_hours`` supersedes nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decides what becomes of each checkpoint, by rows alone. Pure.
+"""Planner of retention: decides from rows alone what becomes of each checkpoint. Pure.
 
 A checkpoint is deleted only if a policy lets it go, no other policy that selects it keeps it, and
 none of the guards below holds it:
@@ -6,8 +6,7 @@ none of the guards below holds it:
 - it is complete, and no other checkpoint can be in its directory;
 - it is neither promoted nor pinned, no link leads to it, and no tracker names it;
 - a newer one of its run (gateway.lifecycle.retention.keep_rules) is durable, has a grade that is
-trusted, is not
-  much smaller, and stays. So it is never the newest of these;
+  trusted, is not much smaller, and stays. So it is never the newest of these;
 - if it is only ``marked``, its age alone is why it goes;
 - the catalogue has all checkpoints.
 

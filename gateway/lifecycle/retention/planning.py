@@ -1,4 +1,4 @@
-"""Makes the plan of a namespace from its tables, as one transaction sees them. Only reads."""
+"""Makers of retention plans from the tables of a namespace, in one transaction that only reads."""
 
 from __future__ import annotations
 

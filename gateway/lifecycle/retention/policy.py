@@ -1,4 +1,4 @@
-"""What a policy says, read from the form in which people write it. Pure.
+"""Policies of retention, parsed from the form in which people write them. Pure.
 
 The words follow Orbax: a policy selects checkpoints, and its keeps hold some of them.
 """

@@ -1,13 +1,12 @@
-"""References to checkpoints by links and trackers, and their metrics.
+"""References to checkpoints by symbolic links and trackers, and the metrics of checkpoints.
 
-Finds the checkpoints that symbolic links lead to, or that trackers name: no policy deletes them.
+No policy deletes a checkpoint that a link leads to, or that a tracker names. The directory of each
+checkpoint is searched, and those above it up to the directory of its run. Clients mount the export
+where they like, so an absolute path counts for a checkpoint if the path ends in, or leads into,
+that of the checkpoint. A tracker that cannot be read now, because it is evicted or open, may name
+any checkpoint there.
 
-It looks at the directory of each checkpoint, and at those above it up to the directory of its run.
-Clients mount the export where they like, so an absolute path counts for a checkpoint if the path
-ends in, or leads into, that of the checkpoint. A tracker that cannot be read now, because it is
-evicted or open, may name any checkpoint there.
-
-Reads the metrics of checkpoints from their JSON files.
+Metrics are read from JSON files of checkpoints.
 """
 
 from __future__ import annotations

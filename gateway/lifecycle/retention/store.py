@@ -1,6 +1,4 @@
-"""Rows of retention: policies, actions, approvals, known time.
-
-Rows of retention and their SQL: policies, actions, approvals and the known time."""
+"""Rows of retention and their SQL: policies, actions, approvals and the known time."""
 
 from __future__ import annotations
 

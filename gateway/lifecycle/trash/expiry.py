@@ -1,6 +1,4 @@
-"""Expiry of the trash, by age and by size.
-
-Removes what has been in the trash for long enough: the background task ``trash``.
+"""Expiry of the trash: the background task that removes what has been there for long enough.
 
 What is removed are names, as by a client, so tombstones let the drain delete the objects. What a
 kill leaves of it is removed in a later pass.
@@ -12,15 +10,14 @@ are over, or when its run was removed (gateway.lifecycle.trash.held).
 What is pinned or being copied stays: a person takes it back, or removes it by its id. So does what
 its run cannot do without: the deletion guard is asked again right before the removal.
 
-Grace is counted in elapsed time (gateway.common.clock). The trash gives its room back when room is
-short: the evictor takes its clean files before all others, which loses nothing. If that is not
-enough, entries with bytes that only the disk has are removed early, the oldest first. Nothing is
-removed early that has been there for less than ``retention.trash_short_seconds``, nor before the
-disk was too full at each look for SHORT_SECONDS, in which the evictor had its time.
+Grace is counted in elapsed time (gateway.common.clock). When the disk is short of space, the
+evictor (gateway.cache.evictor) takes the clean files of the trash before all others, which loses
+nothing. If that is not enough, entries with bytes that only the disk has are removed early, the
+oldest first. Nothing is removed early that has been there for less than
+``retention.trash_short_seconds``, nor before the disk was too full at each look for SHORT_SECONDS,
+in which the evictor had its time.
 
 While the trash is larger than ``retention.trash_max_bytes``, its oldest entries are removed early.
-
-What has to go so that the trash is not larger than ``retention.trash_max_bytes``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Checkpoints that clients removed, and that are held for a newer one: when they go, and the way
-back of their files.
+"""Checkpoints that clients removed, and that the trash holds until a newer one is durable.
 
-The NFS server puts them into the trash, file by file (gateway.namespace.rotation). Each file comes
-back with a rename of its own, because the rest of the checkpoint may still be at its path. Nothing
-is replaced, and a file whose name is taken stays in the trash.
+The NFS server puts them into the trash, file by file (gateway.namespace.rotation). ``why_due`` says
+when one goes. ``TrashMerge`` brings its files back, each with a rename of its own, because the rest
+of the checkpoint may still be at its path. Nothing is replaced, and a file whose name is taken
+stays in the trash.
 """
 
 from __future__ import annotations

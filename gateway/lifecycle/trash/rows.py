@@ -1,6 +1,4 @@
-"""Rows of the trash, and the log of what leaves it.
-
-Rows of ``trash``, and the contents of the directory of the trash.
+"""Rows of ``trash``, the contents of its directory, and the log of what leaves it.
 
 What leaves the trash is recorded as an action (gateway.lifecycle.retention.store): begun before,
 ended after.

@@ -1,6 +1,4 @@
-"""Trash: in and out by one rename, with the looks before and the places.
-
-Puts checkpoints into the trash and takes them back, each with one rename by the NFS server.
+"""Trash: puts checkpoints in and takes them back, each with one rename by the NFS server.
 
 A checkpoint goes with its directory, so its files keep their inodes, their bytes and their objects.
 First all of it is reserved (gateway.namespace.reserved), and then it is looked at once more:
@@ -13,10 +11,6 @@ The row is written before all this and completed after it. A rename needs it, wi
 meant and the number of this put, so a request that is carried out late does nothing. What a kill
 leaves is put right by ``reconcile``: the directory of the trash says what is in it, and rows say
 what that was and what is not given back yet.
-
-Looks at a checkpoint that goes into the trash: before it is reserved, and after it.
-
-Finds the directories to which checkpoints are taken back.
 """
 
 from __future__ import annotations
