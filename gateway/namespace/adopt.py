@@ -1,4 +1,4 @@
-"""Binds a namespace to data files or to a bucket that it did not have before.
+"""Adoption: binds a namespace to data files or to a bucket that it did not have before.
 
 A person asks for it after a disk was replaced, a backup restored, or another bucket chosen. Files
 whose bytes are neither on the disk nor in the bucket are recorded as damaged: they are neither

@@ -1,11 +1,8 @@
-"""Permissions, and changes of attributes.
-
-Checks permissions: mode bits, groups, sticky directories. Pure.
+"""Permission checks (mode bits, groups, sticky directories), and SETATTR except the size.
 
 Ganesha checks lookups, opens and setattr itself before it calls the FSAL. It leaves changes of a
-directory's entries to the FSAL (fsal_helper.c fsal_create, fsal_remove, fsal_rename).
-
-Sets attributes (SETATTR), except the size, which belongs to the data file.
+directory's entries to the FSAL (fsal_helper.c fsal_create, fsal_remove, fsal_rename). The size
+belongs to the data file.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""Content versions of regular files, and closes that wait for the bucket.
-
-The life cycle of a regular file's bytes as the database sees it: open for write, sealed.
+"""Life cycle of a regular file's bytes in the database: open for writing, sealed, damaged.
 
 The content version moves durably before the first byte of the new version is written. So an upload
 of the old version can never be published as the new one.
 
-Says whether a CLOSE must wait until the bucket has the file.
+``answer`` says whether a CLOSE must wait until the bucket has the file.
 """
 
 from __future__ import annotations

@@ -1,15 +1,11 @@
-"""Data files on the local disk, and the stamp that says whose they are.
-
-Finds the bytes of an inode on the local disk. The C side has the same rule (fd.c).
+"""Data files on the local disk, and the stamp that says whose they are and how old.
 
 A data file is named by inode number and epoch and is never renamed. Inode numbers are never reused,
-so a late unlink cannot delete newer bytes.
+so a late unlink cannot delete newer bytes. The C side has the same rule (fd.c).
 
-Reads and writes the stamp of the data files, which says whose they are and how old.
-
-``files/stamp.json`` lies on the disk of the data files. A mount point without its disk has no
-stamp, and the stamp of another disk has other values. ``gateway.namespace.identity`` compares it
-with the row of the volume.
+The stamp, ``files/stamp.json``, lies on the disk of the data files. A mount point without its disk
+has no stamp, and the stamp of another disk has other values. ``gateway.namespace.identity``
+compares it with the row of the volume.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The namespace of one gateway: opened, recovered, read and changed.
+"""Namespace of one gateway, as the NFS server's process opens, recovers, reads and changes it.
 
-Reads use pooled connections. A change is an ``Operation`` of a function of this package
-(names.py, rename.py, …). ``run_together`` returns when all its operations are durable.
+Reads use pooled connections. A change is an ``Operation`` of a function of this package (names.py,
+rename.py, …). ``run_together`` returns when all its operations are durable.
 """
 
 from __future__ import annotations

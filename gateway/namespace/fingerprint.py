@@ -1,4 +1,4 @@
-"""Sums up an inode and everything below it, so that a change anywhere in it is seen.
+"""Fingerprints of trees: any change in an inode or below it gives another one.
 
 Each inode adds two terms, which are cubes in two prime fields of its number and ``change``. Unlike
 terms that are linear in them, the terms of one change never make up for those of another. The

@@ -1,4 +1,4 @@
-"""Queries for what must be true of a namespace at rest. People, crash and model tests share them.
+"""Invariants of a namespace at rest, as queries that people, crash tests and model tests share.
 
 No other process may work on the namespace meanwhile. A repair is made only where the truth is in
 the namespace itself. A problem whose repair would guess, or could lose bytes, is only reported.

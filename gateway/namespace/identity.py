@@ -1,4 +1,4 @@
-"""Checks that database, data files and bucket belong together. Nothing starts unless they do.
+"""Identity check: nothing starts unless database, data files and bucket belong together.
 
 The row of the volume and the stamp of the data files (``gateway.namespace.data_files``) name the
 same namespace and the same gateway, and have the same mark. The mark moves at each start of the NFS

@@ -1,4 +1,4 @@
-"""Names checkpoints: the links of ``/.spillway/runs``, and what is guarded while they are there.
+"""Links of ``/.spillway/runs``, which name checkpoints that may not change while they are there.
 
 A link is put in its place by a rename of the gateway, in the transaction that finds the checkpoint
 as it was when it was found complete. From then on ``Tx.named`` refuses the first change of the

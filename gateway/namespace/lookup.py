@@ -1,16 +1,11 @@
-"""Reads of the namespace: names, attributes, listings, pins.
+"""Reads of the namespace: names, attributes and listings; also pins, which are read with them.
 
-Reads the namespace: names, attributes and listings.
+A pin keeps an inode on the local disk and from all policies. It follows a rename, and ends with the
+last name. A pin of a directory is of everything below it, whatever is written there later.
 
-Pins: what a person keeps on the local disk and from all policies.
-
-A pin is of an inode, so it follows a rename, and ends with the last name. A pin of a directory is
-of everything below it, whatever is written there later.
-
-Reads names and attributes beside the NFS server, as a client would see them now.
-
-While a file is open for writing, its data file has the true size and times. One statement reads the
-inode and whether it is open: with two statements, one result could be older.
+``Browser`` reads names and attributes beside the NFS server, as a client would see them now. While
+a file is open for writing, its data file has the true size and times. One statement reads the inode
+and whether it is open: with two statements, one result could be older.
 """
 
 from __future__ import annotations

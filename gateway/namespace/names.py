@@ -1,25 +1,17 @@
-"""Changes of directory entries: create, link, remove, extended attributes, lost+found.
+"""Changes of directory entries: create, link and remove; extended attributes; ``/lost+found``.
 
-Changes directory entries, and what a change of a name means for the inode and the drain.
+The first functions change an entry, with what that means for the inode and the drain. All
+operations that make, move and take away names use them, also those in rename.py.
 
-The verbs that make, move and take away names use this module. It knows no verb.
+Extended attributes (RFC 8276) have names without the prefix ``user.`` here. ``spillway.state``,
+``.etag`` and ``.checksum`` of a file are not stored: they say what the bucket has of it. They are
+there only while it has the present version, because the Linux client remembers a value until the
+file changes, and a file does not change when it becomes durable. Ganesha checks nothing before it
+calls the FSAL for an extended attribute, not even whether the export is read-only. So this module
+and native/xattr.c check permissions.
 
-Makes names: files, directories, symlinks, device nodes, hard links.
-
-Removes names, and inodes that have no name left.
-
-Reads and changes extended attributes (RFC 8276). Names come without the prefix ``user.``.
-
-``spillway.state``, ``.etag`` and ``.checksum`` of a file are not stored: they say what the bucket
-has of it. They are there only while it has the present version, because the Linux client remembers
-a value until the file changes, and a file does not change when it becomes durable.
-
-Ganesha checks nothing before it calls the FSAL, not even whether the export is read-only. So this
-module and native/xattr.c check permissions.
-
-Keeps ``/lost+found`` of the namespace, the directory for inodes that a repair found nameless.
-
-A repair never deletes an inode: its bytes may be the only copy of a checkpoint.
+``/lost+found`` is for inodes that a repair found nameless. A repair never deletes an inode: its
+bytes may be the only copy of a checkpoint.
 """
 
 from __future__ import annotations

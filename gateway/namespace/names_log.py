@@ -1,4 +1,4 @@
-"""The log of names: which client removed, renamed, made or opened what (``nfs.names_log``).
+"""Log of names: which client removed, renamed, made or opened what (``nfs.names_log``).
 
 The path of a change is found in its transaction, because what is removed has none afterwards. The
 line is written after the commit and before the answer, and is not synced: a power cut may take the

@@ -1,4 +1,4 @@
-"""Renames in one transaction, so every observer and every crash sees all of a rename or nothing."""
+"""Rename in one transaction: every observer and every crash sees all of it or nothing."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""The reserved directory ``/.spillway``, and trees that the gateway builds or takes.
+"""Reserved inodes: ``/.spillway``, and trees that the gateway builds or takes from clients.
 
-Reserved inodes: ``/.spillway``, which clients read and only the gateway changes.
-
-It is made of inodes like all others, so lookups, reads, symlinks and cold reads need nothing of
-their own. The root's listing lacks it, and clients do not find the trash. A change asks for the
-right to it with ``Cred.is_gateway`` (attributes.py).
+Clients read ``/.spillway`` and only the gateway changes it. It is made of inodes like all others,
+so lookups, reads, symlinks and cold reads need nothing of their own. The root's listing lacks it,
+and clients do not find the trash. A change asks for the right to it with ``Cred.is_gateway``
+(attributes.py).
 
 The five directories have numbers of their own, below the first that is handed out. The link counts
 of root and ``/.spillway`` leave out what their listings leave out.
@@ -12,15 +11,12 @@ of root and ``/.spillway`` leave out what their listings leave out.
 A reserved file is never open for writing. What the gateway makes is never dirty: its version counts
 as drained. A file in the trash may be dirty.
 
-Reserves a tree for the gateway, and gives it back to clients, a few inodes in a transaction.
-
-So no other change waits for a large tree. A tree is reserved from the top down: clients change no
-name in a reserved directory, and move nothing that is reserved, so what is done stays below the
-top. When it is done, only the gateway changes anything in the tree. It is given back from the
-bottom up: nothing that is still reserved can leave the tree meanwhile. What a kill cuts off is done
-by another call, of either function.
-
-Neither moves ``change``: whether an inode is reserved is no attribute that clients see.
+A tree is reserved, and given back to clients, a few inodes in a transaction, so no other change
+waits for a large tree. It is reserved from the top down: clients change no name in a reserved
+directory, and move nothing that is reserved, so what is done stays below the top. When it is done,
+only the gateway changes anything in the tree. It is given back from the bottom up: nothing that is
+still reserved can leave the tree meanwhile. What a kill cuts off is done by another call, of either
+function. Neither moves ``change``: whether an inode is reserved is no attribute that clients see.
 """
 
 from __future__ import annotations

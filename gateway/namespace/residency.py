@@ -1,4 +1,4 @@
-"""The place of a file's bytes, as the database sees it: evicted, and back again.
+"""Residency of files in the database: evictions, and the return of bytes.
 
 An eviction moves the epoch, which is a part of the data file's name. So the late deletion of an old
 data file never hits newer bytes, and what was fetched for an old epoch is never taken for the new.

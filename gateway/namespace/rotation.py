@@ -1,14 +1,10 @@
-"""Rows of new inodes, and the hold on what clients remove too early.
-
-Inserts the rows of new inodes.
-
-Holds what clients remove of a checkpoint that the bucket may not lose yet.
+"""Rotation of checkpoints: holds what clients remove before the bucket has a newer checkpoint.
 
 A job that rotates its checkpoints removes the old one when the new one is on the gateway, hours
-before the new one is in the bucket. So the removal of a file's last name is another one if the file
-is of the newest durable checkpoint of its run: in the same transaction the file gets a name in the
-trash, and keeps its object. Clients see no difference. What leaves the trash again, and why, is in
-gateway.lifecycle.trash.
+before the new one is in the bucket. So if a file is of the newest durable checkpoint of its run,
+the removal of its last name is another operation: in the same transaction the file gets a name in
+the trash, and keeps its object. Clients see no difference. What leaves the trash again, and why, is
+in gateway.lifecycle.trash.
 
 The trash has an entry for each such checkpoint: a directory with the paths that its files had in
 it, or the file that it consists of.

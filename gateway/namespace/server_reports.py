@@ -1,18 +1,12 @@
-"""Reports of the NFS server: space, shared names, disk errors, limits.
+"""Reports of the NFS server to people: space, shared names, disk errors, threads and descriptors.
 
-Answers the questions of C about space, and reports the state of space to people.
-
-C decides at each write (fsal/native/space.c).
-
-Reports to people which clients share a name, so that the NFS server takes each for the other.
-
-The server finds them (fsal/native/shared.c). The report outlives a restart of it.
-
-Reports to people what the NFS server met on the disk of the data files.
-
-The last report has the counts, so a restart of the server does not begin them at 0.
-
-Reports to people how many threads and descriptors the NFS server uses of those that it may.
+- ``Space``: C decides at each write (fsal/native/space.c); here are the answers to its questions,
+  and the report.
+- ``SharedNames``: clients that share a name, so that the NFS server takes each for the other. The
+  server finds them (fsal/native/shared.c). The report outlives a restart of it.
+- ``DiskTrouble``: what the server met on the disk of the data files. The last report has the
+  counts, so a restart of the server does not begin them at 0.
+- ``UsageReport``: how many threads and descriptors the server uses of those that it may.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files that name other files, and what a tracker names. Pure.
+"""Names of files that name other files, and the parser of what a tracker names. Pure.
 
 A file that names others (an index, the metadata of a checkpoint, a tracker) goes into the bucket
 after what it names: a copy of the bucket at any moment then has nothing that leads to what is not

@@ -1,4 +1,4 @@
-"""Makes the namespace (``spillway init``) and recovers it at every start of the NFS server."""
+"""Volume of a namespace: made by ``spillway init``, recovered at every start of the NFS server."""
 
 from __future__ import annotations
 
