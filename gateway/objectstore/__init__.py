@@ -1,1 +1,1 @@
-"""The bucket: the keys of paths, and the few S3 requests that the gateway makes."""
+"""The bucket: object keys of paths, and the few S3 requests that the gateway makes."""

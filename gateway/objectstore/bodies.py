@@ -1,13 +1,12 @@
-"""Bodies of requests and answers, piece by piece.
+"""Bodies of requests and answers, read piece by piece.
 
-Reads the body of a request: bytes in memory, or a range of a file, block by block.
+The body of a request is bytes in memory, or a range of a file. A range is read twice, for its
+digests and for the wire (the second time from the page cache), so memory does not grow with the
+size of a part. The first reading also gives the CRCs of the file's blocks. Holes of sparse files
+are not read at all. The file is not mapped: a client may truncate it meanwhile, and reading a
+mapping beyond the end kills the process.
 
-A range is read twice, for its digests and for the wire (the second time from the page cache), so
-memory does not grow with the size of a part. The first reading also gives the CRCs of the file's
-blocks. Holes of sparse files are not read at all. The file is not mapped: a client may truncate it
-meanwhile, and reading a mapping beyond the end kills the process.
-
-Reads the body of an answer piece by piece, into buffers of the caller.
+The body of an answer is read into buffers of the caller.
 """
 
 from __future__ import annotations

@@ -1,16 +1,13 @@
-"""Checksums of objects and of blocks. Pure.
-
-Computes the checksums that show that a store has the bytes that were sent. Pure.
+"""Checksums that show that a store has the bytes that were sent, and CRCs of a file's blocks. Pure.
 
 Every store verifies MD5: Content-MD5 and ETags. The newer checksums cost a tenth of its processor
 time or less. They are used with stores that were seen to verify them (negotiation.py). A newer
 checksum is of the whole object, also when the object was sent in parts (FULL_OBJECT).
 
-Computes the CRC-64/NVME of the blocks of a file from its bytes as they pass. Pure.
-
-The bytes come in runs (the parts of an upload), several runs at a time, each in order. A run gives
-the CRC of each block that it touches, cut at the boundaries of the blocks in the file. ``joined``
-combines the two halves of a block that two runs share, so a part may end inside a block.
+A block digest is a CRC-64/NVME, computed as the bytes pass. They come in runs (the parts of an
+upload), several runs at a time, each in order. A run gives the CRC of each block that it touches,
+cut at the boundaries of the blocks in the file. ``joined`` combines the two halves of a block that
+two runs share, so a part may end inside a block.
 """
 
 from __future__ import annotations

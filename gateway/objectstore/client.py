@@ -1,4 +1,4 @@
-"""Makes the boto3 client of the bucket, and maps its errors: wait, call a person, or one object.
+"""Client of the bucket by boto3, and the map of its errors: wait, call a person, or one object.
 
 Credentials never appear in a message: it names a credentials file that cannot be parsed, but does
 not quote it.

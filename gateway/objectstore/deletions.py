@@ -1,4 +1,4 @@
-"""Deletes objects: many in one request, or each by itself if the store cannot."""
+"""Deletions of objects: many in one request, or each by itself if the store cannot."""
 
 from __future__ import annotations
 

@@ -1,17 +1,13 @@
-"""Foreign objects: found before a takeover, and never replaced.
-
-Puts nothing over an object that this namespace did not put at a key.
+"""Foreign objects: never replaced, and found before a prefix without an owner object is taken.
 
 Each writer says how it knows its own objects: by their metadata, and where a server keeps none, by
 what is recorded. Where the store heeds conditions it decides by itself whether nothing, or exactly
 the object that was looked at, is replaced. Elsewhere the key is looked at right before.
 
-Finds out whose the objects below a prefix are that has no owner object yet.
-
 The metadata of an object names its namespace (``gateway.objectstore.metadata``). An object without
 it, of an earlier Spillway or on a server that keeps none, is this namespace's if the database has
-recorded it with this size and ETag. Samples are looked at, of what is recorded and of what is
-listed.
+recorded it with this size and ETag. Before a takeover samples are looked at, of what is recorded
+and of what is listed.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Legal holds and tags of objects.
-
-Puts objects under a legal hold (S3 Object Lock), and releases them.
+"""Legal holds (S3 Object Lock) and tags of objects.
 
 A legal hold is of one version of an object. Even a user who may delete versions cannot delete it.
-
-Gives objects a tag, by which policies of the store and inventories know them.
+Policies of the store and inventories know objects by their tags.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Key mapper: the key of each path, now and under release prefixes.
+"""Key mapper: the object key of each path below the export, and the path of each key.
 
-Makes object keys of paths: a key is the path of a file below the export, in UTF-8. Pure.
-
-Two paths never share a key. Valid UTF-8 stays readable. Only what a key or the XML of S3 cannot
-carry becomes %XX (gateway.common.text), and so do backslashes and the names . and ..
-The path can be computed from such a key.
+A key is the path of a file in UTF-8. Two paths never share a key. Valid UTF-8 stays readable. Only
+what a key or the XML of S3 cannot carry becomes %XX (gateway.common.text), and so do backslashes
+and the names . and .. The path can be computed from such a key.
 
 A key of more than 1,024 bytes is shortened to the directories that fit, ``%~`` and the SHA-256 of
 the whole path. Only those directories can be computed from it. The object carries the rest of the
@@ -13,11 +11,10 @@ path (``rest_of``).
 ``<prefix>/.spillway/`` belongs to the gateway: no path of a client maps below it. The paths in the
 gateway's own directory of the namespace do, and begin with ``RESERVED``.
 
-Maps paths to object keys and back.
-
-The copy ``/.spillway/promoted/best`` that a person released to ``models`` has the keys
-``models/best`` and ``models/best/...``, and no other copy or file has them: the prefix of the
-gateway and that of a release are never one below the other (gateway.lifecycle.promotion.store).
+The functions are pure. ``KeyMapper`` also knows the prefixes of promoted copies from their rows:
+the copy ``/.spillway/promoted/best`` that a person promoted to ``models`` has the keys
+``models/best`` and ``models/best/...``, and no other copy or file has them. The prefix of the
+gateway and that of a copy are never one below the other (gateway.lifecycle.promotion.store).
 """
 
 from __future__ import annotations

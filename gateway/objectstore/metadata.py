@@ -1,4 +1,4 @@
-"""The metadata of an object: of which namespace, inode and version it is.
+"""Metadata of an object: of which namespace, inode and version it is.
 
 Objects of earlier versions of Spillway have neither ``VOLUME`` nor ``GENERATION``. Some servers do
 not keep any metadata.

@@ -1,12 +1,9 @@
 """Negotiation of the checksum that a store verifies, and its memory.
 
-Finds out which checksum a store verifies, by sending wrong checksums to a key of ours.
-
-A server that does not know the newer checksums accepts wrong ones. Only a refusal shows that a
-checksum is verified. A store may also refuse the header itself, so it must accept the right
-checksum too, and tell it afterwards. All this must hold for whole objects and for parts.
-
-Remembers which checksum a store verifies.
+Wrong checksums are sent to a key of ours. A server that does not know the newer checksums accepts
+wrong ones. Only a refusal shows that a checksum is verified. A store may also refuse the header
+itself, so it must accept the right checksum too, and tell it afterwards. All this must hold for
+whole objects and for parts.
 
 A person may name the checksum (``bucket.checksum``). Otherwise the store is asked once: by the
 drain before its first upload, or by ``spillway bucket setup``.

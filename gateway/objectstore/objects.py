@@ -1,4 +1,4 @@
-"""The facts that a store tells about objects and parts, and the arithmetic of S3. Pure."""
+"""Facts that a store tells about objects and parts, and the arithmetic of S3. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Reads and writes the object that says which gateway a bucket and prefix belong to.
+"""Owner object, ``<prefix>/.spillway/owner.json``: which gateway a bucket and prefix belong to.
 
-``<prefix>/.spillway/owner.json``. Its requests have short time-outs of their own, the same for
-every gateway: one that reads back what it wrote must know how long a request of another gateway
-may be under way.
+Its requests have short time-outs of their own, the same for every gateway: one that reads back what
+it wrote must know how long a request of another gateway may be under way.
 """
 
 from __future__ import annotations

@@ -1,17 +1,15 @@
-"""Ownership of a bucket and prefix: claim, renewal, and the guard of writers.
+"""Ownership of a bucket and prefix: claim, renewal, and the guard of everything that writes there.
 
-Bucket owner: a gateway's right to write below its prefix of a bucket.
-
-The owner object is written in three steps: the row gets the new token beside the old one, the
-object gets the new one, the row gets the new one alone. So a kill leaves an object whose token the
-row has. A gateway that was copied, or put back, has the token of its time: it is refused as soon as
-the other one has moved the object.
+The owner object is written in three steps: the row of ``bucket_owner`` gets the new token beside
+the old one, the object gets the new one, the row gets the new one alone. So a kill leaves an object
+whose token the row has. A gateway that was copied, or put back, has the token of its time: it is
+refused as soon as the other one has moved the object.
 
 While a gateway runs it writes the time into the object each minute. A gateway with the same ids and
 token on another machine, or after a boot, waits until no such sign can come any more: so of two
 copies the one that runs continues, and the other one writes nothing.
 
-The row of ``bucket_owner``, and what follows from it and the owner object. Asks nothing.
+``assess`` decides from the row and the owner object alone, without a request.
 """
 
 from __future__ import annotations

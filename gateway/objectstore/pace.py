@@ -1,4 +1,4 @@
-"""Limits requests to the bucket: their rates, and how many are under way at once.
+"""Pace of requests to the bucket: their rates, and how many are under way at once.
 
 Every request of every thread passes here, also a repetition that boto makes by itself. It waits for
 the rates before it is signed, because a signature must not grow old. It waits for its place among

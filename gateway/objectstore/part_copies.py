@@ -1,9 +1,4 @@
-"""Copies in parts, several at a time, resumed after an interruption.
-
-Remembers which copies in parts have begun, so that an interrupted one is resumed.
-
-Runs numbered requests of one object in order, several at a time.
-"""
+"""Copies in parts: several numbered requests at a time, resumed after an interruption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads objects of one bucket in ranges, and asks archived ones back.
+"""Reader of objects in ranges, which also asks archived objects back.
 
 A body goes into the caller's buffer as it comes, and is never held as a whole. What it is worth is
 the caller's to judge by digests: not every server heeds If-Match.

@@ -1,12 +1,8 @@
-"""Requests to one bucket, at a pace, with the conditions that its store heeds.
-
-Which conditions of a request a store heeds.
+"""Sender of requests to one bucket: at a pace, with the conditions that its store heeds.
 
 Stores differ: one ignores a condition and overwrites what is there, another one refuses every
 request that has it. So a condition is trusted only after the store was seen to heed it
-(owner_object.py asks).
-
-Sends requests to one bucket, at a pace, and maps errors to ours.
+(owner_object.py asks). Errors are mapped to ours.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Makes the S3 requests of the drain, each with its checks, without files or the database.
+"""S3 requests of the drain, each with its checks, without files or the database.
 
 Every body is sent with a checksum that the server verifies. It is Content-MD5, which every S3
 server checks, or a newer one (x-amz-checksum-*) if the server was seen to refuse a wrong one. Each
 answer says what the server stored: the newer checksum, or an ETag that is an MD5, and the size. It
-is compared before a caller may believe it. Errors are raised as the three classes below
-StoreError. No message has a secret.
+is compared before a caller may believe it. Errors are raised as the three classes below StoreError.
+No message has a secret.
 
 Requests are seldom repeated here: the drain repeats jobs, with its own pauses, and shows that it
 does.

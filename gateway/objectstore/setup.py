@@ -1,4 +1,4 @@
-"""Reads the setup of the bucket (versions, Object Lock, lifecycle), and adds the gateway's rule."""
+"""Setup of the bucket: reads versions, Object Lock and lifecycle, and adds the gateway's rule."""
 
 from __future__ import annotations
 

@@ -1,15 +1,12 @@
-"""Signed requests for object bytes, without botocore's client.
-
-Sends PutObject, UploadPart and GetObject without botocore's client.
+"""Signed requests for object bytes: PutObject, UploadPart and GetObject without botocore's client.
 
 The client spends much more processor time on such a request (validation, endpoint rules, events,
 parsing). These are nearly all requests of the gateway. Errors are those of the client.
 
-Signs requests to S3 with AWS Signature Version 4, in headers.
-
-botocore's signer gives the same signatures (a test compares them), but takes much more processor
-time: it builds a request of its own twice, and derives the key again each time.
-Source: Amazon S3 API Reference, "Authenticating Requests (AWS Signature Version 4)".
+Requests are signed with AWS Signature Version 4, in headers. botocore's signer gives the same
+signatures (a test compares them), but takes much more processor time: it builds a request of its
+own twice, and derives the key again each time. Source: Amazon S3 API Reference, "Authenticating
+Requests (AWS Signature Version 4)".
 """
 
 from __future__ import annotations

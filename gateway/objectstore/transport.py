@@ -1,4 +1,4 @@
-"""Speaks HTTP to one address over connections that stay open, with the standard library only.
+"""HTTP transport to one address over connections that stay open, with the standard library only.
 
 botocore's own way, over urllib3, takes much more processor time for the same request. Errors are
 botocore's, so that a caller need not know which way a request took.
