@@ -1,8 +1,6 @@
-"""Exports: what one is, and the directory that it leads to.
+"""Exports that hosts may mount: their fields, what is refused, and the directory of each.
 
-What an export is, and which ones are refused. Pure.
-
-Finds the directories of exports: by path when an export is made, and by inode afterwards.
+A directory is found by path when an export is made, and by inode afterwards.
 """
 
 from __future__ import annotations

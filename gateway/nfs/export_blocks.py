@@ -1,10 +1,11 @@
-"""Renders exports in Ganesha's syntax: the end of ganesha.conf, which the server can read again.
+"""Renderer of exports in Ganesha's syntax, and parser of what it rendered.
 
-Option names and ranges are those of Ganesha 4.3 (support/exports.c). What it reads again must be
-right: it drops an export whose block it refuses, drops all exports when it cannot parse the text
-(nfs_init.c, reread_config), and loops without end after the Pseudo of an Export_Id was changed
-(exports.c, export_commit_common: the export is mounted twice). So nothing is rendered that was not
-checked, and a number belongs to one name and one directory.
+The blocks are the end of ganesha.conf, which the server can read again. Option names and ranges are
+those of Ganesha 4.3 (support/exports.c). What it reads again must be right: it drops an export
+whose block it refuses, drops all exports when it cannot parse the text (nfs_init.c, reread_config),
+and loops without end after the Pseudo of an Export_Id was changed (exports.c, export_commit_common:
+the export is mounted twice). So nothing is rendered that was not checked, and a number belongs to
+one name and one directory.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Export service: lists, changes and removes exports, and keeps their rows.
-
-Service for exports: lists, changes and removes them, with or without a running NFS server.
+"""Service for exports: lists, changes and removes them, with or without a running NFS server.
 
 Rows are only added: the highest version of a name is in force.
 """

@@ -1,13 +1,8 @@
-"""Configuration and environment of NFS-Ganesha.
+"""Renderer of NFS-Ganesha's configuration, and the environment that the server runs in.
 
-Renders the configuration of NFS-Ganesha from the settings. `spillway up` overwrites the file.
-
-Option names and ranges are those of Ganesha 4.3 and 6.5 (support/nfs_read_conf.c). The exports are
-at the end (gateway.nfs.export_blocks).
-
-Which NFS-Ganesha is installed, and in which environment it runs.
-
-Releases differ in what they can do and in their options.
+`spillway up` overwrites the file. Option names and ranges are those of Ganesha 4.3 and 6.5
+(support/nfs_read_conf.c). The exports are at the end (gateway.nfs.export_blocks). Releases differ
+in what they can do and in their options: ``ganesha_release`` tells which one is installed.
 """
 
 from __future__ import annotations

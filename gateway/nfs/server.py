@@ -1,8 +1,4 @@
-"""The running NFS server: its port, and its exports in force.
-
-Tells whether the NFS server could listen on its port, and whether it answers there.
-
-Has a running NFS server take other exports, and knows whether it did.
+"""The running NFS server: whether it answers on its port, and which exports it has in force.
 
 Ganesha reads its configuration again on SIGHUP, and does not tell what became of it. If it refuses
 one block, it takes the others and drops the refused export. What would do worse is refused before

@@ -1,12 +1,9 @@
-"""Processes that run until a signal, alone or as services of systemd.
+"""Daemon: a process that runs until a signal, below ``spillway up`` or as a service of systemd.
 
-The services of a gateway: each process by itself, under systemd, in place of ``spillway up``.
-
-The services hold the data directory together. So no ``up``, no migration and no change without a
-server runs beside one of them, and each lock ends with the process that has it. run/up.json names
-them, as it names the children of ``up``.
-
-Starts and ends a process that works until SIGTERM or SIGINT, like the drain and the cache.
+Services run each process by itself, in place of ``spillway up``, and hold the data directory
+together. So no ``up``, no migration and no change without a server runs beside one of them, and
+each lock ends with the process that has it. run/up.json names them, as it names the children of
+``up``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Supervises one child process: starts it, watches it, restarts it, ends it.
+"""Supervisor of one child process: starts it, watches it, restarts it, ends it.
 
-The module uses one thread on purpose: the owner calls ``tick`` when a signal, a line of output or
-a deadline wakes it. The kernel ties a child's life to the *thread* that forked it
-(PR_SET_PDEATHSIG), so only the main thread may call ``tick``.
+The module uses one thread on purpose: the owner calls ``tick`` when a signal, a line of output or a
+deadline wakes it. The kernel ties a child's life to the *thread* that forked it (PR_SET_PDEATHSIG),
+so only the main thread may call ``tick``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Asks the NFS server for its clients: who has a lease, what each did, and what it has open.
+"""Query of the NFS server for its clients: who has a lease, what each did, and what it has open.
 
 The server counts by the address that an operation comes from (fsal/native/clients.c). Leases are
 Ganesha's (fsal/native/leases.c). All counts begin with the start of the server.

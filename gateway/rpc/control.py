@@ -1,8 +1,7 @@
-"""Control socket of the NFS server: connection, requests, waits for a start.
+"""Client of the control socket of the NFS server, which alone changes names.
 
-Client of the control socket of the NFS server, which alone changes names.
-
-While the server starts or stops, a process holds the data directory's lock: then it is waited for.
+While the server starts or stops, a process holds the data directory's lock: then the client waits
+for the server.
 """
 
 from __future__ import annotations

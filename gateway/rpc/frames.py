@@ -1,5 +1,7 @@
-"""Encodes and decodes frames of the control socket (fsal/native/control.h), in the byte order of
-the machine."""
+"""Frames of the control socket (fsal/native/control.h): encoder and decoder.
+
+Numbers are in the byte order of the machine.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Removes a tree from the bottom up: what is left at any moment is a tree.
+"""Removal of a tree from the bottom up: what is left at any moment is a tree.
 
 Names are removed only with the inodes that were found there, and only in directories that still
 have their places below the top.

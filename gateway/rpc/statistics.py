@@ -1,4 +1,4 @@
-"""Reads the statistics of the NFS server: its operations, their latencies, its group commits.
+"""Query of the NFS server for its statistics: operations, their latencies, group commits.
 
 The server counts in its memory from its start on, and tells the counts over the control socket also
 while its database is away (fsal/native/statistics.h). After a restart all counts begin at zero.
