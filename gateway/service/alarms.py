@@ -1,4 +1,4 @@
-"""The alarms of a gateway by name, for metrics, the history and lists. Pure."""
+"""Alarms of a gateway by name, for metrics, the history and lists. Pure."""
 
 from __future__ import annotations
 

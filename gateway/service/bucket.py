@@ -1,4 +1,4 @@
-"""The bucket: whether it answers, what it does by itself, and its effect on a gateway."""
+"""Service for the bucket: whether it answers, what it does by itself, its effect on a gateway."""
 
 from __future__ import annotations
 

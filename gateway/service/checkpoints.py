@@ -1,9 +1,6 @@
-"""Checkpoints and runs, for people and programs.
+"""Service for checkpoints and runs: pages of lists, counts, recovery points, orders of people.
 
-The checkpoints of the catalogue: pages of lists, in some order, their counts, and what people
-do with one.
-
-Runs, and what each would lose if this gateway were lost now, with its alarms.
+The recovery point of a run is what would be lost if this gateway were lost now.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Clients of the NFS server, and those that share a name.
+"""Service for the clients of the NFS server: who mounts from where, and who has a file open.
 
-The clients of the NFS server: who mounts from where, what each does, and who has a file open.
-
-Clients that share a name: the NFS server takes each for the other, and ends its lease.
+Also the clients that share a name: the NFS server takes each for the other, and ends its lease.
 """
 
 from __future__ import annotations

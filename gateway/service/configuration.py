@@ -1,9 +1,4 @@
-"""Configuration in force, without secrets.
-
-Takes secrets out of what is shown. Pure.
-
-The configuration as it is in force, without secrets.
-"""
+"""Service for the configuration as it is in force, without secrets."""
 
 from __future__ import annotations
 

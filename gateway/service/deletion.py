@@ -1,4 +1,4 @@
-"""Puts a checkpoint into the trash because a person says so.
+"""Deletion of a checkpoint because a person says so: the checks, and its way into the trash.
 
 The deletion guards hold here too (gateway.lifecycle.retention.planner,
 gateway.lifecycle.retention.guard), except that a person may insist: then the newest complete

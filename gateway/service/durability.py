@@ -1,7 +1,7 @@
-"""Waits until the bucket alone could restore a file or a tree.
+"""Wait until the bucket alone could restore a file or a tree.
 
-A file is durable when its present version is verified in the bucket at the key that is its path.
-So files that are open, held or renamed are waited for too. The database is read, and one file again
+A file is durable when its present version is verified in the bucket at the key that is its path. So
+files that are open, held or renamed are waited for too. The database is read, and one file again
 and again: all others only when that one is durable, and now and then to say how far it is.
 """
 

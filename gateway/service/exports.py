@@ -1,4 +1,4 @@
-"""Exports beside ``nfs.export``: what each is now, and what a change of one would do."""
+"""Service for exports beside ``nfs.export``: each as it is now, and what a change would do."""
 
 from __future__ import annotations
 

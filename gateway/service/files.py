@@ -1,4 +1,4 @@
-"""Files and directories: what is known of them, their names, and work on their bytes."""
+"""Service for files and directories: what is known of them, their names, work on their bytes."""
 
 from __future__ import annotations
 

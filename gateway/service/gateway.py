@@ -1,8 +1,7 @@
-"""What commands ask of a gateway: this machine's (gateway.cli.local), or another one by its
-admin API (gateway.cli.client). A command does not see which.
+"""Protocol of a gateway as commands see it: this machine's, or another one by its admin API.
 
-Results are models (gateway.common.models). Paths and names in them have the form of
-gateway.common.text.
+They are gateway.cli.local and gateway.cli.client; a command does not see which. Results are models
+(gateway.common.models). Paths and names in them have the form of gateway.common.text.
 """
 
 from __future__ import annotations

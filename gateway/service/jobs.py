@@ -1,9 +1,4 @@
-"""Jobs of the admin API, and the progress of long work.
-
-Jobs: long work that was asked for through the admin API.
-
-How far long work is, for those who wait for it.
-"""
+"""Service for jobs of the admin API, and the progress of long work for those who wait for it."""
 
 from __future__ import annotations
 

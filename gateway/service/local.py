@@ -1,4 +1,4 @@
-"""The gateway of this machine, for commands: what the service knows of it (gateway.cli.local)."""
+"""Gateway of this machine for commands, with what the service knows of it (gateway.cli.local)."""
 
 from __future__ import annotations
 

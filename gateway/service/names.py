@@ -1,16 +1,12 @@
-"""Changes of names through the NFS server, guarded like deletions.
-
-Changes names through the NFS server: makes, renames, removes.
+"""Changes of names through the NFS server (make, rename, remove), guarded like deletions.
 
 Everything runs in the name of root. What was done stays done, so it can be asked for again after a
 failure.
 
-Removes trees, and lets renames pass, by the deletion guards.
-
 A tree that a person removes may have checkpoints in it. Those that are complete go into the trash
 as ``spillway checkpoint delete`` puts them there, each recorded as a deletion, and the rest is
 removed. If a deletion guard keeps one of them, nothing is done unless the person insists. What is
-pinned stays in any case.
+pinned stays in any case. A rename must pass the deletion guards too.
 """
 
 from __future__ import annotations

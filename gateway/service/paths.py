@@ -1,4 +1,4 @@
-"""Resolves paths of the namespace as people write them, and describes what they name."""
+"""Resolver of paths of the namespace as people write them, and models of what they name."""
 
 from __future__ import annotations
 

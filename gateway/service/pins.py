@@ -1,4 +1,4 @@
-"""Pins: what people keep on the local disk and from all policies."""
+"""Service for pins: what people keep on the local disk and from all policies."""
 
 from __future__ import annotations
 

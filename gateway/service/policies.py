@@ -1,9 +1,4 @@
-"""Policies, plans, approvals, and the log of retention.
-
-The policies of retention, with their versions.
-
-Retention: what a plan says, what was done because of policies, and what a person is asked.
-"""
+"""Service for retention: policies with their versions, plans, approvals, and the log of actions."""
 
 from __future__ import annotations
 

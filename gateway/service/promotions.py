@@ -1,4 +1,4 @@
-"""Promotions: what was promoted, what may be, and the wait for what the gateway does with them."""
+"""Service for promotions: which copies exist, what may be promoted, and waits for the copying."""
 
 from __future__ import annotations
 

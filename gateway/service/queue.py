@@ -1,4 +1,4 @@
-"""What waits for the bucket, and the orders of people about it."""
+"""Service for the queue: what waits for the bucket, and the orders of people about it."""
 
 from __future__ import annotations
 

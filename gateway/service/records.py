@@ -1,10 +1,6 @@
-"""Records: the audit, the history, the log of names, events.
+"""Service for records: the audit log, the history of figures, the log of names, and events.
 
-What the admin API's own database keeps: who changed what, and the figures of the dashboard.
-
-Reads the log of names: which client removed, renamed or made what.
-
-Events: what changes at a gateway, as it happens.
+The admin API's own database keeps the audit log and the history.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reports of the drain, the hydrator and the NFS server in run/, as models.
+"""Models of the reports in run/, from the drain, the hydrator and the NFS server.
 
 Their fields have defaults, because a process that just started has not filled all of them.
 """

@@ -1,9 +1,4 @@
-"""Evictions and warm-ups that people ask for.
-
-Frees the local disk of files that are in the bucket, because a person wants it.
-
-Brings evicted files back to the disk, because a person wants them there.
-"""
+"""Service for evictions and warm-ups that people ask for."""
 
 from __future__ import annotations
 

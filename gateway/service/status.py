@@ -1,18 +1,9 @@
-"""Status of the gateway: processes, backlog, cache, limits, disk.
-
-What the NFS server uses of what it may have: connections, threads, descriptors.
-
-Ganesha closes the connection that is one too many, and lets calls wait for a thread, without a line
-in its log.
-
-Measures what the bucket does not have yet, by the namespace's database. Only reads.
-
-The local disk as a cache: the files on it and not, and what the hydrator does.
-
-The state of the whole gateway: the facts of ``spillway status``.
+"""Service for the state of the whole gateway: the facts of ``spillway status``.
 
 They come from the database, the disk and the files in run/. No process is asked, so they can be had
-while the gateway is down.
+while the gateway is down. The parts are processes, the backlog of the drain, the local disk as a
+cache, and what the NFS server uses of its connections, threads and descriptors: Ganesha closes the
+connection that is one too many, and lets calls wait for a thread, without a line in its log.
 """
 
 from __future__ import annotations

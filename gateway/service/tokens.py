@@ -1,4 +1,4 @@
-"""The tokens of the admin API, which say who its callers are."""
+"""Service for the tokens of the admin API, which say who its callers are."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""The trash: what was deleted, until when it can be taken back, why it stays, and what people do
-with it."""
+"""Service for the trash: what was deleted, until when it can be taken back, and why it stays.
+
+People take checkpoints back, release held ones, and remove them for good.
+"""
 
 from __future__ import annotations
 
