@@ -1,4 +1,4 @@
-"""Puts the application together. ``ROUTERS`` has every noun of the API."""
+"""Application of the admin API, put together from its routers: ``ROUTERS`` has all of them."""
 
 from __future__ import annotations
 

@@ -1,13 +1,9 @@
-"""Audit of calls: what was asked for, by whom, and how it ended.
+"""Audit of calls: each unsafe call has a row that says who asked for what, and how it ended.
 
-Records of the calls of the admin API: the audit log, and the answers for repetitions.
-
-The log has also the calls that were refused.
-
-Every unsafe call of a route that needs a role (admin_api.access.authentication) is recorded. No
-route has to ask for it. The row of the audit is committed before the route runs and completed
-before the client has the answer, so nothing is changed without a row. A row without a status says
-that the process died meanwhile.
+Every unsafe call of a route that needs a role (admin_api.access.authentication) is recorded, also
+one that was refused. No route has to ask for it. The row of the audit is committed before the route
+runs and completed before the client has the answer, so nothing is changed without a row. A row
+without a status says that the process died meanwhile. Answers are kept for repetitions of calls.
 
 A route that changes something says what it was and what it is::
 
@@ -17,8 +13,6 @@ A route that changes something says what it was and what it is::
         call.after = new
 
 Both are anything that FastAPI can make JSON of, and have no secrets.
-
-The audit log: who changed what, when and from where, and who was refused.
 """
 
 from __future__ import annotations

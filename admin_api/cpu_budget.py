@@ -1,6 +1,4 @@
-"""Processor budget of the admin API, and the threads that keep it.
-
-Makes way for the NFS server: on a busy machine the admin API takes a share of one processor.
+"""Processor budget of the admin API: on a busy machine it takes a share of one processor.
 
 An answer takes some tens of milliseconds of processor time, which the NFS server lacks when no
 processor is idle. ``Share`` has a budget of such time. It fills at the rate ``admin.busy_share``,
@@ -9,16 +7,12 @@ While the machine is busy and the budget is spent, requests begin one after the 
 nothing is owed any more. On a machine that has idle processors no request waits. Strangers
 (``admin_api.listener``) leave half of the budget to others: who has no token cannot spend it.
 
-The threads that answer go before those of other processes.
+The threads that answer go before those of other processes. An answer waits for a processor several
+times, on a busy machine as long each time as the threads of the NFS server keep it. What answers
+take from NFS is bounded by their share, not by their priority.
 
-An answer waits for a processor several times, on a busy machine as long each time as the threads of
-the NFS server keep it. What answers take from NFS is bounded by their share
-(``admin_api.cpu_budget``), not by their priority.
-
-Threads apart from those of other requests: for probes, and for what waits for the bucket.
-
-Requests have 40 threads. Those that ask a bucket which does not answer would have all of them, and
-a probe would find no thread.
+Probes, and what waits for the bucket, have threads of their own. Other requests have 40. Those that
+ask a bucket which does not answer would have all of them, and a probe would find no thread.
 """
 
 from __future__ import annotations

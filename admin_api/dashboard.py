@@ -1,10 +1,8 @@
 """Figures of the dashboard: now, by time, and kept for a while.
 
-The figures of the gateway that several routes, pages and threads of this process want.
-
-Keeps the figures of the dashboard, a sample a minute, so that it shows yesterday's burst.
-
-Facts that take long to get: they are kept for a while, and one thread at a time gets them.
+Several routes, pages and threads of this process want them. Figures that take long to get are kept
+for a while, and one thread at a time gets them. A sample a minute is stored, so that the dashboard
+shows yesterday's burst.
 """
 
 from __future__ import annotations

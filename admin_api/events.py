@@ -1,10 +1,8 @@
-"""Events: changes of checkpoints, and their listeners.
+"""Events: finds which checkpoints changed, and gives all events to their listeners.
 
-Finds which checkpoints changed between two looks.
-
-Gives events to listeners. No thread waits for a listener, and nothing is read without one.
-
-All of it but ``publish`` runs in the event loop of the server.
+Changed checkpoints are found between two looks at the catalogue. No thread waits for a listener,
+and nothing is read without one. The hub of listeners runs in the event loop of the server, all of
+it but ``publish``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Listening port: bounds of connections, and turns of strangers.
-
-The connections of the admin API: one that says nothing keeps no other out.
+"""Listening port of the admin API: its connections are bounded, and strangers take turns.
 
 Uvicorn bounds the silence after an answer. It has no bound for that before a request, or within
 one, and while there are too many connections it refuses every request. Here the connection that
@@ -8,13 +6,10 @@ waits for its client gives way to a new one: the oldest of the host that has mos
 cannot end its own younger ones by new ones: the new one is closed instead, before it costs a
 handshake.
 
-Opens the port of the admin API, and says what to do when that is not possible.
-
-Callers whose token or session this process has not seen yet take turns, before other work.
-
-Any host that reaches the port can ask for the login, or send wrong tokens. One such request is
-answered at a time. Of what one host asks more at once than a browser does, the rest is refused,
-late, so that who asks without a pause is slowed. Who is known passes, also from the same host.
+Strangers are callers whose token or session this process has not seen yet. Any host that reaches
+the port can ask for the login, or send wrong tokens. One such request is answered at a time, before
+other work. Of what one host asks more at once than a browser does, the rest is refused, late, so
+that who asks without a pause is slowed. Who is known passes, also from the same host.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Metrics for Prometheus.
+"""Metrics for Prometheus, collected at each scrape.
 
-Makes metrics of facts. Names end in their unit, counters in ``_total``. Pure.
-
-Collects the metrics of one scrape.
+Names end in their unit, counters in ``_total``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What is around every request and every answer, whatever the route.
+"""Middleware around every request and every answer, whatever the route.
 
-The id, the check of the Host header, the limit of the body, the record of unsafe calls, the
-headers for browsers, the line in the log, and the answer to an error that was not foreseen.
+The id, the check of the Host header, the limit of the body, the record of unsafe calls, the headers
+for browsers, the line in the log, and the answer to an error that was not foreseen.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
-"""OpenAPI document: refusals and headers of every route, and examples.
+"""OpenAPI document: refusals and headers of every route, and examples of bodies and answers.
 
-Completes the description of the API with what every route has: refusals, and headers.
-
-It is made from the routes, so a route cannot forget it.
-
-Makes the examples of bodies and answers that the description of the API shows.
-
-A field's own example comes first. Fields that mean the same everywhere have theirs here, by name.
+It is made from the routes, so a route cannot forget it. A field's own example comes first. Fields
+that mean the same everywhere have theirs here, by name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Answers errors as problem details (RFC 9457), with one map from an error to a code.
+"""Problem details (RFC 9457) for every error, with one map from an error to a code.
 
 Each problem has a code, which has a status. Programs decide by the code: it never changes its
 meaning, while titles and details are for people, and change.

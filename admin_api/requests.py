@@ -1,19 +1,12 @@
-"""Parts of requests: the gateway, entity tags, pages, paths, bodies.
+"""Parts that the routes share: the gateway, entity tags, pages of lists, paths, bodies.
 
-The gateway that is governed: what every route gets.
+By entity tags two people who change one thing do not overwrite each other (RFC 9110, 13.1.1). The
+cursor of a list is the key of the last row that was shown, so no page is read twice.
 
-Entity tags: two people who change one thing do not overwrite each other (RFC 9110, 13.1.1).
-
-Pages of lists: a cursor is the key of the last row that was shown, so no page is read twice.
-
-Paths in requests and answers: UTF-8, with %XX for what a text cannot carry, reversibly.
-
-A name on NFS is any bytes. Valid UTF-8 stays as it is. Other bytes and control characters are
-written %XX, and so is a % that would read as such an escape: the form of object keys
+A name on NFS is any bytes. In paths, valid UTF-8 stays as it is. Other bytes and control characters
+are written %XX, and so is a % that would read as such an escape: the form of object keys
 (gateway.common.text). A path in an answer can be sent back as it is: in a query string it is
 percent-encoded once more, as every value there.
-
-What bodies, parameters and answers of several routes have in common.
 """
 
 from __future__ import annotations

@@ -1,18 +1,11 @@
-"""Database of the admin API: tables, opening, pruning, kept answers.
+"""Database of the admin API: its tables, opening, pruning, and answers kept for repetitions.
 
-Declares the tables of the admin API's own database. It is the authority on every column.
+The tables are the authority on every column. Times are nanoseconds since 1970. Schema changes are
+Alembic migrations (``migrations/admin``). A test compares migrations and tables.
 
-Times are nanoseconds since 1970. Schema changes are Alembic migrations (``migrations/admin``). A
-test compares migrations and tables.
-
-Opens the admin API's own database, and makes or migrates it.
-
-Deletes old rows of the admin API's own database.
-
-Ages are counted to the known time (gateway.common.clock): a clock that jumps ahead deletes
-no audit and no history.
-
-The answers of calls with an Idempotency-Key, which a repetition of the call gets again.
+Ages of old rows are counted to the known time (gateway.common.clock): a clock that jumps ahead
+deletes no audit and no history. A call with an Idempotency-Key that is repeated gets the kept
+answer.
 """
 
 from __future__ import annotations

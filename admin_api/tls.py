@@ -1,4 +1,4 @@
-"""The certificate of the admin API, made here or given as files, and renewed without a restart."""
+"""Certificate of the admin API, made here or given as files, and renewed without a restart."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The FSAL, through which nfs-ganesha reaches the namespace. ``native`` is its C side."""
+"""FSAL through which nfs-ganesha reaches the namespace. ``native`` is its C side."""

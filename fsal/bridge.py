@@ -1,4 +1,4 @@
-"""The Python side of native/bridge.h: the same structures in ctypes, and a guard around every call.
+"""Python side of native/bridge.h: the same structures in ctypes, and a guard around every call.
 
 Each load compares the sizes, and a test compares the offsets. The status is written last, so that
 after an earlier failure the reply keeps the EIO that C preset. No exception leaves a callback:

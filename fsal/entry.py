@@ -1,4 +1,4 @@
-"""Starts the Python side: native/python.c calls ``start`` once, which fills the table."""
+"""Entry of the Python side: native/python.c calls ``start`` once, which fills the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Implements the operations of the boundary: each unpacks a request, calls, and fills the reply."""
+"""Operations of the boundary: each unpacks a request, calls the namespace, and fills the reply."""
 
 from __future__ import annotations
 

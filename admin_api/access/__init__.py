@@ -1,1 +1,1 @@
-"""Who asks, and what they may do."""
+"""Access to the admin API: who asks, and what they may do."""

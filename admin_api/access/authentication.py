@@ -1,12 +1,8 @@
-"""Authentication of requests, and the role that each route needs.
+"""Authentication of requests, by a bearer token or the cookie of a session, and roles of routes.
 
-Finds out who sends a request: by a bearer token, or by the cookie of a session.
-
-Tells whether a caller who was let in may stay, for answers that last, like streams of events.
-
-The parameter by which each route says which role it needs.
-
-Each unsafe call of such a route is recorded (admin_api.audit).
+A parameter of each route says which role it needs; each unsafe call of such a route is recorded
+(admin_api.audit). Answers that last, like streams of events, ask again whether a caller who was let
+in may stay.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
-"""Principals: tokens and sessions, those verified before, and failed tries.
+"""Principals: tokens and sessions with their roles, those verified before, and failed tries.
 
-Who asks: a token or a session, with its role. Pure.
-
-The tokens and sessions that this process has verified. In memory: a restart forgets them.
-
-A token that is known may have ended since. It tells only who has, or had, one.
-
-Counts failures by key, and says when a key must wait. In memory: a restart forgets them.
+Verified ones and failures are in memory: a restart forgets them. A token that was verified may have
+ended since, so the memory tells only who has, or had, one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Sessions of the pages, and refusals in the audit.
-
-Refusals of access. The audit has them, but no more of them than people can read.
-
-Sessions of the pages: a login with a token gives a cookie.
+"""Sessions of the pages: a login with a token gives a cookie.
 
 The cookie is a random secret, of which the database has a hash. A session ends after
 ``admin.session_hours``, by a logout, and with its token. Calls that change something must also have
@@ -11,6 +7,8 @@ cookie, so it is not stored.
 
 A page logs in and out with ``log_in``, ``set_cookie`` and ``log_out``, and puts ``csrf_of`` into
 its forms (field ``csrf``) or into the header ``X-CSRF-Token``.
+
+Refusals of access are recorded in the audit log, but no more of them than people can read.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""Tokens: ``spw_<id>_<secret>``, their rows, their verification.
-
-Makes tokens and verifies them: ``spw_<id>_<secret>``.
+"""Tokens, ``spw_<id>_<secret>``: made, verified, and kept as rows with the sessions opened by them.
 
 The secret has 256 random bits. It is shown once, and only its Argon2id hash is kept. A token that
 was verified is remembered in memory, because the hash costs a hundred times a request. Its row is
 read for each request nevertheless, so it ends at once when it is revoked, also by another process.
-
-The rows of tokens and of the sessions that were opened with them.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Work that takes longer than a request may: an id, progress, a result, and an end on request."""
+"""Jobs, work that takes longer than a request may: an id, progress, a result, an end on request."""

@@ -1,4 +1,4 @@
-"""What a job is made of: its kind, and what its work gets."""
+"""Kinds of jobs, and what the work of a job gets."""
 
 from __future__ import annotations
 

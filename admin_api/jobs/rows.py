@@ -1,4 +1,4 @@
-"""The rows of jobs in the admin API's own database."""
+"""Rows of jobs in the admin API's own database."""
 
 from __future__ import annotations
 

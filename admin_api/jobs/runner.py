@@ -1,4 +1,4 @@
-"""Runs jobs on a few threads, and keeps their rows up to date.
+"""Runner of jobs on a few threads, which keeps their rows up to date.
 
 The row is the truth. A process that starts finds the jobs that the one before it left: those that
 wait are run, those that ran begin again if their kind can, and end as interrupted otherwise.

@@ -1,10 +1,6 @@
-"""Jobs about files and about the trash.
+"""Work of the jobs about files (evict, warm, remove, wait for the bucket) and about the trash.
 
-The jobs about files: evict, warm, remove, and wait until the bucket could restore them.
-
-All of them can begin again after a restart: what was done is found done.
-
-The job that removes checkpoints of the trash for good.
+The jobs about files can begin again after a restart: what was done is found done.
 """
 
 from __future__ import annotations

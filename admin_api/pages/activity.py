@@ -1,11 +1,4 @@
-"""Pages of activity: jobs, audit, clients.
-
-The jobs: work that takes longer than a request may.
-
-The audit log: who changed what, when and from where, and who was refused.
-
-The clients: who mounts, from where, and what each does.
-"""
+"""Pages of activity: jobs, the audit log, and clients of the NFS server."""
 
 from __future__ import annotations
 

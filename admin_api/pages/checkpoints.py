@@ -1,12 +1,6 @@
-"""Pages of checkpoints, promotions and the trash.
+"""Pages of checkpoints and runs, promotions, and the trash.
 
-The checkpoints: runs with their newest ones, lists, and one with all that is known of it.
-
-What may be done with a checkpoint: each order has a page that says what happens.
-
-Promotions: copies of checkpoints that only a person removes.
-
-The trash: what was deleted, until when it can be taken back, and its removal for good.
+Each order about one of them has a page of its own, which says what happens.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
-"""Dashboard: alarms, figures, timeline, live updates.
+"""Dashboard: what would be lost now, how fast it drains, and the alarms that a person must act on.
 
-The dashboard: what would be lost now, how fast it drains, and what a person must do.
-
-What a person must know now, and what to do about it, from the facts of the status. Pure.
-
-What the scripts of the pages ask for: the history of the figures, and news of what changed.
-
-Places the checkpoints of a run on a line of time, for a drawing. Pure.
+Its scripts ask here for the history of the figures, and for news of what changed. The checkpoints
+of a run are drawn on a line of time.
 """
 
 from __future__ import annotations

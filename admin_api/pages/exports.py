@@ -1,4 +1,4 @@
-"""The exports: which hosts mount which directories, with a preview of each change."""
+"""Pages of exports: which hosts mount which directories, with a preview of each change."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Pages of files and the queue.
+"""Pages of files and of the queue.
 
-The file browser: directories and files as clients see them, and where their bytes are.
-
-The queue: the files that the bucket lacks, why, and the orders of people about them.
+The file browser shows directories and files as clients see them, and where their bytes are. The
+queue has the files that the bucket lacks, why, and the orders of people about them.
 """
 
 from __future__ import annotations

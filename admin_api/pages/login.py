@@ -1,4 +1,4 @@
-"""The login of the pages: a token for a session."""
+"""Login page: a token for a session."""
 
 from __future__ import annotations
 

@@ -1,12 +1,7 @@
-"""Pages of policies: list, editor, plan.
+"""Pages of policies: those in force, an editor, and plans with their approval.
 
-The policies in force, with what they do now and what they did; also one with its history.
-
-The editor of a policy: it checks what is typed, and shows what it would delete, and why.
-
-A policy as a form: its keys are fields, and a field that is empty says nothing. Pure.
-
-What policies would do now, and why: the plan, its approval, and what a change would add.
+The editor is a form whose fields are the keys of a policy; a field that is empty says nothing. It
+checks what is typed, and shows what that would delete, and why.
 """
 
 from __future__ import annotations

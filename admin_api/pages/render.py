@@ -1,12 +1,7 @@
-"""Rendering of pages: templates, flash messages, theme, visitor.
+"""Rendering of pages from templates, with the visitor, the colours, and the message of an order.
 
-Makes a page of a template and the facts that it shows.
-
-Carries one sentence from an order to the page that follows it, in a cookie that is read once.
-
-The colours of the pages: a cookie of the browser.
-
-Who looks at the pages: their login, and the forms that they send.
+An order leaves one sentence for the page that follows it, in a cookie that is read once. The
+colours are a cookie of the browser too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The settings: the configuration of the gateway, and the tokens that give access to it."""
+"""Pages of settings: the configuration of the gateway, and the tokens that give access to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Puts the pages together, as an application beside the API.
+"""Application of the pages, beside the API.
 
 It is one of its own because its errors are pages, and because the API's description has no pages.
 """

@@ -1,1 +1,1 @@
-"""The routes of ``/api/v1``: one module for each noun."""
+"""Routes of ``/api/v1``: one module for each group of resources."""

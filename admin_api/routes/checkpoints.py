@@ -1,9 +1,7 @@
-"""Routes of checkpoints and runs.
+"""Routes of checkpoints, and of runs with what each would lose if this gateway were lost now.
 
-What is done with the path of one, as with any other path, is in the routes of pins, promotions and
-files.
-
-Runs, and what each would lose if this gateway were lost now.
+What is done with the path of a checkpoint, as with any other path, is in the routes of pins,
+promotions and files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Exports: directories that hosts may mount beside the whole namespace, changed while clients work.
+"""Routes of exports: directories that hosts mount beside the whole namespace, changed at run time.
 
 A change is checked, then taken by the NFS server, then stored. If any of this fails, the former
 exports are in force (gateway.nfs).

@@ -1,13 +1,4 @@
-"""Routes of files, directories, pins and the queue.
-
-Files: what is known of one, and orders about names and bytes.
-
-Directories: what is in one, new ones, and the removal of whole trees.
-
-Pins: what people keep on the local disk and from all policies.
-
-The queue: the files that the bucket lacks, why, and the orders of people about them.
-"""
+"""Routes of files, directories, pins and the queue."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Routes of jobs and events.
-
-Jobs: how far long work is, what it gave, and its end on request.
-
-Server-sent events: the progress of saves, jobs and checkpoints, as it happens.
-"""
+"""Routes of jobs (progress, result, end on request), and the stream of server-sent events."""
 
 from __future__ import annotations
 

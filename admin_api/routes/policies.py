@@ -1,11 +1,7 @@
-"""Routes of policies and retention.
+"""Routes of policies and of what retention does: plans, approvals, actions, the clock of ages.
 
-A policy as requests have it. ``gateway.lifecycle.retention.policy`` has the meaning and the last
-word.
-
-The policies of retention: each has versions, and the newest is in force.
-
-What retention does: plans, their approval, what was done, and the clock that counts ages.
+A policy has versions, and the newest is in force. ``gateway.lifecycle.retention.policy`` has the
+meaning of the documents that requests send, and the last word.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Promotions: copies of checkpoints that only a person removes."""
+"""Routes of promotions: copies of checkpoints that only a person removes."""
 
 from __future__ import annotations
 

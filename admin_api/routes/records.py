@@ -1,10 +1,6 @@
-"""Routes of records: audit, history, configuration.
+"""Routes of records: the audit log, the history of figures, and the configuration.
 
-The audit log: who changed what, and who was refused.
-
-The history of the figures of the dashboard.
-
-The configuration, to be read. It is changed in its file, and takes effect at the next start.
+The configuration can only be read. It is changed in its file, and takes effect at the next start.
 """
 
 from __future__ import annotations

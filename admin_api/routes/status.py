@@ -1,16 +1,7 @@
-"""Routes of the gateway's state: status, statistics, clients, bucket, health, metrics.
+"""Routes of the gateway's state: status, statistics, clients, bucket, health and metrics.
 
-The state of the whole gateway.
-
-What the NFS server was asked since its start, and how long that took.
-
-The clients of the NFS server: who mounts, what each does, and who has a file open.
-
-The bucket: whether it answers, and what it does by itself.
-
-Whether the admin API lives, and whether the gateway can be governed. Both need no token.
-
-The metrics for Prometheus, at ``/metrics``.
+Health, whether the admin API lives and whether the gateway can be governed, needs no token. The
+metrics for Prometheus are at ``/metrics``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Routes of tokens and sessions.
-
-Tokens: make, list, revoke.
-
-Log in with a token, log out, and see who one is.
-"""
+"""Routes of tokens (make, list, revoke) and of sessions (log in, log out, who one is)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trash: what policies and people deleted, its way back, and its removal for good."""
+"""Routes of the trash: what policies and people deleted, its way back, its removal for good."""
 
 from __future__ import annotations
 
