@@ -271,12 +271,10 @@ STRANGERS_STATE = "is_stranger"
 
 
 class StrangerLimitMiddleware:
-    """An ASGI application around another one.
-
-    They never wait.
+    """ASGI application around another one, in which strangers take turns.
 
     Args:
-        exempt: the beginnings of the paths that probes ask for without a token.
+        exempt: the beginnings of the paths that probes ask for without a token. They never wait.
     """
 
     def __init__(self, app: ASGIApp, gateway: GovernedGateway, exempt: Collection[str]) -> None:
