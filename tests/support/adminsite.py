@@ -1,4 +1,4 @@
-"""The admin API on a namespace of its own: the real application, database and data directory."""
+"""Admin API on a namespace of its own: the real application, database and data directory."""
 
 from __future__ import annotations
 

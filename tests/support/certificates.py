@@ -1,4 +1,4 @@
-"""Makes certificates for servers on loopback."""
+"""Certificates for servers on loopback."""
 
 from __future__ import annotations
 

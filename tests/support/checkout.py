@@ -1,4 +1,4 @@
-"""Where the tests run: the checkout of the repository."""
+"""Root of the checkout in which the tests run."""
 
 from __future__ import annotations
 

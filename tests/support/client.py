@@ -1,4 +1,4 @@
-"""Runs programs for tests and the demo inside a client VM that has a gateway mounted."""
+"""Runner of programs inside a client VM that has a gateway mounted, for tests and the demo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gateway in a temporary directory, and its command line as a process."""
+"""Gateway in a temporary directory, and its command line as a process."""
 
 from __future__ import annotations
 

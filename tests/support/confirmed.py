@@ -1,4 +1,4 @@
-"""Compares files with the steps that ``guest/confirm.py`` has confirmed."""
+"""Comparison of files with the steps that ``guest/confirm.py`` has confirmed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads which data files a gateway has, also while it runs."""
+"""List of the data files that a gateway has, also while it runs."""
 
 from __future__ import annotations
 

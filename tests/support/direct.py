@@ -1,5 +1,4 @@
-"""Answers requests of the control socket without an NFS server, in a start of the namespace of its
-own.
+"""Control socket without an NFS server: requests are answered in a start of the namespace.
 
 Files that were open for writing are sealed first, as at every start of the server.
 """

@@ -1,4 +1,4 @@
-"""A drain that works only when a test tells it to."""
+"""Drain that works only when a test tells it to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gateway without NFS: namespace, data files, a bucket behind the proxy, and the drain."""
+"""Gateway without NFS: namespace, data files, a bucket behind the proxy, and the drain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server's side of the control socket, as far as the hydrator asks it, without an NFS server.
+"""Server's side of the control socket, as far as the hydrator asks it, without an NFS server.
 
 It hands out what a test says that clients want, and checks what it is told: a block that is said to
 be present must have the right bytes in the data file at that moment.

@@ -1,4 +1,4 @@
-"""Processes of a test that may be killed: each is forked from a server that has the imports."""
+"""Context of processes that a test may kill: each is forked from a server that has the imports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A forward proxy as companies run it: whole URLs over HTTP, CONNECT for TLS."""
+"""Forward proxy as companies run it: whole URLs over HTTP, CONNECT for TLS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole gateway as a user runs it: ``spillway init``, ``spillway up``, ``spillway status``."""
+"""Whole gateway as a user runs it: ``spillway init``, ``spillway up``, ``spillway status``."""
 
 from __future__ import annotations
 

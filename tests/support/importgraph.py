@@ -1,6 +1,6 @@
-"""The import graph of the product: ``make graph`` draws it.
+"""Import graph of the product: ``make graph`` draws it.
 
-A package stands on a floor. It may import packages of lower floors, and its own modules.
+Packages stand in layers (``FLOORS``). One may import packages of lower layers, and its own modules.
 """
 
 from __future__ import annotations

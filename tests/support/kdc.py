@@ -1,4 +1,4 @@
-"""A Kerberos KDC (Debian's krb5-kdc) with a realm of its own, on loopback."""
+"""Kerberos KDC (Debian's krb5-kdc) with a realm of its own, on loopback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Libraries that take long to import."""
+"""Libraries that take long to import, and that commands without a use for them must not import."""
 
 from __future__ import annotations
 

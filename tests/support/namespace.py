@@ -1,4 +1,4 @@
-"""The namespace for tests, with a method for each change. Each change is a batch of one."""
+"""Namespace for tests, with a method for each change. Each change is a batch of one."""
 
 from __future__ import annotations
 

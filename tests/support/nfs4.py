@@ -1,4 +1,4 @@
-"""A client of NFSv4.0 without a cache: each question goes to the server."""
+"""Client of NFSv4.0 without a cache: each question goes to the server."""
 
 from __future__ import annotations
 

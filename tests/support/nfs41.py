@@ -1,4 +1,4 @@
-"""A client of NFSv4.1 without a cache, that asks by one slot of a session."""
+"""Client of NFSv4.1 without a cache, that asks by one slot of a session."""
 
 from __future__ import annotations
 

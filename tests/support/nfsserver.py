@@ -1,4 +1,4 @@
-"""An NFS server to test: ours, or as the reference the same Ganesha on a local file system.
+"""NFS server to test: ours, or as the reference the same Ganesha on a local file system.
 
 Both get the configuration that the gateway renders. The reference differs only in the FSAL.
 """

@@ -1,4 +1,4 @@
-"""Records that a file is in the bucket, for tests without one."""
+"""Rows that say that a file is in the bucket, for tests without a bucket."""
 
 from __future__ import annotations
 

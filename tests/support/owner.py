@@ -1,4 +1,4 @@
-"""The owner object of a bucket and prefix, for tests that are about other things."""
+"""Owner object of a bucket and prefix, for tests that are about other things."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gives each server of a test a port of its own."""
+"""Ports for the servers of a test, each of its own."""
 
 from __future__ import annotations
 

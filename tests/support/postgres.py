@@ -1,4 +1,4 @@
-"""A real PostgreSQL server for tests: its own cluster, a private port on loopback, its own user."""
+"""Real PostgreSQL server for tests: its own cluster, a private port on loopback, its own user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that a checkpoint became complete, as the catalogue does."""
+"""Records of checkpoints that became complete, as the catalogue makes them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Restores a checkpoint from a bucket alone, by its manifest. It uses boto3, and nothing of the
-gateway."""
+"""Restore of a checkpoint from a bucket alone, by its manifest.
+
+It uses boto3, and nothing of the gateway.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An HTTP proxy between the drain and an S3 server. It records each request and injects faults.
+"""HTTP proxy between the drain and an S3 server, which records each request and injects faults.
 
 Requests, with their Host header, are forwarded byte for byte, so SigV4 signatures stay valid. The
 first fault whose predicate matches a request acts on it.

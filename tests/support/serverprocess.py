@@ -1,4 +1,4 @@
-"""The namespace in a process of its own, as in the NFS server: it can be killed, or end itself.
+"""Namespace in a process of its own, as in the NFS server: it can be killed, or end itself.
 
 ``python -m tests.support.serverprocess <data directory> <database URL> [<constant>=<JSON> …]``
 reads changes (``rename a b``, ``save a bytes``) and makes them. It prints ``ok`` or the name of the

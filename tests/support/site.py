@@ -1,4 +1,4 @@
-"""A whole gateway, the S3 server that has its bucket, and a proxy between them."""
+"""Whole gateway, the S3 server that has its bucket, and a proxy between them."""
 
 from __future__ import annotations
 

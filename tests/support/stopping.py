@@ -1,4 +1,4 @@
-"""Stops processes with SIGSTOP, and waits until every one of their threads stands still."""
+"""Stop of processes by SIGSTOP, with a wait until every one of their threads stands still."""
 
 from __future__ import annotations
 

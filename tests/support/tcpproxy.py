@@ -1,5 +1,8 @@
-"""A TCP proxy that fails as networks do. It cuts a connection between a request and its answer,
-refuses connections, holds all bytes back, or leads to another server from then on."""
+"""TCP proxy that fails as networks do.
+
+It cuts a connection between a request and its answer, refuses connections, holds all bytes back, or
+leads to another server from then on.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the system's tools, and runs those that need root: as root or through sudo."""
+"""Tools of the system, also those that need root: run as root or through sudo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moves things into the trash and out of it, as the trash does, without a look at them."""
+"""Moves into the trash and out of it, as the trash does them, without its checks."""
 
 from __future__ import annotations
 

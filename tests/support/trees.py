@@ -1,4 +1,4 @@
-"""Makes a large tree of names at once, while no server runs."""
+"""Large trees of names, made at once while no server runs."""
 
 from __future__ import annotations
 

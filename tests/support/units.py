@@ -1,4 +1,4 @@
-"""The services of the package, and how exposed each may be (systemd-analyze security)."""
+"""Services of the package, and how exposed each may be (systemd-analyze security)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store that verifies the newer checksums, as AWS does: put between the proxy and moto.
+"""Store that verifies the newer checksums, as AWS does: put between the proxy and moto.
 
 It compares x-amz-checksum-* with the bodies, refuses what differs (BadDigest), keeps the checksum
 with the object and tells it again. Checksums of uploads in parts are of the whole (FULL_OBJECT).

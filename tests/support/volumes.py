@@ -1,4 +1,4 @@
-"""Makes a volume for a test: directories, database, root, as ``spillway init`` makes them."""
+"""Volumes for tests: directories, database, root, as ``spillway init`` makes them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A world with policies, a bucket that has every object, and a trash that moves checkpoints
-away."""
+"""World with policies, a bucket that has every object, and a trash that moves checkpoints away."""
 
 from __future__ import annotations
 

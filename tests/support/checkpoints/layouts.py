@@ -1,4 +1,4 @@
-"""What frameworks write when they save a checkpoint, and in which order.
+"""Layouts of frameworks: what each writes when it saves a checkpoint, and in which order.
 
 A save is a list of phases. In a phase several ranks work beside each other; a barrier ends it. Its
 last step is the one that completes the checkpoint.

@@ -1,4 +1,4 @@
-"""A tree of names in memory, and the places in it: what rules are told without a database."""
+"""Tree of names in memory, and the places in it: what rules are told without a database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The records of a catalogue, for tests that need no real evidence."""
+"""Records of a catalogue, for tests that need no real evidence."""
 
 from __future__ import annotations
 

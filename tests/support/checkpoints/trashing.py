@@ -1,4 +1,4 @@
-"""The trash of a namespace that a test has open."""
+"""Trash of a namespace that a test has open."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""A namespace with a follower. Saves are replayed in it, and its catalogue is compared with one
-that is rebuilt."""
+"""Namespace with a follower of its journal, in which saves of frameworks are replayed.
+
+Its catalogue is compared with one that is rebuilt.
+"""
 
 from __future__ import annotations
 

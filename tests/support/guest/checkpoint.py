@@ -1,10 +1,11 @@
-"""Saves a checkpoint as training frameworks do, and reads one back. Prints JSON.
+"""Guest program that saves a checkpoint as training frameworks do, and reads one back.
 
     checkpoint.py save DIRECTORY --ranks 8 --mib 16 [--shards 1] [--seed 0]
     checkpoint.py read DIRECTORY
 
-Each rank is a process that writes ``<name>.tmp``, fsyncs it, renames it to ``<name>`` and fsyncs
-the directory. The bytes are pseudo-random, so that nothing on the way can compress or share them.
+It prints JSON. Each rank is a process that writes ``<name>.tmp``, fsyncs it, renames it to
+``<name>`` and fsyncs the directory. The bytes are pseudo-random, so that nothing on the way can
+compress or share them.
 """
 
 from __future__ import annotations

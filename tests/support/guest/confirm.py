@@ -1,11 +1,11 @@
-"""Saves, replaces and removes small files until the host ends the connection, and tells it of each
-confirmed step.
+"""Guest program that saves, replaces and removes small files, and confirms each step to the host.
 
-confirm.py DIRECTORY HOST PORT
+    confirm.py DIRECTORY HOST PORT
 
 Step n writes n.tmp, fsyncs it and renames it to n.pt. Then it renames a new link to n.pt over the
 link "latest", and from the seventh step on it removes n-6.pt. After these calls have returned, it
-sends a line with n. No directory is synced: a change of a name is durable when it is answered.
+sends a line with n. No directory is synced: a change of a name is durable when it is answered. The
+program ends when the host ends the connection.
 """
 
 from __future__ import annotations

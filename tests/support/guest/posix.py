@@ -1,4 +1,4 @@
-"""Checks the behaviour that POSIX programs rely on, inside the client: ``posix.py DIRECTORY``.
+"""Guest program that checks the behaviour that POSIX programs rely on: ``posix.py DIRECTORY``.
 
 Each check is a function that asserts. The program prints a JSON object with "ok" or the error for
 each check. A check that needs an ordinary user forks a child with uid 1000.

@@ -1,10 +1,10 @@
-"""Saves checkpoints without end while other threads read older ones at random. Prints JSON.
+"""Guest program that saves checkpoints without end while threads read older ones at random.
 
     refill.py DIRECTORY --mib 32 --total-mib 2048 --readers 8 --seed 0
 
-Each reader opens a file that a save has finished, and reads it whole or from a random offset to
-the end. It asks the server, and not the cache of the client. The result names every read that gave
-other bytes than those that were written.
+It prints JSON. Each reader opens a file that a save has finished, and reads it whole or from a
+random offset to the end. It asks the server, and not the cache of the client. The result names
+every read that gave other bytes than those that were written.
 """
 
 from __future__ import annotations

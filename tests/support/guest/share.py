@@ -1,16 +1,16 @@
-"""Lets processes contend for one file, and times each of their steps.
+"""Guest program whose processes contend for one file, and time each of their steps.
 
-share.py table DIRECTORY SECONDS PROCESSES
-    Each process again and again takes the lock file table~ (a link of a file of its own, and a lock
-    on that), writes a copy of the file table with its own line changed, renames it over table and
-    removes the lock file, as mount did with /etc/mtab.
-share.py append FILE SECONDS WRITER...
-    A process for each writer appends records, each under a lock of the whole file.
-share.py ask FILE SECONDS WRITER...
-    The same, and a process asks every few milliseconds for a lock that another one has, and does
-    not wait for it in the kernel.
-share.py records FILE
-    Count the records of each writer.
+    share.py table DIRECTORY SECONDS PROCESSES
+        Each process again and again takes the lock file table~ (a link of a file of its own, and a
+        lock on that), writes a copy of the file table with its own line changed, renames it over
+        table and removes the lock file, as mount did with /etc/mtab.
+    share.py append FILE SECONDS WRITER...
+        A process for each writer appends records, each under a lock of the whole file.
+    share.py ask FILE SECONDS WRITER...
+        The same, and a process asks every few milliseconds for a lock that another one has, and
+        does not wait for it in the kernel.
+    share.py records FILE
+        Count the records of each writer.
 
 The first three print a ``Report`` as JSON, and the last one a ``Records``. The first process
 touches no shared file while the others work. It wakes every 100 ms, and measures what makes a step

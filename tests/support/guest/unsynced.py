@@ -1,6 +1,6 @@
-"""Writes a file into the client's cache, waits for a signal, then fsyncs it.
+"""Guest program that writes a file into the client's cache, waits for a signal, then fsyncs it.
 
-unsynced.py PATH MIB GO      Makes the file GO.ready, waits for the file GO, prints the sha256.
+    unsynced.py PATH MIB GO      Makes the file GO.ready, waits for the file GO, prints the sha256.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Tells the host again and again what a directory has, after asking which rename was answered.
+"""Guest program that tells the host again and again which names a directory has.
 
-watch.py HOST PORT STRICT KEEPING...
+    watch.py HOST PORT STRICT KEEPING...
 
 STRICT and each KEEPING are the same directory by another mount. It has one file, n0 at first, which
 the host renames to n1, n2, ... The host answers each line with the number of the last answered

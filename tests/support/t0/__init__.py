@@ -1,1 +1,1 @@
-"""What several tests of t0_tidy need."""
+"""Helpers of several tests of t0_tidy."""

@@ -1,4 +1,4 @@
-"""Shared by tests of docs: DOCUMENTS."""
+"""Documents that the tests of t0_tidy read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by tests of tidy: require_no_circle, sources."""
+"""Source files that the tests of t0_tidy read, and the check that imports make no circle."""
 
 from __future__ import annotations
 

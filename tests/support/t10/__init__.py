@@ -1,1 +1,1 @@
-"""What several tests of t10_admin need."""
+"""Helpers of several tests of t10_admin."""

@@ -1,4 +1,4 @@
-"""Shared by tests of access: bearer."""
+"""Header of a request with a bearer token, for tests of access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by tests of remote: ONLY_HERE, Remote, Run, done, remote, run, server."""
+"""Gateway that serves its admin API over TLS, and commands that are run against it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What several tests of t2_db need."""
+"""Helpers of several tests of t2_db."""

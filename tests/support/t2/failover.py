@@ -1,4 +1,4 @@
-"""Shared by tests of failover: clean, persist, settings_at."""
+"""Helpers of the tests of a PostgreSQL failover: settings, and calls that are repeated."""
 
 from __future__ import annotations
 

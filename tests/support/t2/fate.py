@@ -1,4 +1,4 @@
-"""Shared by tests of fate: promote."""
+"""Database of a namespace, changed beside the server, for tests of the fate of a COMMIT."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What several tests of t3_namespace need."""
+"""Helpers of several tests of t3_namespace."""

@@ -1,4 +1,4 @@
-"""Shared by tests of crash: run."""
+"""Forked processes that a failpoint kills, for crash tests of the namespace."""
 
 from __future__ import annotations
 

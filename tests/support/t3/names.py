@@ -1,4 +1,4 @@
-"""Shared by tests of names: ALICE, BOB, ROOT, create, mkdir, names."""
+"""Users, and changes of names in their name, for tests of names."""
 
 from __future__ import annotations
 

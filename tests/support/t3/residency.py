@@ -1,4 +1,4 @@
-"""Shared by tests of residency: DATA, count, evict, problems, save."""
+"""Clean files and their eviction as the server does it, for tests of residency."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What several tests of t4_drain need."""
+"""Helpers of several tests of t4_drain."""

@@ -1,4 +1,4 @@
-"""Shared by tests of block digests: found, of."""
+"""Expected and recorded block digests, for tests of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by tests of checksum: flip, sealed_site, settle, unsettle."""
+"""Sites with sealed files, and a disk that changes a bit, for tests of checksums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by tests of options: settings_of, use."""
+"""Settings of the bucket, and one request of each kind, for tests of options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by tests of refused: bucket_state."""
+"""State of the bucket as the drain reports it, for tests of refusals."""
 
 from __future__ import annotations
 

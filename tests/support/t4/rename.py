@@ -1,4 +1,4 @@
-"""Shared by tests of rename: watch."""
+"""Check after each change of the bucket that all contents are still in it."""
 
 from __future__ import annotations
 

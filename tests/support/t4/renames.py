@@ -1,4 +1,4 @@
-"""Shared by tests of renames: FIRST_INO, context_of, fill, read_round, rekeys."""
+"""Directories of drained files, and rounds of planning over them, for tests of renames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by tests of snapshots: append, opened."""
+"""Files that stay open while they are written, for tests of snapshots."""
 
 from __future__ import annotations
 

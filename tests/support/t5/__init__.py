@@ -1,1 +1,1 @@
-"""What several tests of t5_cli need."""
+"""Helpers of several tests of t5_cli."""

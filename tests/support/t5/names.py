@@ -1,4 +1,4 @@
-"""Shared by tests of names: run."""
+"""Runner of commands in the process of the test, for tests of commands that change names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by tests of status: lines_of, status."""
+"""Results of `spillway status`: facts, and the lines that a person sees."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What several tests of t6_fsal need."""
+"""Helpers of several tests of t6_fsal."""

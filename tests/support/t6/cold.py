@@ -1,4 +1,4 @@
-"""Shared by tests of cold reads: a server with evicted files, a hydrator that the test plays."""
+"""NFS server with evicted files, and a hydrator that the test plays, for tests of cold reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by tests of reserved: Site."""
+"""NFS server whose reserved inodes are changed over the control socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real NFS server and its control socket."""
+"""Real NFS server and its control socket."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What several tests of t7_nfs need."""
+"""Helpers of several tests of t7_nfs."""

@@ -1,4 +1,4 @@
-"""Shared by tests of save: below, digests."""
+"""Digests of the objects in a bucket and of the files of a save, for comparison."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What several tests of t9_checkpoints need."""
+"""Helpers of several tests of t9_checkpoints."""

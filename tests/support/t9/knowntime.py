@@ -1,4 +1,4 @@
-"""Shared by tests of knowntime: read_at."""
+"""Clocks of the machine that a test sets, for tests of the known time."""
 
 from __future__ import annotations
 

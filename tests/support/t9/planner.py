@@ -1,4 +1,4 @@
-"""Shared by tests of planner: NOW_NS, Said, checkpoint, deleted, made, metric, policies."""
+"""Checkpoints, metrics and policies without a database, for tests of the planner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared by tests of random: DATA, change, change_some."""
+"""Random changes of a namespace, for tests that compare a followed catalogue with a rebuilt one."""
 
 from __future__ import annotations
 

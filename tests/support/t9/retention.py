@@ -1,4 +1,4 @@
-"""Shared by tests of retention: live, made, with_share, world."""
+"""World with five durable checkpoints and a policy, for tests of retention."""
 
 from __future__ import annotations
 

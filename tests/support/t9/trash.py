@@ -1,4 +1,4 @@
-"""Shared by tests of trash: DAY_NS, PATH, RUN, expiry_of, killed, names, reserved, with_values."""
+"""Trash with set clocks and processes that a failpoint kills, for tests of the trash."""
 
 from __future__ import annotations
 

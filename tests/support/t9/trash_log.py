@@ -1,4 +1,4 @@
-"""Shared by tests of trash log: REMOVED, logged."""
+"""Log of what left the trash, for tests of it."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
-"""Runs commands inside the virtual client on behalf of the tests on the host.
+"""Agent inside the virtual client: runs commands on behalf of the tests on the host.
 
 This file owns the guest's process 1, once the initramfs is done, and the protocol spoken with
 ``client.py``. It is copied into the initramfs, so it uses nothing but the standard library.
 
-The agent connects to the host and sends one line, ``{"token": ...}``. From then on each line
-from the host is a request ``{id, script, arguments, env, stdin, timeout_seconds}`` to run a shell
-script with arguments, and each line to the host an answer ``{id, exit_status, stdout, stderr,
-timed_out, truncated}``, in order of completion. All strings are UTF-8 with surrogate escapes, so
-arbitrary bytes survive.
+The agent connects to the host and sends one line, ``{"token": ...}``. From then on each line from
+the host is a request ``{id, script, arguments, env, stdin, timeout_seconds}`` to run a shell script
+with arguments, and each line to the host an answer ``{id, exit_status, stdout, stderr, timed_out,
+truncated}``, in order of completion. All strings are UTF-8 with surrogate escapes, so arbitrary
+bytes survive.
 
 The agent itself never touches an NFS mount: a command that hangs in the kernel for good costs one
-thread, and the host still gets its answer. This is why every command goes through /bin/sh: while
-a child of the agent executes a program, the whole agent waits.
+thread, and the host still gets its answer. This is why every command goes through /bin/sh: while a
+child of the agent executes a program, the whole agent waits.
 
 ``agent.py mount SOURCE TARGET TYPE OPTIONS`` and ``agent.py umount TARGET`` make just that system
 call, so that a guest needs no mount helper of any file system.

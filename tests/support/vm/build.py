@@ -1,7 +1,7 @@
-"""Builds the kernel and initramfs that the virtual NFS client boots.
+"""Builder of the kernel and initramfs that the virtual NFS client boots.
 
-This file owns where the kernel comes from (Debian's package), which modules the guest loads,
-the guest's first process up to the hand-over to the agent, and the cache of finished images.
+This file owns where the kernel comes from (Debian's package), which modules the guest loads, the
+guest's first process up to the hand-over to the agent, and the cache of finished images.
 
 Run ``python -m tests.support.vm.build DIRECTORY`` to fill a cache ahead of the tests.
 """

@@ -1,7 +1,7 @@
-"""Boots and drives virtual NFS clients from tests.
+"""Virtual NFS clients for tests: booted under qemu, and driven from the host.
 
-This file owns the qemu process, the host's end of the agent's protocol (see ``agent.py``) and
-what tests may do with a client: run commands, mount, drop caches, cut the power.
+This file owns the qemu process, the host's end of the agent's protocol (see ``agent.py``) and what
+tests may do with a client: run commands, mount, drop caches, cut the power.
 """
 
 import itertools
