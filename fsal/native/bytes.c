@@ -1,4 +1,4 @@
-/* Reads and changes bytes: each call is a whole operation on a data file. */
+/* Reads and changes of bytes: each call is a whole operation on a data file. */
 #define _GNU_SOURCE
 #include "bytes.h"
 

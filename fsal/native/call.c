@@ -1,12 +1,12 @@
-/* Gathers calls of the namespace: one thread at a time is in Python for all calls that wait.
+/* Queue of calls of the namespace: one thread at a time is in Python for all calls that wait.
  *
  * Every thread that waits for the interpreter's lock slows the thread that has it: the lock changes
  * hands at each SQL statement. So a call that finds another thread in Python queues here, without
  * that lock. A thread that finds no other in Python enters itself, for one round: that is the
- * shortest way while there is little to do. It leaves later calls to the lane's own thread, which
- * answers all calls that wait, round after round, until none waits. To hand Python from caller to
- * caller for each round would cost more than the round. Changes and reads queue apart: a read must
- * not wait for an fsync.
+ * shortest way while there is little to do. It leaves later calls to a thread of the queue's own,
+ * which answers all calls that wait, round after round, until none waits. To hand Python from
+ * caller to caller for each round would cost more than the round. Changes and reads queue apart
+ * (`struct lane`): a read must not wait for an fsync.
  */
 #include "bridge.h"
 

@@ -1,4 +1,4 @@
-/* Keeps the entries of clients in the order of their arrival, and finds them by a table of slots. */
+/* Entries of clients in the order of their arrival, found by a table of slots. */
 #include "statistics.h"
 
 #include <pthread.h>

@@ -1,4 +1,6 @@
-/* Holds CLOSEs back until the bucket has the file. It uses neither Ganesha nor Python. */
+/* Queue of CLOSEs that are held back until the bucket has the file. It uses neither Ganesha nor
+ * Python.
+ */
 #include "closing.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Keeps the granules of absent inodes, the queue of wanted ranges, and the parked READs. */
+/* Granules of absent inodes, the queue of wanted ranges, and the parked READs. */
 #include "cold.h"
 
 #include <errno.h>

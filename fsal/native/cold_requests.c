@@ -1,4 +1,4 @@
-/* Answers requests of the hydrator and the evictor. */
+/* Server of the requests of the hydrator and the evictor. */
 #include "cold.h"
 
 #include <errno.h>

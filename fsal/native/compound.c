@@ -1,7 +1,8 @@
-/* Looks ahead in the compound that Ganesha works on.
+/* Look-ahead in the compound that Ganesha works on.
  *
  * Ganesha 4.3 runs a request with op_ctx inside its nfs_request_t, and the decoded arguments follow
- * it there (include/nfs_proto_data.h; MainNFSD/nfs_worker_thread.c, nfs_rpc_process_request). */
+ * it there (include/nfs_proto_data.h; MainNFSD/nfs_worker_thread.c, nfs_rpc_process_request).
+ */
 #include "closing.h"
 
 #include <string.h>

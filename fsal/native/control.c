@@ -1,4 +1,4 @@
-/* The control socket: the thread that moves bytes, the workers, and the queue between them.
+/* Threads of the control socket: the one that moves bytes, the workers, and the queue between them.
  *
  * `lock` guards the queue and all peers. A thread holds it for copies, also those of an answer from
  * memory, and for system calls that do not wait, never while it answers another request.

@@ -1,4 +1,4 @@
-/* The control socket: the socket over which other processes of the gateway ask the NFS server. */
+/* The control socket, over which other processes of the gateway ask the NFS server. */
 #ifndef SPILLWAY_CONTROL_H
 #define SPILLWAY_CONTROL_H
 

@@ -1,4 +1,4 @@
-/* Finds frames of the control socket in a stream, reads them and writes them. */
+/* Frames of the control socket: found in a stream, read and written. */
 #include "control.h"
 
 #include <errno.h>

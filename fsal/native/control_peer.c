@@ -1,4 +1,6 @@
-/* A peer: bounded buffers, and the time after which a peer that stalls is dropped. */
+/* Peer of the control socket: its buffers are bounded, and one that stalls is dropped after a time.
+
+ */
 #define _GNU_SOURCE
 #include "control.h"
 

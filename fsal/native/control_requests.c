@@ -1,4 +1,4 @@
-/* The control socket of the NFS server: requests run as those of clients do. Then Ganesha's cache
+/* Server of requests of the control socket, which run as those of clients do. Then Ganesha's cache
  * is told, and then the peer gets the answer.
  *
  * Only root and the server's own user may ask (control_peer.c). The credentials of a request decide

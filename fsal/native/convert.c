@@ -1,4 +1,4 @@
-/* Converts between Ganesha's types and the bridge's. */
+/* Conversions between Ganesha's types and the bridge's. */
 #include "handle.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Counts operations, each between Ganesha's cache and the plugin's own one. */
+/* Wrappers that count operations, each between Ganesha's cache and the plugin's own one. */
 #include "handle.h"
 
 #include <stdbool.h>

@@ -1,6 +1,9 @@
-/* Remembers the files whose bytes are known to be lost. The namespace has a row for each, so that a
- * restart does not take such a file for whole. This list has those rows of the start and the losses
- * since: an inode object may be freed and made again before the file is emptied. */
+/* List of the files whose bytes are known to be lost.
+ *
+ * The namespace has a row for each, so that a restart does not take such a file for whole. This
+ * list has those rows of the start and the losses since: an inode object may be freed and made
+ * again before the file is emptied.
+ */
 #include "bytes.h"
 
 #include <errno.h>

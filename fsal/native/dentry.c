@@ -1,5 +1,6 @@
-/* Keeps names that the namespace told lately. Each name has one slot, and replaces the name in
- * it. */
+/* Cache of names that the namespace told lately. Each name has one slot, and replaces the name in
+ * it.
+ */
 #include "names.h"
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* Lists the exports: what the plugin read of each, and whether Ganesha took it. */
+/* List of the exports: what the plugin read of each, and whether Ganesha took it. */
 #include "export.h"
 
 #include "export_mgr.h"

@@ -1,4 +1,4 @@
-/* Finds data files, and keeps the one descriptor of each. */
+/* Data files by epoch: where each is, and the one descriptor of each. */
 #define _GNU_SOURCE
 #include "bytes.h"
 

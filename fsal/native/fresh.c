@@ -1,4 +1,4 @@
-/* Keeps a counting Bloom filter for each directory that was made since the start. */
+/* Absent names: a counting Bloom filter for each directory that was made since the start. */
 #include "names.h"
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* Makes object handles for inodes whose attributes the namespace answered. */
+/* Object handles of inodes whose attributes the namespace answered. */
 #include "handle.h"
 
 struct fsal_obj_ops spw_obj_ops;

@@ -1,4 +1,4 @@
-/* Keeps the table of inode objects, and the attributes that clients get. */
+/* Table of inode objects, and the attributes that clients get. */
 #include "inode.h"
 
 #include <errno.h>

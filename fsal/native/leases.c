@@ -1,4 +1,4 @@
-/* Walks Ganesha's table of confirmed client ids, as its reaper does (nfs_reaper_thread.c).
+/* Walk over Ganesha's table of confirmed client ids, as its reaper does (nfs_reaper_thread.c).
  *
  * The table has a reference to each id in it, and an id has references to its record and to the
  * client that made it until it is freed (nfs4_clientid.c, free_client_id). So all three are there

@@ -1,4 +1,4 @@
-/* Holds LOCKs back that would be denied. It uses neither Ganesha nor Python. */
+/* Queue of LOCKs that would be denied, and wait instead. It uses neither Ganesha nor Python. */
 #include "lockwait.h"
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* Judges data files that lack bytes, or that cannot be read. */
+/* Verdicts on data files that lack bytes, or that cannot be read. */
 #include "bytes.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Registers the module when Ganesha loads it, and starts it when its configuration is read. */
+/* Module that Ganesha loads: registered at that moment, started when its configuration is read. */
 #include <errno.h>
 #include <malloc.h>
 #include <stdbool.h>

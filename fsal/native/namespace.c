@@ -1,4 +1,4 @@
-/* Keeps the functions of the namespace that bytes need. main.c gives them once at the start. */
+/* Functions of the namespace that bytes need. main.c gives them once at the start. */
 #include "inode.h"
 
 static struct spw_inode_ops ops;

@@ -1,4 +1,6 @@
-/* Opens files: creation, shares, upgrades, truncation, closing. The descriptor is the inode's. */
+/* Opens of files: creation, shares, upgrades, truncation, closing. The descriptor is the inode's.
+
+ */
 #include "openstate.h"
 
 #include <errno.h>

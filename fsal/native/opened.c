@@ -1,4 +1,4 @@
-/* Keeps the open states in chains, the newest first, so that a list continues where it ended. */
+/* Open states in chains, the newest first, so that a list continues where it ended. */
 #include "statistics.h"
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* Keeps what an open state has: its share, its descriptor, its writer. */
+/* Parts of an open state: its share, its descriptor, its writer. */
 #include "openstate.h"
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* Fills the table of operations on an object, and has the operations of every kind of object. */
+/* Table of operations on an object, and the operations of every kind of object. */
 #include "handle.h"
 
 #include <errno.h>

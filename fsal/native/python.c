@@ -1,4 +1,6 @@
-/* Starts the embedded interpreter and calls it. A thread keeps its Python state until it ends. */
+/* Embedded interpreter: its start, and calls of it. A thread keeps its Python state until it ends.
+
+ */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 

@@ -1,4 +1,4 @@
-/* Queues work for the sealer: files whose last writer closed, and orphans. */
+/* Queue of work for the sealer: files whose last writer closed, and orphans. */
 #include "seal.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Keeps a bounded list of the files that were read, and tells the namespace. */
+/* Bounded list of the files that were read, of which the namespace is told. */
 #include "bytes.h"
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* Makes Ganesha let go of files that lost their last name over the control socket. */
+/* Release of files that lost their last name over the control socket: Ganesha lets go of them. */
 #include "names.h"
 
 #include <pthread.h>

@@ -1,4 +1,4 @@
-/* Evicts files, and takes in what the hydrator says of their bytes. */
+/* Evictions of files, and what the hydrator says of their bytes. */
 #include "cold.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
-/* Seals files whose last writer closed, and reclaims orphans: one thread, the sealer, in transactions of
- * many. Other threads sync the files before: no file waits for another one's bytes. */
+/* Sealer: one thread that seals files whose last writer closed, and reclaims orphans, in
+ * transactions of many. Other threads sync the files before: no file waits for another one's bytes.
+ */
 #include "seal.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
-/* Remembers the last two addresses of each name, in sets of places: of each set, the name that had no
- * lease for the longest time is forgotten first. */
+/* Last two addresses of each name of a client, in sets of places. Of each set, the name that had no
+ * lease for the longest time is forgotten first.
+ */
 #include "statistics.h"
 
 #include <stdio.h>

@@ -1,5 +1,6 @@
-/* Limits writes: looks at the disk ten times a second and grants shares of the room that is
- * left. */
+/* Limit of writes: the disk is looked at ten times a second, and writers get shares of the space
+ * left.
+ */
 #include "space.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Room for bytes: which client may write, how fast, and when none may. Without Ganesha and Python.
+/* Space for bytes: which client may write, how fast, and when none may. Without Ganesha and Python.
  *
  * Headroom is what may still be written until the disk is filled up to its reserve, or until the
  * dirty limit. While there is plenty of headroom, a write costs one atomic subtraction. In the last

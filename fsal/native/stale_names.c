@@ -1,4 +1,6 @@
-/* Has Ganesha forget names that another client changed before they were in its cache. */
+/* Names that another client changed before they were in Ganesha's cache: Ganesha is told to forget
+ * them.
+ */
 #include "names.h"
 
 #include <limits.h>

@@ -1,4 +1,4 @@
-/* Counts operations, in stripes that are summed when they are asked for. */
+/* Counts of operations, in stripes that are summed when they are asked for. */
 #include "statistics.h"
 
 #include <stdatomic.h>

@@ -1,4 +1,4 @@
-/* Syncs data files: threads that wait share one fdatasync, and a failure is final. */
+/* Sync of data files: threads that wait share one fdatasync, and a failure is final. */
 #include "bytes.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Tells Ganesha's cache what it must not believe any more. */
+/* Upcalls to Ganesha's cache, which tell it what it must not believe any more. */
 #include "names.h"
 
 #include "handle.h"

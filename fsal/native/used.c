@@ -1,5 +1,7 @@
-/* Counts threads and descriptors. ntirpc keeps its count of threads to itself, so each thread is
- * counted when ntirpc has it named, and when it ends.
+/* Counts of threads and descriptors.
+ *
+ * ntirpc keeps its count of threads to itself, so each thread is counted when ntirpc has it named,
+ * and when it ends.
  */
 #include "statistics.h"
 

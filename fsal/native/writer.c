@@ -1,4 +1,6 @@
-/* Counts writers: the first one moves the version, the last one leaves the file to the sealer. */
+/* Count of a file's writers: the first one moves the version, the last one leaves the file to the
+ * sealer.
+ */
 #include "seal.h"
 
 #include <errno.h>
