@@ -1,1 +1,1 @@
-"""The gateway: namespace, content life cycle and drain. Knows neither C nor HTTP routes."""
+"""The gateway: namespace, content life cycle and drain. It knows neither C nor HTTP routes."""

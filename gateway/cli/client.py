@@ -1,4 +1,4 @@
-"""A gateway on another machine, by its admin API (gateway.service.gateway)."""
+"""Gateway on another machine, by its admin API (gateway.service.gateway)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What every package may use: clocks, files, text, units, errors. Knows no configuration."""
+"""Helpers for every package: clocks, files, text, units, errors. They know no configuration."""

@@ -1,4 +1,4 @@
-"""Clocks of the machine, and the trusted clock: a jump of the machine's clock changes no age.
+"""Clocks of the machine, and the trusted clock, which a jump of the machine's clock does not fool.
 
 The trusted clock counts graces and ages so that a jump ends or adds none. Each of its two times has
 an invariant, and a row of its own (docs/decisions/trusted-clock.md):

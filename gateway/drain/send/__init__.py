@@ -1,1 +1,1 @@
-"""Uploads of the drain: brings the bytes of a file into the bucket by intent, bytes, object."""
+"""Uploads of the drain: intent, bytes and object of each file."""

@@ -1,4 +1,7 @@
-"""Makers of retention plans from the tables of a namespace, in one transaction that only reads."""
+"""Construction of retention plans from the tables of a namespace, in one transaction.
+
+It only reads.
+"""
 
 from __future__ import annotations
 

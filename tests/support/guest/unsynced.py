@@ -1,6 +1,8 @@
 """Guest program that writes a file into the client's cache, waits for a signal, then fsyncs it.
 
-    unsynced.py PATH MIB GO      Makes the file GO.ready, waits for the file GO, prints the sha256.
+    unsynced.py PATH MIB GO
+
+It makes the file GO.ready, waits for the file GO, and prints the sha256.
 """
 
 from __future__ import annotations
