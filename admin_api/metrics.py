@@ -1,6 +1,7 @@
 """Metrics for Prometheus, collected at each scrape.
 
-Names end in their unit, counters in ``_total``.
+Names end in their unit, counters in ``_total``. The functions ``of_...`` make metrics of facts and
+are pure.
 """
 
 from __future__ import annotations

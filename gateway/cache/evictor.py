@@ -8,8 +8,8 @@ last day took within ten minutes (``WriteBurst``). The peaks of each hour are in
 is missing, nothing is known, and the watermarks alone count.
 
 A hydrator that is killed before it has written the first map of a file leaves blocks that no
-durable map names. ``record`` gives such files a map, so that they become candidates: otherwise
-their blocks would stay on the disk until a client reads the file.
+durable map names. They are verified when a client reads the file. If none does, only the map that
+``record`` gives such a file makes it a candidate.
 """
 
 from __future__ import annotations

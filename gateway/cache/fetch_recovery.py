@@ -1,4 +1,4 @@
-"""Recovery of failed fetches: reads the file's row again, and decides what its object lacks.
+"""Recovery of failed fetches: reads the file's row again, and decides what clients are told.
 
 Wrong bytes are no reason to believe that the object is damaged: it may have moved since its row was
 read. So the row is read again, the bytes are asked for once more, and then an older version with

@@ -1,8 +1,8 @@
 """Text of manifests, and the queries for the members that a manifest lists.
 
 The text is JSON in UTF-8, with one member on each line, so that a checkpoint of any size is written
-and compared line by line. The same rows always make the same bytes. Names and paths are bytes; they
-are escaped as in keys (``gateway.common.text``): undo every ``%XX``.
+and compared line by line. The same rows always make the same bytes: ``lines`` is pure. Names and
+paths are bytes; they are escaped as in keys (``gateway.common.text``): undo every ``%XX``.
 
 Members are read in one transaction, page by page: a directory of any size takes the memory of one
 page for each level of the tree.

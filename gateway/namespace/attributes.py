@@ -1,8 +1,8 @@
 """Permission checks (mode bits, groups, sticky directories), and SETATTR except the size.
 
-Ganesha checks lookups, opens and setattr itself before it calls the FSAL. It leaves changes of a
-directory's entries to the FSAL (fsal_helper.c fsal_create, fsal_remove, fsal_rename). The size
-belongs to the data file.
+The checks are pure. Ganesha checks lookups, opens and setattr itself before it calls the FSAL. It
+leaves changes of a directory's entries to the FSAL (fsal_helper.c fsal_create, fsal_remove,
+fsal_rename). The size belongs to the data file. SETATTR: RFC 8881 section 18.30.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Rename in one transaction: every observer and every crash sees all of it or nothing."""
+"""Rename in one transaction: every observer and every crash sees all of it or nothing.
+
+NFSv4 RENAME: RFC 8881 section 18.26.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Exports that hosts may mount: their fields, what is refused, and the directory of each.
 
-A directory is found by path when an export is made, and by inode afterwards.
+What is refused is decided without the database. A directory is found by path when an export is
+made, and by inode afterwards.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """The running NFS server: whether it answers on its port, and which exports it has in force.
 
-Ganesha reads its configuration again on SIGHUP, and does not tell what became of it. If it refuses
-one block, it takes the others and drops the refused export. What would do worse is refused before
-(export_blocks.py). Afterwards the server is asked which exports there are: each has the revision of
-the text that the plugin read, and the last reading that Ganesha took (fsal/native/export.h). Only
-if all have both, and there are no others, the text is in force.
+``taken`` has the server take other exports. Ganesha reads its configuration again on SIGHUP, and
+does not tell what became of it. If it refuses one block, it takes the others and drops the refused
+export. What would do worse is refused before (export_blocks.py). Afterwards the server is asked
+which exports there are: each has the revision of the text that the plugin read, and the last
+reading that Ganesha took (fsal/native/export.h). Only if all have both, and there are no others,
+the text is in force.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Deletions of objects: many in one request, or each by itself if the store cannot."""
+"""Deletions of objects: many in one request, or each by itself if the store cannot.
+
+S3 operations: DeleteObjects, DeleteObject.
+"""
 
 from __future__ import annotations
 

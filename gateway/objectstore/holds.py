@@ -2,6 +2,8 @@
 
 A legal hold is of one version of an object. Even a user who may delete versions cannot delete it.
 Policies of the store and inventories know objects by their tags.
+
+S3 operations: PutObjectLegalHold, PutObjectTagging, GetObjectTagging, ListObjectVersions.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 A body goes into the caller's buffer as it comes, and is never held as a whole. What it is worth is
 the caller's to judge by digests: not every server heeds If-Match.
+
+S3 operations: GetObject, HeadObject, ListObjectVersions, RestoreObject.
 """
 
 from __future__ import annotations

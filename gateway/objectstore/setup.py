@@ -1,4 +1,8 @@
-"""Setup of the bucket: reads versions, Object Lock and lifecycle, and adds the gateway's rule."""
+"""Setup of the bucket: reads versions, Object Lock and lifecycle, and adds the gateway's rule.
+
+S3 operations: GetBucketVersioning, GetObjectLockConfiguration, GetBucketLifecycleConfiguration,
+PutBucketLifecycleConfiguration.
+"""
 
 from __future__ import annotations
 
