@@ -1,8 +1,8 @@
 """Database of a namespace: opens it by its backend, and hands out DBAPI connections.
 
-A backend (``sqlite.py``, ``postgres.py``) has every difference between engines: how to connect, how
-a write transaction begins, which errors end a transaction, and which error a client gets then. No
-other module knows the engine.
+Only a backend (``sqlite.py``, ``postgres.py``) knows which engine it is. It has every difference:
+how to connect, how a write transaction begins, which errors end a transaction, and which error a
+client gets then.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ in gateway.lifecycle.trash.
 The trash has an entry for each such checkpoint: a directory with the paths that its files had in
 it, or the file that it consists of.
 
-``insert_inode`` inserts the row of any new inode, here and for the other operations.
+``insert_inode`` inserts the row of any new inode of the NFS server.
 """
 
 from __future__ import annotations
