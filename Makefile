@@ -166,7 +166,7 @@ lint: $(VENV)/.installed
 	$(VENV)/bin/vulture
 	$(PY) -m pytest -q tests/t0_tidy
 
-# The packages by floors, with what they import. It fails if an import leads up.
+# The packages by layers, with what they import. It fails if an import leads up.
 graph: $(VENV)/.installed
 	$(PY) -m tests.support.importgraph
 

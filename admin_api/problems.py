@@ -36,7 +36,6 @@ from gateway.common.errors import (
 )
 from gateway.common.models import to_json
 from gateway.common.text import shown
-from gateway.objectstore.foreign import ForeignObject
 
 log = logging.getLogger("admin")
 
@@ -134,7 +133,7 @@ _CODE_OF_ERROR: tuple[tuple[type[SpillwayError], ProblemCode], ...] = (
     (errors.OtherOwner, ProblemCode.BUCKET_OWNER_CONFLICT),
     (errors.StoreRefused, ProblemCode.BUCKET_REFUSAL),
     (errors.Occupied, ProblemCode.OCCUPIED_KEY),
-    (ForeignObject, ProblemCode.OCCUPIED_KEY),
+    (errors.ForeignObject, ProblemCode.OCCUPIED_KEY),
     (errors.TooLarge, ProblemCode.OVERSIZED_OBJECT),
     (errors.WrongBytes, ProblemCode.CORRUPT_OBJECT),
     (errors.ObjectRefused, ProblemCode.OBJECT_REFUSAL),

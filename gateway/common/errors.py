@@ -24,7 +24,7 @@
     │   │   └── OtherOwner        the bucket and prefix are not known to be this gateway's
     │   └── ObjectRefused         this one object: missing, not what was recorded, key not taken
     │       ├── Occupied          something is at the key already
-    │       │   └── ForeignObject another program wrote it (gateway.objectstore.foreign)
+    │       ├── ForeignObject     another program's object is at the key
     │       ├── TooLarge          the store takes nothing of this size
     │       └── WrongBytes        the bytes that came are not those that were stored
     ├── NotPossible               what a person asked for cannot be done with this path or thing
@@ -177,6 +177,10 @@ class ObjectRefused(StoreError):
 
 class Occupied(ObjectRefused):
     """Something is at a key at which nothing, or another object, was expected. It is unchanged."""
+
+
+class ForeignObject(ObjectRefused):
+    """Another program's object has the key. It stays, and what is to be there waits."""
 
 
 class TooLarge(ObjectRefused):

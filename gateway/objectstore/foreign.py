@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from sqlalchemy import select
 
-from gateway.common.errors import ObjectRefused, Occupied
+from gateway.common.errors import ForeignObject, Occupied
 from gateway.config.settings import Settings
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.statements import object_
@@ -31,10 +31,6 @@ from gateway.objectstore.request import ABSENT
 from gateway.objectstore.s3 import S3Store
 
 IsOurs = Callable[[Head], bool]
-
-
-class ForeignObject(ObjectRefused):
-    """Another program's object has the key. It stays, and what is to be there waits."""
 
 
 def look(store: S3Store, key: str, is_ours: IsOurs, remedy: str, body: Body | None = None) -> str:

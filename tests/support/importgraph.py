@@ -1,6 +1,6 @@
 """Import graph of the product: ``make graph`` draws it.
 
-Packages stand in layers (``FLOORS``). One may import packages of lower layers, and its own modules.
+Packages stand in layers (``LAYERS``). One may import packages of lower layers, and its own modules.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.support.checkout import ROOT
 
-FLOORS: tuple[tuple[str, ...], ...] = (
+LAYERS: tuple[tuple[str, ...], ...] = (
     ("gateway.common",),
     ("gateway.config",),
     ("gateway.db",),
@@ -31,8 +31,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("admin_api",),
     ("gateway.cli",),
 )
-"""The packages, from the lowest floor up."""
-ROOMS = (
+"""The packages, from the lowest layer up."""
+SECTIONS = (
     ("gateway.drain.admission", "gateway.drain.send", "gateway.drain.tidy", "gateway.drain.plan"),
     (
         "gateway.lifecycle.promotion",
@@ -72,13 +72,13 @@ def is_in(module: str, package: str) -> bool:
 
 
 def package_of(module: str) -> str | None:
-    """Return the package of ``FLOORS`` that a module is in, or None."""
-    return next((one for floor in FLOORS for one in floor if is_in(module, one)), None)
+    """Return the package of ``LAYERS`` that a module is in, or None."""
+    return next((one for layer in LAYERS for one in layer if is_in(module, one)), None)
 
 
-def floor_of(package: str) -> int:
-    """Return the number of a package's floor, from 0."""
-    return next(number for number, floor in enumerate(FLOORS) if package in floor)
+def layer_of(package: str) -> int:
+    """Return the number of a package's layer, from 0."""
+    return next(number for number, layer in enumerate(LAYERS) if package in layer)
 
 
 def arrows() -> Counter[tuple[str, str]]:
@@ -104,11 +104,11 @@ def between_packages(found: Mapping[tuple[str, str], int]) -> Counter[tuple[str,
 
 
 def leads_up(name: str, other: str) -> bool:
-    """Return whether an import of a module leads to its own floor or a higher one, or to a later
-    room of its package."""
-    for rooms in ROOMS:
-        at = [index for index, one in enumerate(rooms) if is_in(name, one)]
-        to = [index for index, one in enumerate(rooms) if is_in(other, one)]
+    """Return whether an import of a module leads to its own layer or a higher one, or to a later
+    section of its package."""
+    for sections in SECTIONS:
+        at = [index for index, one in enumerate(sections) if is_in(name, one)]
+        to = [index for index, one in enumerate(sections) if is_in(other, one)]
         if at and to:
             return to > at
     here, there = package_of(name), package_of(other)
@@ -116,7 +116,7 @@ def leads_up(name: str, other: str) -> bool:
         here is not None
         and there is not None
         and here != there
-        and floor_of(there) >= floor_of(here)
+        and layer_of(there) >= layer_of(here)
     )
 
 
@@ -128,11 +128,11 @@ def packages() -> set[str]:
 
 
 def draw() -> Iterator[str]:
-    """Yield a drawing: the floors from the top, each package with those that it imports."""
+    """Yield a drawing: the layers from the top, each package with those that it imports."""
     every, found = arrows(), between_packages(arrows())
     names = [package_of(one) for one in modules()]
-    for number, floor in reversed(list(enumerate(FLOORS))):
-        for package in floor:
+    for number, layer in reversed(list(enumerate(LAYERS))):
+        for package in layer:
             below = [there.rpartition(".")[2] for here, there in sorted(found) if here == package]
             yield (
                 f"{number:>2}  {package:<20} {names.count(package):>3} modules  "

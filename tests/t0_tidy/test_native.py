@@ -1,4 +1,4 @@
-"""Tests the rules of the plugin's C: each file has its room, includes are exact, no circle."""
+"""Tests the rules of the plugin's C: each file has its area, includes are exact, no circle."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_each_name_is_declared_once() -> None:
 
 
 def test_each_file_includes_what_it_uses_and_no_more() -> None:
-    """A C file may use what the header of its room includes."""
+    """A C file may use what the header of its area includes."""
     wrong = []
     for name, text in (SOURCES | HEADERS).items():
         own = HEADER_OF.get(name, name)

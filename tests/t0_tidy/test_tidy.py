@@ -72,7 +72,7 @@ def test_an_import_that_leads_up_would_be_seen() -> None:
         assert not importgraph.leads_up(name, name)
 
 
-def test_the_house_has_few_rooms() -> None:
+def test_the_house_has_few_packages() -> None:
     modules = [name for name in importgraph.modules() if not importgraph.is_in(name, "fsal")]
     assert len(modules) <= MODULES_MAX
     assert len(importgraph.packages()) <= PACKAGES_MAX

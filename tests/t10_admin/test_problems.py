@@ -9,7 +9,6 @@ import pytest
 from admin_api import problems
 from admin_api.problems import ProblemCode
 from gateway.common import errors
-from gateway.objectstore.foreign import ForeignObject
 
 CODES = """
 invalid_cursor invalid_operation missing_token invalid_token ended_session insufficient_role
@@ -44,7 +43,7 @@ def test_the_codes_of_problems_stay() -> None:
         (errors.OtherOwner, "bucket_owner_conflict", 502, None),
         (errors.ObjectRefused, "object_refusal", 502, None),
         (errors.Occupied, "occupied_key", 502, None),
-        (ForeignObject, "occupied_key", 502, None),
+        (errors.ForeignObject, "occupied_key", 502, None),
         (errors.TooLarge, "oversized_object", 502, None),
         (errors.WrongBytes, "corrupt_object", 502, None),
         (errors.UserError, "conflicting_state", 409, None),

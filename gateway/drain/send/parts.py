@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 from gateway.common.errors import (
     DataFileError,
+    ForeignObject,
     ObjectRefused,
     StoreBusy,
     StoreError,
@@ -27,7 +28,6 @@ from gateway.drain.send import checksum, foreign, intent
 from gateway.drain.send.intent import Sent, Started
 from gateway.objectstore.bodies import FileRange, digest
 from gateway.objectstore.checksums import ChecksumKind, sum_of
-from gateway.objectstore.foreign import ForeignObject
 from gateway.objectstore.metadata import SNAPSHOT
 from gateway.objectstore.objects import Head, ListedPart, Part, part_bytes_of
 from gateway.objectstore.pace import always, patiently

@@ -17,6 +17,7 @@ from typing import BinaryIO
 
 from gateway.common.errors import (
     DataFileError,
+    ForeignObject,
     Occupied,
     StoreBusy,
     StoreError,
@@ -31,7 +32,6 @@ from gateway.drain.send import checksum, foreign, intent
 from gateway.drain.send.intent import Sent, Started
 from gateway.drain.send.parts import send_parts
 from gateway.objectstore.bodies import digest
-from gateway.objectstore.foreign import ForeignObject
 from gateway.objectstore.objects import MIB, VerifiedObject
 
 log = logging.getLogger("drain")

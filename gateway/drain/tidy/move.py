@@ -39,6 +39,7 @@ from gateway.common import clock
 from gateway.common.errors import (
     DataFileError,
     Deferred,
+    ForeignObject,
     LeaseLost,
     ObjectRefused,
     StoreError,
@@ -55,7 +56,6 @@ from gateway.drain.rows import File, ObjectRow
 from gateway.drain.send import checksum, intent
 from gateway.drain.send.foreign import require_ours
 from gateway.objectstore import key_mapper
-from gateway.objectstore.foreign import ForeignObject
 from gateway.objectstore.metadata import with_rest
 from gateway.objectstore.objects import MIB, BegunCopy, Head
 from gateway.objectstore.ranges import is_archived
