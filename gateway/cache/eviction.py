@@ -46,8 +46,8 @@ from gateway.db.statements import (
     inode,
     last_read,
     object_,
-    presence,
-    warming,
+    present_blocks,
+    warm_request,
 )
 from gateway.namespace import residency
 from gateway.namespace.data_files import DataFiles
@@ -182,12 +182,12 @@ INSIDE = Statement(
 )
 PARTIAL = Statement(
     select(*_COLUMNS)
-    .select_from(_FILES.join(presence, presence.c.ino == inode.c.ino))
+    .select_from(_FILES.join(present_blocks, present_blocks.c.ino == inode.c.ino))
     .where(
         IS_ABSENT,
         *_MAY_LEAVE,
-        presence.c.epoch == inode.c.epoch,
-        ~exists().where(warming.c.ino == inode.c.ino),
+        present_blocks.c.epoch == inode.c.epoch,
+        ~exists().where(warm_request.c.ino == inode.c.ino),
         _used_ns < b("before_ns"),
         tuple_(_used_ns, inode.c.ino) > tuple_(b("after_ns"), b("after_ino")),
     )
@@ -215,10 +215,10 @@ GIVEN = Statement(
     select(*_COLUMNS)
     .select_from(
         _INOS.join(_FILES, inode.c.ino == _INOS.c.ino).outerjoin(
-            presence, presence.c.ino == inode.c.ino
+            present_blocks, present_blocks.c.ino == inode.c.ino
         )
     )
-    .where(or_(IS_RESIDENT, presence.c.ino.is_not(None)), *_MAY_LEAVE)
+    .where(or_(IS_RESIDENT, present_blocks.c.ino.is_not(None)), *_MAY_LEAVE)
 )
 """Selects those of some files that may be evicted now."""
 

@@ -50,7 +50,7 @@ from gateway.config import checks
 from gateway.config.settings import Settings
 from gateway.db.compiled import Session, Statement, given, rows_of
 from gateway.db.engine import Database
-from gateway.db.statements import IS_ABSENT, block_digest, inode, presence
+from gateway.db.statements import IS_ABSENT, block_digest, inode, present_blocks
 from gateway.namespace import identity
 from gateway.namespace.data_files import DataFiles
 from gateway.rpc.control import ControlSocket
@@ -131,10 +131,10 @@ _UNNAMED = Statement(
     .where(
         IS_ABSENT,
         inode.c.epoch == _FILES.c.epoch,
-        ~exists().where(presence.c.ino == inode.c.ino),
+        ~exists().where(present_blocks.c.ino == inode.c.ino),
     )
 )
-_INSERT = Statement(insert(presence))
+_INSERT = Statement(insert(present_blocks))
 
 
 def record(database: Database, files: DataFiles) -> int:

@@ -115,13 +115,13 @@ class BlockMap:
             yield range(start, len(self._states))
 
     def durable(self) -> bytes:
-        """Return a bit for each block that is on stable storage, as ``presence.blocks`` has them:
-        the first in the lowest bit of the first byte."""
+        """Return a bit for each block that is on stable storage, as ``present_blocks.blocks`` has
+        them: the first in the lowest bit of the first byte."""
         digits = self._states.translate(_TO_BITS)[::-1].decode()
         return int(digits, 2).to_bytes(-(-len(self._states) // 8), "little")
 
     def believe(self, blocks: bytes) -> None:
-        """Make the blocks durable that ``presence.blocks`` names."""
+        """Make the blocks durable that ``present_blocks.blocks`` names."""
         digits = f"{int.from_bytes(blocks, 'little'):0{len(self._states)}b}"[::-1]
         for block in range(len(self._states)):
             if digits[block] == "1":

@@ -74,7 +74,7 @@ class Prefetcher:
             known = len(self._scheduler)
         if free_slots <= 0:
             return
-        for ino, has_failed in self._rows.warming(free_slots + known):
+        for ino, has_failed in self._rows.warm_requests(free_slots + known):
             with self._scheduler.lock:
                 free_slots -= self._scheduler.get(ino) is None
                 one = self._scheduler.add(ino)

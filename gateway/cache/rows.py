@@ -21,13 +21,13 @@ from gateway.db.statements import (
     dirent,
     inode,
     object_,
-    presence,
+    present_blocks,
     retry,
     transition,
+    warm_request,
 )
-from gateway.db.statements import warming as warming_
 from gateway.namespace.lookup import way_up
-from gateway.namespace.residency import PRESENCE_DELETE
+from gateway.namespace.residency import PRESENT_BLOCKS_DELETE
 from gateway.objectstore.checksums import CRC_BYTES
 from gateway.objectstore.ranges import ObjectLocation
 
@@ -41,7 +41,7 @@ _SOURCE = Statement(
         object_.c.etag,
         block_digest.c.block_bytes,
         block_digest.c.crcs,
-        presence.c.blocks,
+        present_blocks.c.blocks,
     )
     .select_from(
         inode.outerjoin(
@@ -54,11 +54,11 @@ _SOURCE = Statement(
         )
         .outerjoin(block_digest, block_digest.c.ino == object_.c.ino)
         .outerjoin(
-            presence,
+            present_blocks,
             and_(
-                presence.c.ino == inode.c.ino,
-                presence.c.epoch == inode.c.epoch,
-                presence.c.block_bytes == block_digest.c.block_bytes,
+                present_blocks.c.ino == inode.c.ino,
+                present_blocks.c.epoch == inode.c.epoch,
+                present_blocks.c.block_bytes == block_digest.c.block_bytes,
             ),
         )
     )
@@ -72,7 +72,7 @@ _IS_COPIED = Statement(
         transition.c.ino == b("ino"), transition.c.key.is_not(None), transition.c.until_ns.is_(None)
     )
 )
-_PRESENCE_INSERT = Statement(insert(presence))
+_PRESENT_BLOCKS_INSERT = Statement(insert(present_blocks))
 _RETRY_DELETE = Statement(delete(retry).where(retry.c.work == HYDRATE, retry.c.ino == b("the_ino")))
 _RETRY_INSERT = Statement(insert(retry))
 _RETRIES = Statement(
@@ -80,13 +80,15 @@ _RETRIES = Statement(
         retry.c.work == HYDRATE
     )
 )
-_WARMING = Statement(
+_WARM_REQUESTS = Statement(
     select(
-        warming_.c.ino,
-        exists().where(retry.c.work == HYDRATE, retry.c.ino == warming_.c.ino).label("has_failed"),
+        warm_request.c.ino,
+        exists()
+        .where(retry.c.work == HYDRATE, retry.c.ino == warm_request.c.ino)
+        .label("has_failed"),
     )
-    .where(exists().where(inode.c.ino == warming_.c.ino, IS_ABSENT))
-    .order_by(warming_.c.asked_ns, warming_.c.ino)
+    .where(exists().where(inode.c.ino == warm_request.c.ino, IS_ABSENT))
+    .order_by(warm_request.c.asked_ns, warm_request.c.ino)
     .limit(b("most"))
 )
 _SIBLINGS = Statement(
@@ -214,10 +216,10 @@ class Rows:
                     continue
                 if one.blocks is None and not one.is_forgotten:
                     continue
-                session.run(PRESENCE_DELETE, the_ino=one.ino)
+                session.run(PRESENT_BLOCKS_DELETE, the_ino=one.ino)
                 if one.blocks is not None:
                     session.run(
-                        _PRESENCE_INSERT,
+                        _PRESENT_BLOCKS_INSERT,
                         ino=one.ino,
                         epoch=one.epoch,
                         block_bytes=one.block_bytes,
@@ -248,12 +250,12 @@ class Rows:
             session = Session(connection, self._database.dialect)
             return {ino: HydrationFailure(*rest) for ino, *rest in session.all(_RETRIES)}
 
-    def warming(self, most: int) -> list[tuple[int, bool]]:
+    def warm_requests(self, most: int) -> list[tuple[int, bool]]:
         """Return the absent files that a person wants whole, those of the oldest request first, and
         whether the last try failed."""
         with self._database.reader() as connection:
             session = Session(connection, self._database.dialect)
-            return [(row[0], bool(row[1])) for row in session.all(_WARMING, most=most)]
+            return [(row[0], bool(row[1])) for row in session.all(_WARM_REQUESTS, most=most)]
 
     def siblings(self, parent: int, after: bytes, most: int) -> list[tuple[bytes, int]]:
         """Return the absent files of a directory after a name, in the order of names."""

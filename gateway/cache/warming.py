@@ -10,34 +10,40 @@ from sqlalchemy import BigInteger, and_, bindparam, delete, exists, insert, lite
 from gateway.common import clock
 from gateway.db.compiled import Session, Statement, b, given_numbers, numbers_of
 from gateway.db.drain_models import HYDRATE
-from gateway.db.statements import IS_ABSENT, inode, presence, retry, warming
-from gateway.namespace.residency import WARMING_DELETE
+from gateway.db.statements import IS_ABSENT, inode, present_blocks, retry, warm_request
+from gateway.namespace.residency import WARM_REQUEST_DELETE
 
 _INOS = given_numbers("inos")
 REQUEST_WHOLE = Statement(
-    insert(warming).from_select(
+    insert(warm_request).from_select(
         ["ino", "asked_ns"],
         select(inode.c.ino, bindparam("now_ns", type_=BigInteger))
         .select_from(_INOS.join(inode, inode.c.ino == _INOS.c.value))
         .where(
             IS_ABSENT,
             inode.c.nlink > 0,
-            ~exists().where(warming.c.ino == inode.c.ino),
+            ~exists().where(warm_request.c.ino == inode.c.ino),
         ),
     )
 )
 FORGIVE = Statement(
     delete(retry).where(retry.c.work == HYDRATE, retry.c.ino.in_(select(_INOS.c.value)))
 )
-ASKED = Statement(select(warming.c.asked_ns).where(warming.c.ino == b("ino")))
+ASKED = Statement(select(warm_request.c.asked_ns).where(warm_request.c.ino == b("ino")))
 LEFT = Statement(
-    select(inode.c.ino, inode.c.size, presence.c.block_bytes, presence.c.blocks, retry.c.error)
+    select(
+        inode.c.ino,
+        inode.c.size,
+        present_blocks.c.block_bytes,
+        present_blocks.c.blocks,
+        retry.c.error,
+    )
     .select_from(
         _INOS.join(inode, inode.c.ino == _INOS.c.value)
-        .join(warming, warming.c.ino == inode.c.ino)
+        .join(warm_request, warm_request.c.ino == inode.c.ino)
         .outerjoin(
-            presence,
-            and_(presence.c.ino == inode.c.ino, presence.c.epoch == inode.c.epoch),
+            present_blocks,
+            and_(present_blocks.c.ino == inode.c.ino, present_blocks.c.epoch == inode.c.epoch),
         )
         .outerjoin(
             retry,
@@ -78,7 +84,7 @@ def restoring(session: Session, ino: int, is_new: bool) -> int:
     """
     now_ns = clock.now_ns()
     if is_new:
-        session.run(WARMING_DELETE, the_ino=ino)
+        session.run(WARM_REQUEST_DELETE, the_ino=ino)
     session.run(REQUEST_WHOLE, inos=numbers_of((ino,)), now_ns=now_ns)
     row = session.one(ASKED, ino=ino)
     return now_ns if row is None else int(row[0])

@@ -145,7 +145,7 @@ class ManifestRow(NamedTuple):
     durable_ns: int
     etag: str | None
     written_ns: int
-    look_ns: int | None
+    check_after_ns: int | None
 
     def is_of(self, row: CheckpointRow) -> bool:
         """Whether it was made of a checkpoint as the row says that it is."""
@@ -221,7 +221,7 @@ class ManifestRows:
         with self._database.writing() as session:
             session.run(own.DELETE, the_key=key)
             session.run(own.INSERT, **made._asdict())
-        return made._replace(look_ns=None if before is None else before.look_ns)
+        return made._replace(check_after_ns=None if before is None else before.check_after_ns)
 
     def know(self, kept: ManifestRow, is_indeterminate: bool = False) -> None:
         """Record what is at a key. Raises TryAgain.
@@ -229,13 +229,15 @@ class ManifestRows:
         Args:
             is_indeterminate: whether a request was given up that may still be carried out.
         """
-        look_ns = clock.now_ns() + self._late_ns if is_indeterminate else kept.look_ns
+        check_after_ns = clock.now_ns() + self._late_ns if is_indeterminate else kept.check_after_ns
         with self._database.writing() as session:
-            session.run(own.KNOWN, the_key=kept.key, new_etag=kept.etag, new_look_ns=look_ns)
+            session.run(
+                own.KNOWN, the_key=kept.key, new_etag=kept.etag, new_check_after_ns=check_after_ns
+            )
 
     def forget(self, kept: ManifestRow) -> None:
         """Record that there is nothing of ours at a key. Raises TryAgain."""
-        if kept.look_ns is not None and clock.is_ahead(kept.look_ns, self._late_ns):
+        if kept.check_after_ns is not None and clock.is_ahead(kept.check_after_ns, self._late_ns):
             # An earlier request may still bring a manifest. The row stays until it cannot.
             self.know(kept._replace(etag=None))
             return

@@ -196,7 +196,7 @@ class Manifests:
         """Look at a key after a request that was given up. Raises StoreError."""
         head = self._store.head(kept.key)
         is_there = head is not None and head.etag == kept.etag
-        self._rows.know(kept._replace(etag=kept.etag if is_there else None, look_ns=None))
+        self._rows.know(kept._replace(etag=kept.etag if is_there else None, check_after_ns=None))
         return False
 
     def _volume_id(self) -> str:

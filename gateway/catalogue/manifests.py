@@ -287,7 +287,7 @@ KEYS_BELOW = Statement(
 INDETERMINATE = Statement(
     select(manifest).where(
         manifest.c.etag.is_not(None),
-        or_(manifest.c.look_ns <= b("now_ns"), manifest.c.look_ns > b("late_ns")),
+        or_(manifest.c.check_after_ns <= b("now_ns"), manifest.c.check_after_ns > b("late_ns")),
     )
 )
 """Selects the manifests that are looked at, because no request that was given up can arrive any
@@ -302,7 +302,7 @@ INSERT = Statement(insert(manifest))
 KNOWN = Statement(
     update(manifest)
     .where(manifest.c.key == b("the_key"))
-    .values(etag=b("new_etag"), look_ns=b("new_look_ns"))
+    .values(etag=b("new_etag"), check_after_ns=b("new_check_after_ns"))
 )
 """Records what is at a key."""
 

@@ -116,7 +116,7 @@ class ClockReading(NamedTuple):
 
 
 class ElapsedTime(NamedTuple):
-    """The row of ``elapsed``: the elapsed time at a reading of the clocks."""
+    """The row of ``elapsed_time``: the elapsed time at a reading of the clocks."""
 
     elapsed_ns: int
     """Only differences have a meaning."""

@@ -142,7 +142,7 @@ class ManifestTable(Base):
     etag: Mapped[str | None] = mapped_column(String)
     """NULL: what is at the key is not known, because a request is under way or was interrupted."""
     written_ns: Mapped[int]
-    look_ns: Mapped[int | None]
+    check_after_ns: Mapped[int | None]
     """When the key is looked at: a request that was given up can then no longer arrive.
     NULL: no request was given up."""
 
@@ -172,9 +172,9 @@ class TrashTable(Base):
     deleted_ns: Mapped[int]
     """When, by the wall clock, for people."""
     since_ns: Mapped[int]
-    """When, as ``elapsed`` counts."""
+    """When, as ``elapsed_time`` counts."""
     expires_ns: Mapped[int]
-    """When it may be removed, as ``elapsed`` counts."""
+    """When it may be removed, as ``elapsed_time`` counts."""
     deleted_by: Mapped[str] = mapped_column(String)
     reason: Mapped[str] = mapped_column(String)
     state: Mapped[str] = mapped_column(String)
@@ -196,10 +196,10 @@ class TrashTable(Base):
     __table_args__ = (partial_index("ix_trash_rotated", "rotated", where="rotated IS NOT NULL"),)
 
 
-class ElapsedTable(Base):
+class ElapsedTimeTable(Base):
     """The last moment that was stored, in one row: see gateway.common.clock."""
 
-    __tablename__ = "elapsed"
+    __tablename__ = "elapsed_time"
     id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
     elapsed_ns: Mapped[int]
     boot: Mapped[str] = mapped_column(String)
@@ -248,7 +248,7 @@ class PromotionTable(Base):
     """1: its objects are under a legal hold of the store."""
     tags: Mapped[str | None] = mapped_column(String)
     """A JSON object of the tags that a person wanted. NULL: none."""
-    released: Mapped[str | None] = mapped_column(String)
+    key_prefix: Mapped[str | None] = mapped_column(String)
     """The beginning of the keys of its objects. NULL: ``<prefix>/.spillway/promoted``."""
 
 

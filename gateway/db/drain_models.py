@@ -204,10 +204,10 @@ class RetryTable(Base):
     than this column)."""
 
 
-class OverrideTable(Base):
+class QueueOrderTable(Base):
     """A person's order about a file, or about a directory and everything below it."""
 
-    __tablename__ = "override"
+    __tablename__ = "queue_order"
     ino: Mapped[int] = mapped_column(
         ForeignKey("inode.ino", ondelete="CASCADE"), primary_key=True, autoincrement=False
     )
@@ -220,14 +220,14 @@ class OverrideTable(Base):
     __table_args__ = (CheckConstraint("hold IN (0, 1)", name="hold"),)
 
 
-class DoubtTable(Base):
+class IndeterminateWriteTable(Base):
     """A key with a request that was given up. The store may still carry it out, so the drain looks
     at the key later."""
 
-    __tablename__ = "doubt"
+    __tablename__ = "indeterminate_write"
     key: Mapped[str] = mapped_column(String, primary_key=True)
     ino: Mapped[int]
     """The file whose bytes the request may have put at the key. 0 means none."""
     noted_ns: Mapped[int]
-    look_ns: Mapped[int] = mapped_column(server_default="0")
+    check_after_ns: Mapped[int] = mapped_column(server_default="0")
     """The key is not looked at before this time."""

@@ -250,10 +250,10 @@ class XattrTable(Base):
     )
 
 
-class PresenceTable(Base):
+class PresentBlocksTable(Base):
     """The blocks of an absent file that are in its data file, verified and on stable storage."""
 
-    __tablename__ = "presence"
+    __tablename__ = "present_blocks"
     ino: Mapped[int] = mapped_column(
         ForeignKey("inode.ino", ondelete="CASCADE"), primary_key=True, autoincrement=False
     )
@@ -274,10 +274,10 @@ class EvictionTable(Base):
     epoch: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
 
 
-class WarmingTable(Base):
+class WarmRequestTable(Base):
     """An absent file that a person wants whole on the local disk. Its arrival deletes the row."""
 
-    __tablename__ = "warming"
+    __tablename__ = "warm_request"
     ino: Mapped[int] = mapped_column(
         ForeignKey("inode.ino", ondelete="CASCADE"), primary_key=True, autoincrement=False
     )

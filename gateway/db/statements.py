@@ -29,9 +29,9 @@ dirent: Any = models.DirentTable.__table__
 xattr: Any = models.XattrTable.__table__
 object_: Any = drain_models.ObjectTable.__table__
 block_digest: Any = drain_models.BlockDigestTable.__table__
-presence: Any = models.PresenceTable.__table__
+present_blocks: Any = models.PresentBlocksTable.__table__
 eviction: Any = models.EvictionTable.__table__
-warming: Any = models.WarmingTable.__table__
+warm_request: Any = models.WarmRequestTable.__table__
 last_read: Any = models.LastReadTable.__table__
 digest: Any = drain_models.DigestTable.__table__
 endpoint: Any = drain_models.EndpointTable.__table__
@@ -43,8 +43,8 @@ transition: Any = drain_models.TransitionTable.__table__
 lease: Any = drain_models.LeaseTable.__table__
 claim: Any = drain_models.ClaimTable.__table__
 retry: Any = drain_models.RetryTable.__table__
-override: Any = drain_models.OverrideTable.__table__
-doubt: Any = drain_models.DoubtTable.__table__
+queue_order: Any = drain_models.QueueOrderTable.__table__
+indeterminate_write: Any = drain_models.IndeterminateWriteTable.__table__
 promotion: Any = checkpoint_models.PromotionTable.__table__
 promotion_member: Any = checkpoint_models.PromotionMemberTable.__table__
 pin: Any = models.PinTable.__table__
@@ -56,7 +56,7 @@ checkpoint_record: Any = checkpoint_models.CheckpointRecordTable.__table__
 catalogue: Any = checkpoint_models.CatalogueTable.__table__
 manifest: Any = checkpoint_models.ManifestTable.__table__
 trash: Any = checkpoint_models.TrashTable.__table__
-elapsed: Any = checkpoint_models.ElapsedTable.__table__
+elapsed_time: Any = checkpoint_models.ElapsedTimeTable.__table__
 superseded: Any = checkpoint_models.SupersededTable.__table__
 
 # These are literals, in the words of the partial indexes: a parameter would not match an index.
@@ -257,12 +257,17 @@ DIRTY_BYTES = Statement(
 )
 """Selects the bytes on the disk that the drain will make free: what is in the trash is not sent."""
 
-# elapsed
-ELAPSED = Statement(
-    select(elapsed.c.elapsed_ns, elapsed.c.boot, elapsed.c.uptime_ns, elapsed.c.clock_ns)
+# elapsed_time
+ELAPSED_TIME = Statement(
+    select(
+        elapsed_time.c.elapsed_ns,
+        elapsed_time.c.boot,
+        elapsed_time.c.uptime_ns,
+        elapsed_time.c.clock_ns,
+    )
 )
-ELAPSED_DELETE = Statement(delete(elapsed))
-ELAPSED_INSERT = Statement(insert(elapsed))
+ELAPSED_TIME_DELETE = Statement(delete(elapsed_time))
+ELAPSED_TIME_INSERT = Statement(insert(elapsed_time))
 
 # damage
 CONTENT_VERSION = Statement(select(inode.c.content_version).where(inode.c.ino == b("ino")))

@@ -200,7 +200,7 @@ class DrainView(NamedTuple):
             key=key,
             ino=ino,
             noted_ns=now_ns,
-            look_ns=now_ns + self.late_ns,
+            check_after_ns=now_ns + self.late_ns,
         )
 
     def note(self, inos: Iterable[int], what: int) -> None:
@@ -293,7 +293,7 @@ class Context:
                     key=key,
                     ino=inos[0] if inos else 0,
                     noted_ns=clock.now_ns(),
-                    look_ns=0,
+                    check_after_ns=0,
                 )
 
     def _view(self, connection: object) -> DrainView:

@@ -103,7 +103,7 @@ class Paths:
 
     @cached_property
     def _places(self) -> DirectoryMemo[InodePath]:
-        held = self._overrides.get(ROOT_INO)
+        held = self._orders.get(ROOT_INO)
         request = self._requests.get(ROOT_INO)
         roots = {
             ROOT_INO: InodePath((), held is True, held is False, request, held is True),
@@ -114,10 +114,10 @@ class Paths:
         return DirectoryMemo(roots)
 
     def _below(self, above: InodePath, ino: int, name: bytes) -> InodePath:
-        override = self._overrides.get(ino)
-        is_ordered = above.is_ordered or override is True
+        order = self._orders.get(ino)
+        is_ordered = above.is_ordered or order is True
         held = above.held or is_ordered or self._is_temporary(ino, above.parts, name)
-        bumped = above.bumped or override is False
+        bumped = above.bumped or order is False
         request = self._requests.get(ino, above.request_id)
         return InodePath((*above.parts, name), held, bumped, request, is_ordered)
 
@@ -159,7 +159,7 @@ class Paths:
 
     def is_bumped(self, ino: int) -> bool:
         """Return whether a person put this file itself before the others."""
-        return self._overrides.get(ino) is False
+        return self._orders.get(ino) is False
 
     def request_of(self, ino: int) -> str | None:
         """Return the request of the admin API by which a person put a file before the others."""
@@ -171,7 +171,7 @@ class Paths:
     def is_held(self, ino: int, place: InodePath, name: bytes) -> bool:
         """Return whether one of the names of a file is held. Another name may still give it a
         key."""
-        if place.held or self._overrides.get(ino) is True:
+        if place.held or self._orders.get(ino) is True:
             return True
         return self._holds.holds(place.parts, name)
 
@@ -195,7 +195,7 @@ class Paths:
 
     def home_of(self, ino: int) -> tuple[int, Parts] | None:
         """Return the directory and the path of the name that gives a file its key, or None."""
-        if self._overrides.get(ino):
+        if self._orders.get(ino):
             return None
         for parent, name in self._names_of(ino):
             place = self.place(parent)
@@ -206,7 +206,7 @@ class Paths:
     def is_held_by_order(self, ino: int) -> bool:
         """Return whether a person or retention holds a file, or a directory above it."""
         places = (self.place(parent) for parent, _name in self._names_of(ino))
-        return self._overrides.get(ino) is True or any(one and one.is_ordered for one in places)
+        return self._orders.get(ino) is True or any(one and one.is_ordered for one in places)
 
     def _names_of(self, ino: int) -> list[tuple[int, bytes]]:
         if (found := self._names.get(ino)) is not None:
@@ -251,18 +251,18 @@ class Paths:
         return self._shortened[top]
 
     @cached_property
-    def _overrides(self) -> dict[int, bool]:
+    def _orders(self) -> dict[int, bool]:
         """The orders of people and of retention, by inode: True to hold it, False to put it
         first."""
-        return {ino: bool(hold) for ino, hold, _request in self._orders}
+        return {ino: bool(hold) for ino, hold, _request in self._order_rows}
 
     @cached_property
     def _requests(self) -> dict[int, str]:
         """The requests of the admin API by which people bumped something, by inode."""
-        return {ino: request for ino, hold, request in self._orders if request and not hold}
+        return {ino: request for ino, hold, request in self._order_rows if request and not hold}
 
     @cached_property
-    def _orders(self) -> Sequence[Sequence[Any]]:
+    def _order_rows(self) -> Sequence[Sequence[Any]]:
         return self._session.all(own.HOLDS)
 
 

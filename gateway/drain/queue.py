@@ -274,10 +274,10 @@ def say(context: Context, ino: int, hold: bool | None) -> bool:
     Returns whether there was an order for it before. Raises TryAgain, NoSpace.
     """
     with context.writing() as view:
-        before = view.session.run(own.OVERRIDE_DELETE, the_ino=ino)
+        before = view.session.run(own.QUEUE_ORDER_DELETE, the_ino=ino)
         if hold is not None:
             row = {"ino": ino, "hold": int(hold), "set_ns": clock.now_ns()}
-            view.session.run(own.OVERRIDE_INSERT, **row, request_id=logs.request_id.get())
+            view.session.run(own.QUEUE_ORDER_INSERT, **row, request_id=logs.request_id.get())
         view.note((ino,), CHANGED | BELOW)
         return before > 0
 
@@ -296,7 +296,7 @@ def orders(context: Context) -> list[PathOrder]:
     """Return the orders that people gave and did not withdraw. Raises TryAgain."""
     with context.reading() as view:
         found = []
-        for ino, hold in view.session.all(own.OVERRIDES):
+        for ino, hold in view.session.all(own.QUEUE_ORDERS):
             place = view.paths.place(ino)
             found.append(PathOrder(ino, None if place is None else place.parts, bool(hold)))
     return found

@@ -61,8 +61,8 @@ class Intent(NamedTuple):
 
 
 class IndeterminateRow(NamedTuple):
-    """A row of ``doubt``. What is noted later about its key is another row."""
+    """A row of ``indeterminate_write``. What is noted later about its key is another row."""
 
     key: str
     ino: int
-    look_ns: int
+    check_after_ns: int

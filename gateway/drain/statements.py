@@ -30,11 +30,11 @@ from gateway.db.statements import (
     damage,
     digest,
     dirent,
-    doubt,
+    indeterminate_write,
     inode,
     lease,
     object_,
-    override,
+    queue_order,
     rekey,
     superseded,
     tombstone,
@@ -357,22 +357,30 @@ CLAIM_DELETE = Statement(
     delete(claim).where(claim.c.name.in_(select(_CLAIMED.c.name)), claim.c.lease == b("the_lease"))
 )
 
-OVERRIDES = Statement(select(override.c.ino, override.c.hold))
+QUEUE_ORDERS = Statement(select(queue_order.c.ino, queue_order.c.hold))
 HOLDS = Statement(
-    select(override.c.ino, override.c.hold, override.c.request_id).union_all(
+    select(queue_order.c.ino, queue_order.c.hold, queue_order.c.request_id).union_all(
         select(superseded.c.ino, literal_column("1"), literal_column("NULL")).where(
-            ~exists().where(override.c.ino == superseded.c.ino)
+            ~exists().where(queue_order.c.ino == superseded.c.ino)
         )
     )
 )
 """Selects what is held or bumped: by people, or, if they said nothing, by retention."""
-OVERRIDE_INSERT = Statement(insert(override))
-OVERRIDE_DELETE = Statement(delete(override).where(override.c.ino == b("the_ino")))
+QUEUE_ORDER_INSERT = Statement(insert(queue_order))
+QUEUE_ORDER_DELETE = Statement(delete(queue_order).where(queue_order.c.ino == b("the_ino")))
 
-INDETERMINATE_WRITES = Statement(select(*[doubt.c[name] for name in IndeterminateRow._fields]))
-INDETERMINATE_WRITE = Statement(select(doubt.c.ino, doubt.c.look_ns).where(doubt.c.key == b("key")))
-INDETERMINATE_INSERT = Statement(insert(doubt))
-INDETERMINATE_DELETE = Statement(delete(doubt).where(doubt.c.key == b("the_key")))
+INDETERMINATE_WRITES = Statement(
+    select(*[indeterminate_write.c[name] for name in IndeterminateRow._fields])
+)
+INDETERMINATE_WRITE = Statement(
+    select(indeterminate_write.c.ino, indeterminate_write.c.check_after_ns).where(
+        indeterminate_write.c.key == b("key")
+    )
+)
+INDETERMINATE_INSERT = Statement(insert(indeterminate_write))
+INDETERMINATE_DELETE = Statement(
+    delete(indeterminate_write).where(indeterminate_write.c.key == b("the_key"))
+)
 
 
 def claim_name(name: int | str) -> str:

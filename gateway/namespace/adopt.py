@@ -115,7 +115,7 @@ _EVICTED_SINCE = Statement(
 """Makes a file absent whose bytes are not on the disk and whose version the bucket has. The
 hydrator compares the object with the digests when a client reads the file."""
 
-_PRESENCE_FORGET = Statement(delete(sql.presence))
+_PRESENT_BLOCKS_FORGET = Statement(delete(sql.present_blocks))
 _TAKE_BYTES = Statement(
     update(sql.inode)
     .where(sql.inode.c.ino == b("the_ino"))
@@ -143,10 +143,10 @@ _OBJECTS_FORGET = Statement(delete(sql.object_))
 _UPLOADS_FORGET = Statement(delete(sql.upload))
 _TOMBSTONES_FORGET = Statement(delete(sql.tombstone))
 _REKEYS_FORGET = Statement(delete(sql.rekey))
-_INDETERMINATE_FORGET = Statement(delete(sql.doubt))
+_INDETERMINATE_FORGET = Statement(delete(sql.indeterminate_write))
 _INDETERMINATE_ALL = Statement(
-    insert(sql.doubt).from_select(
-        ["key", "ino", "noted_ns", "look_ns"],
+    insert(sql.indeterminate_write).from_select(
+        ["key", "ino", "noted_ns", "check_after_ns"],
         select(sql.object_.c.key, sql.object_.c.ino, b("now_ns"), literal_column("0")).select_from(
             sql.object_
         ),
@@ -293,11 +293,11 @@ def _adopt(
     with database.transaction(connection):
         # An older database would otherwise hand out the numbers of these files again.
         session.run(_NUMBERS_ABOVE, largest=largest)
-        session.run(_PRESENCE_FORGET)
+        session.run(_PRESENT_BLOCKS_FORGET)
         if age is not _Age.SAME:
             # A restored database does not know what people took back from the trash since. The time
             # begins at 0 again: so each grace in it lasts at least as long again as it did.
-            session.run(sql.ELAPSED_DELETE)
+            session.run(sql.ELAPSED_TIME_DELETE)
             session.run(_KEEP_IN_TRASH)
     if age in (_Age.OLDER, _Age.UNKNOWN):
         _step_changes(database, connection)

@@ -30,7 +30,7 @@ from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
 from gateway.db.models import RESERVED_NAME, ROOT_INO, TRASH_INO
-from gateway.db.statements import ATTR, IS_LISTED, dirent, inode, pin, presence
+from gateway.db.statements import ATTR, IS_LISTED, dirent, inode, pin, present_blocks
 from gateway.namespace.data_files import DataFiles
 
 T = TypeVar("T")
@@ -324,7 +324,9 @@ ENTRIES_BY_NAME = Statement(
 ENTRY = Statement(_ENTRIES.where(dirent.c.parent == b("parent"), dirent.c.name == b("name")))
 
 PRESENT = Statement(
-    select(presence.c.ino).where(presence.c.ino == b("ino"), presence.c.epoch == b("epoch"))
+    select(present_blocks.c.ino).where(
+        present_blocks.c.ino == b("ino"), present_blocks.c.epoch == b("epoch")
+    )
 )
 
 

@@ -23,15 +23,15 @@ from gateway.db.statements import (
     IS_RESIDENT,
     block_digest,
     damage,
-    doubt,
     eviction,
+    indeterminate_write,
     inode,
     last_read,
     object_,
-    presence,
+    present_blocks,
     rekey,
     upload,
-    warming,
+    warm_request,
 )
 from gateway.db.writer import Tx
 from gateway.namespace.lookup import PinLookup, get
@@ -49,7 +49,7 @@ HAS_VERSION = (
 )
 """The object has the present version of its file, with digests to verify it by."""
 IS_CERTAIN = (
-    ~exists().where(doubt.c.key == object_.c.key),
+    ~exists().where(indeterminate_write.c.key == object_.c.key),
     ~exists().where(upload.c.key == object_.c.key),
 )
 """No request that was given up can still replace or delete the object."""
@@ -95,7 +95,7 @@ EVICT = Statement(
     .where(
         inode.c.ino == b("the_ino"),
         inode.c.content_version == b("content_version"),
-        or_(IS_RESIDENT, exists().where(presence.c.ino == inode.c.ino)),
+        or_(IS_RESIDENT, exists().where(present_blocks.c.ino == inode.c.ino)),
         *IS_CLEAN,
         exists().where(object_.c.ino == inode.c.ino, *HAS_VERSION, *IS_CERTAIN),
     )
@@ -150,10 +150,12 @@ EVICTIONS = Statement(
 EVICTION_DELETE = Statement(
     delete(eviction).where(eviction.c.ino == b("the_ino"), eviction.c.epoch == b("the_epoch"))
 )
-PRESENCE_DELETE = Statement(delete(presence).where(presence.c.ino == b("the_ino")))
-WARMING = Statement(select(warming.c.ino).where(warming.c.ino == b("ino")))
-WARMING_INSERT = Statement(insert(warming))
-WARMING_DELETE = Statement(delete(warming).where(warming.c.ino == b("the_ino")))
+PRESENT_BLOCKS_DELETE = Statement(
+    delete(present_blocks).where(present_blocks.c.ino == b("the_ino"))
+)
+WARM_REQUEST = Statement(select(warm_request.c.ino).where(warm_request.c.ino == b("ino")))
+WARM_REQUEST_INSERT = Statement(insert(warm_request))
+WARM_REQUEST_DELETE = Statement(delete(warm_request).where(warm_request.c.ino == b("the_ino")))
 _READS = given("reads", ino=int, read_ns=int)
 LAST_READ_DELETE = Statement(delete(last_read).where(last_read.c.ino.in_(select(_READS.c.ino))))
 LAST_READ_INSERT = Statement(
@@ -234,17 +236,17 @@ def give_up_copy(tx: Tx, ino: int) -> Attr | None:
         raise TryAgain
     if row is None:
         return None
-    is_wanted = tx.one(WARMING, ino=ino) is not None
+    is_wanted = tx.one(WARM_REQUEST, ino=ino) is not None
     attr = _with_new_epoch(tx, Attr(*row))
     if is_wanted or PinLookup(tx).cover(ino):
-        tx.run(WARMING_INSERT, ino=ino, asked_ns=tx.now_ns)
+        tx.run(WARM_REQUEST_INSERT, ino=ino, asked_ns=tx.now_ns)
     return attr
 
 
 def _with_new_epoch(tx: Tx, attr: Attr) -> Attr:
     """Let go of the data file of the epoch before, and of what was known of it."""
-    tx.run(PRESENCE_DELETE, the_ino=attr.ino)
-    tx.run(WARMING_DELETE, the_ino=attr.ino)
+    tx.run(PRESENT_BLOCKS_DELETE, the_ino=attr.ino)
+    tx.run(WARM_REQUEST_DELETE, the_ino=attr.ino)
     tx.run(EVICTION_INSERT, ino=attr.ino, epoch=attr.epoch - 1)
     tx.touch(attr.ino)
     return attr
@@ -267,8 +269,8 @@ def arrived(tx: Tx, ino: int, epoch: int, content_version: int) -> Attr:
         if attr.epoch == epoch and attr.residency == Residency.RESIDENT:
             return attr  # the answer to an earlier request was lost
         raise Stale
-    tx.run(PRESENCE_DELETE, the_ino=ino)
-    tx.run(WARMING_DELETE, the_ino=ino)
+    tx.run(PRESENT_BLOCKS_DELETE, the_ino=ino)
+    tx.run(WARM_REQUEST_DELETE, the_ino=ino)
     note_reads(tx, [(ino, tx.now_ns)])
     tx.touch(ino)
     return Attr(*row)

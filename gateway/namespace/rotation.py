@@ -424,7 +424,7 @@ def _run_of(session: Session, path: Sequence[bytes], run: bytes) -> int:
 
 def _elapsed_ns(session: Session) -> int:
     """Return the elapsed time. If the machine does not say when it was started, the stored one."""
-    row = session.one(sql.ELAPSED)
+    row = session.one(sql.ELAPSED_TIME)
     stored = None if row is None else ElapsedTime(*row)
     try:
         return clock.elapsed_time(clock.reading(), stored).elapsed_ns

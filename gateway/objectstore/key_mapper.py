@@ -81,16 +81,16 @@ def rest_of(prefix: str, parts: Sequence[bytes]) -> str:
 
 
 def promoted(
-    prefix: str, released: str | None, parts: tuple[bytes, ...]
+    prefix: str, key_prefix: str | None, parts: tuple[bytes, ...]
 ) -> tuple[str, tuple[bytes, ...]]:
     """Return the prefix and the parts of which the key of a path in a promoted copy is made.
 
     Args:
         prefix: of the gateway.
-        released: the prefix of its own that the copy was released to, or None.
+        key_prefix: of the copy, if it was published at a prefix of its own, or None.
         parts: the path, which begins with ``PROMOTED`` and the name of the promotion.
     """
-    return (prefix, parts) if released is None else (released, parts[len(PROMOTED) :])
+    return (prefix, parts) if key_prefix is None else (key_prefix, parts[len(PROMOTED) :])
 
 
 def is_shortened(key: str) -> bool:
@@ -188,8 +188,8 @@ def _below(prefix: str, path: str) -> str:
 
 
 Parts = tuple[bytes, ...]
-RELEASED = Statement(
-    select(promotion.c.name, promotion.c.released).where(promotion.c.released.is_not(None))
+KEY_PREFIXES = Statement(
+    select(promotion.c.name, promotion.c.key_prefix).where(promotion.c.key_prefix.is_not(None))
 )
 KEYS_KEPT = 8192
 """Keys are kept because a plan and the two transactions of its upload need the same key."""
@@ -254,9 +254,9 @@ class KeyMapper:
 
     def _placed(self, parts: Parts) -> tuple[str, Parts]:
         if parts[:2] == PROMOTED and len(parts) > 2:
-            return promoted(self._prefix, self._released.get(parts[2]), parts)
+            return promoted(self._prefix, self._key_prefixes.get(parts[2]), parts)
         return self._prefix, parts
 
     @cached_property
-    def _released(self) -> dict[bytes, str]:
-        return {name.encode(): released for name, released in self._session.all(RELEASED)}
+    def _key_prefixes(self) -> dict[bytes, str]:
+        return {name.encode(): key_prefix for name, key_prefix in self._session.all(KEY_PREFIXES)}

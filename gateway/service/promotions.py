@@ -305,7 +305,7 @@ def model(settings: Settings, one: Row, copied: int) -> Promotion:
         is_tagged=None if one.is_tagged is None else bool(one.is_tagged),
         legal_hold=one.legal_hold == Hold.HELD,
         tags=one.all_tags if one.is_tagged else {},
-        key=key_mapper.key_of(*store.place_of(prefix, one.name, one.released, b"")),
+        key=key_mapper.key_of(*store.place_of(prefix, one.name, one.key_prefix, b"")),
         manifest=None if one.manifest_etag is None else store.manifest_key(prefix, one.name),
         version=version(one),
     )

@@ -116,7 +116,7 @@ _DEPTH_MAX = 4096
 
 _inode: Any = models.InodeTable.__table__
 _object: Any = drain_models.ObjectTable.__table__
-_doubt: Any = drain_models.DoubtTable.__table__
+_indeterminate: Any = drain_models.IndeterminateWriteTable.__table__
 _DIRTY = and_(*IS_DIRTY, _inode.c.nlink > 0)
 _SEALED = and_(_DIRTY, _inode.c.write_open == 0)
 _OLDEST_AT_ONCE = 100
@@ -135,8 +135,8 @@ OLDEST = Statement(
 DELETIONS = Statement(select(func.count()).select_from(drain_models.TombstoneTable.__table__))
 MOVES = Statement(select(func.count()).select_from(drain_models.RekeyTable.__table__))
 UNSETTLED = Statement(
-    select(func.count(), func.max(_doubt.c.look_ns)).where(
-        exists().where(_object.c.key == _doubt.c.key)
+    select(func.count(), func.max(_indeterminate.c.check_after_ns)).where(
+        exists().where(_object.c.key == _indeterminate.c.key)
     )
 )
 

@@ -254,7 +254,7 @@ class Site:
         dirty = "inode WHERE kind = 1 AND content_version > drained_version"
         # An indeterminate write whose key was looked at waits until its drain has known it for long
         # enough.
-        indeterminate = "doubt WHERE look_ns = 0"
+        indeterminate = "indeterminate_write WHERE check_after_ns = 0"
         tables = (dirty, "upload", "tombstone", "rekey", indeterminate)
         return [
             (table, *row)

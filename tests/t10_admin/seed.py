@@ -298,7 +298,7 @@ def _evict_one(settings: Settings, world: World) -> None:
             half = attr.size // BLOCK_BYTES // 2
             query(
                 settings,
-                "INSERT INTO presence SELECT ino, epoch, :block, :blocks FROM inode"
+                "INSERT INTO present_blocks SELECT ino, epoch, :block, :blocks FROM inode"
                 " WHERE ino = :ino",
                 ino=attr.ino,
                 block=BLOCK_BYTES,

@@ -29,8 +29,17 @@ from gateway.namespace import fingerprint, latest_links, lookup, residency, rota
 from gateway.service import checkpoints, status
 
 SMALL = {
-    *("volume", "lease", "retry", "override", "doubt", "damage", "reader", "catalogue"),
-    *("trash", "elapsed", "pin", "promotion"),
+    *(
+        "volume",
+        "lease",
+        "retry",
+        "queue_order",
+        "indeterminate_write",
+        "damage",
+        "reader",
+        "catalogue",
+    ),
+    *("trash", "elapsed_time", "pin", "promotion"),
     *("policy", "policy_approval", "approval", "known_time", "superseded"),
 }
 """Tables that stay small: one row, a row for each drain, failing job or reader, or rows made by
@@ -40,7 +49,7 @@ WHOLE_TABLES = {
     "drain.statements.COMPLETE",
     "cache.eviction.SURVEY",
     "cache.eviction.PARTIAL",
-    "cache.rows._WARMING",
+    "cache.rows._WARM_REQUESTS",
     "catalogue.statements.DUE",
     "lifecycle.retention.store.CHECKPOINTS",
     "lifecycle.retention.store.OF_RUN",
@@ -51,9 +60,10 @@ WHOLE_TABLES = {
 }
 """Statements that run once for each plan (``upload`` has a row for each unfinished upload), once in
 a second while files wait (``checkpoint`` has a row for each of thousands of checkpoints), for a
-disk that is too full, for the requests of people, of which ``warming`` has the rows, for a start
-of the catalogue, of what applies policies, or for each removal of a checkpoint from the trash, or
-once for each round of retention (``transition`` has the files of at most eight checkpoints)."""
+disk that is too full, for the requests of people, of which ``warm_request`` has the rows, for a
+start of the catalogue, of what applies policies, or for each removal of a checkpoint from the
+trash, or once for each round of retention (``transition`` has the files of at most eight
+checkpoints)."""
 
 STATEMENTS = {
     f"{module.__name__.removeprefix('gateway.')}.{name}": value

@@ -180,8 +180,8 @@ class ContentRules(Pair):
             self.put(node, node.size)
             node.has_blocks = True
             self.sql(
-                f"DELETE FROM presence WHERE ino = {node.ino}",
-                f"INSERT INTO presence VALUES ({node.ino}, {node.epoch}, 4194304, '1')",
+                f"DELETE FROM present_blocks WHERE ino = {node.ino}",
+                f"INSERT INTO present_blocks VALUES ({node.ino}, {node.epoch}, 4194304, '1')",
             )
 
     @rule(data=st.data(), mistake=mistakes, late=mistakes)
@@ -201,7 +201,7 @@ class ContentRules(Pair):
     def every_version_agrees(self) -> None:
         rows = self.sql(
             "SELECT ino, content_version, drained_version, write_open,"
-            " EXISTS (SELECT 1 FROM presence p WHERE p.ino = i.ino)"
+            " EXISTS (SELECT 1 FROM present_blocks p WHERE p.ino = i.ino)"
             f" FROM inode i WHERE kind = {InodeKind.REGULAR:d}",
         )
         assert {ino: tuple(map(int, rest)) for ino, *rest in rows} == {

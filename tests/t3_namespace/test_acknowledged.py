@@ -46,7 +46,7 @@ SPOILS: dict[str, tuple[Spoil, CloseAnswer]] = {
     ),
     "indeterminate": (
         lambda ns, st, ino: query(
-            st, "INSERT INTO doubt (key, ino, noted_ns) VALUES ('f', :i, 1)", i=ino
+            st, "INSERT INTO indeterminate_write (key, ino, noted_ns) VALUES ('f', :i, 1)", i=ino
         ),
         CloseAnswer.WAITS,
     ),

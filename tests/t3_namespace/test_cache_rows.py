@@ -68,10 +68,10 @@ def test_the_rows_of_a_hydration(namespace: Namespace, settings: Settings) -> No
         inos = [absent.ino, sibling.ino, there.ino]
         with database.reader() as connection, database.transaction(connection):
             warming.request_whole(Session(connection, database.dialect), inos[:1] + inos[2:])
-        assert rows.warming(10) == [(absent.ino, False)]
+        assert rows.warm_requests(10) == [(absent.ino, False)]
         assert rows.failures() == {sibling.ino: failure}
         rows.save_failures([(absent.ino, "a", failure), (sibling.ino, "b", None)])
         with database.reader() as connection:
             left = warming.left(Session(connection, database.dialect), inos)
         assert left == [(absent.ino, len(DATA), "the object is gone")]
-    assert query(settings, "SELECT * FROM presence") == []
+    assert query(settings, "SELECT * FROM present_blocks") == []

@@ -63,12 +63,12 @@ def prepare(ns: Namespace, settings: Settings) -> Scene:
     epoch = ns.evict(absent, 1).epoch
     query(
         settings,
-        "INSERT INTO presence VALUES (:ino, :epoch, 4194304, :blocks)",
+        "INSERT INTO present_blocks VALUES (:ino, :epoch, 4194304, :blocks)",
         ino=absent,
         epoch=epoch,
         blocks=b"1",
     )
-    query(settings, "INSERT INTO warming VALUES (:ino, 1)", ino=absent)
+    query(settings, "INSERT INTO warm_request VALUES (:ino, 1)", ino=absent)
     ns.files.path(absent, epoch).write_bytes(b"12345")
     install(ns, b"old")
     return Scene(full, other, file, drained, orphan, absent)
@@ -123,7 +123,8 @@ def dump(settings: Settings) -> dict[str, list[tuple[Any, ...]]]:
         ),
         "cache": query(
             settings,
-            "SELECT 'presence' FROM presence UNION ALL SELECT 'warming' FROM warming ORDER BY 1",
+            "SELECT 'present_blocks' FROM present_blocks"
+            " UNION ALL SELECT 'warm_request' FROM warm_request ORDER BY 1",
         ),
         "bucket": query(
             settings,

@@ -24,7 +24,7 @@ def fetched(namespace: Namespace, settings: Settings, attr: Attr, data: bytes) -
     namespace.files.path(attr.ino, attr.epoch).write_bytes(data)
     query(
         settings,
-        "INSERT INTO presence VALUES (:ino, :epoch, 4194304, :blocks)",
+        "INSERT INTO present_blocks VALUES (:ino, :epoch, 4194304, :blocks)",
         ino=attr.ino,
         epoch=attr.epoch,
         blocks=b"\1",
@@ -59,13 +59,13 @@ def test_a_clean_file_is_evicted_and_arrives_again(
     assert evicted == namespace.getattr(attr.ino)
     assert query(settings, "SELECT ino, epoch FROM eviction") == [(attr.ino, attr.epoch)]
     fetched(namespace, settings, evicted, DATA)
-    query(settings, "INSERT INTO warming VALUES (:ino, 1)", ino=attr.ino)
+    query(settings, "INSERT INTO warm_request VALUES (:ino, 1)", ino=attr.ino)
     for epoch, version in ((attr.epoch, 1), (evicted.epoch, 2)):
         with pytest.raises(errors.Stale):
             namespace.arrived(attr.ino, epoch, version)
     arrived = namespace.arrived(attr.ino, evicted.epoch, 1)
     assert arrived == evicted._replace(residency=Residency.RESIDENT)
-    assert count(settings, "presence") == count(settings, "warming") == 0
+    assert count(settings, "present_blocks") == count(settings, "warm_request") == 0
     assert namespace.arrived(attr.ino, evicted.epoch, 1) == arrived
     with pytest.raises(errors.Stale):
         namespace.arrived(attr.ino, evicted.epoch + 1, 1)
@@ -82,7 +82,7 @@ CONDITIONS = {
     "no digests": "DELETE FROM block_digest WHERE ino = {ino}",
     "damage": "INSERT INTO damage VALUES ({ino}, 1, 'lost', 1)",
     "rekey": "INSERT INTO rekey VALUES ({ino}, 1)",
-    "a late request for its key": "INSERT INTO doubt VALUES ('{key}', 0, 1, 1)",
+    "a late request for its key": "INSERT INTO indeterminate_write VALUES ('{key}', 0, 1, 1)",
     "an upload to its key": "INSERT INTO upload VALUES (9999, 1, '{key}', 'id', 1, 1, 0)",
 }
 
@@ -131,10 +131,10 @@ def test_an_absent_file_is_evicted_again_only_if_it_has_blocks(
     with pytest.raises(errors.Busy):
         namespace.evict(attr.ino, 1)
     fetched(namespace, settings, attr, DATA)
-    query(settings, "INSERT INTO warming VALUES (:ino, 1)", ino=attr.ino)
+    query(settings, "INSERT INTO warm_request VALUES (:ino, 1)", ino=attr.ino)
     again = namespace.evict(attr.ino, 1)
     assert again.epoch == attr.epoch + 1
-    assert count(settings, "presence") == count(settings, "warming") == 0
+    assert count(settings, "present_blocks") == count(settings, "warm_request") == 0
     assert query(settings, "SELECT epoch FROM eviction ORDER BY epoch") == [
         (attr.epoch - 1,),
         (attr.epoch,),
@@ -146,7 +146,7 @@ def test_an_absent_file_is_opened_for_writing_only_if_it_is_emptied(
 ) -> None:
     attr = evict(namespace, save(namespace, settings))
     fetched(namespace, settings, attr, DATA)
-    query(settings, "INSERT INTO warming VALUES (:ino, 1)", ino=attr.ino)
+    query(settings, "INSERT INTO warm_request VALUES (:ino, 1)", ino=attr.ino)
     with pytest.raises(errors.TryAgain):
         namespace.open_write(attr.ino)
     assert namespace.getattr(attr.ino) == attr
@@ -154,7 +154,7 @@ def test_an_absent_file_is_opened_for_writing_only_if_it_is_emptied(
     assert (emptied.size, emptied.used, emptied.epoch) == (0, 0, attr.epoch + 1)
     assert (emptied.residency, emptied.change) == (Residency.RESIDENT, attr.change + 1)
     assert emptied.mtime_ns == emptied.ctime_ns > attr.mtime_ns
-    assert count(settings, "presence") == count(settings, "warming") == 0
+    assert count(settings, "present_blocks") == count(settings, "warm_request") == 0
     assert query(
         settings, "SELECT write_open, content_version, drained_version FROM inode WHERE kind = 1"
     ) == [(1, 3, 1)]
@@ -210,7 +210,7 @@ def test_a_clean_file_whose_data_file_is_lost_is_absent(
     query(settings, "DELETE FROM object")
     again = namespace.lost(attr.ino, REASON)
     assert (again.residency, again.epoch) == (Residency.ABSENT, attr.epoch + 2)
-    assert count(settings, "presence") == 0
+    assert count(settings, "present_blocks") == 0
     assert damages(settings) == []
 
 
@@ -240,11 +240,15 @@ def test_a_lost_data_file_waits_while_its_object_may_still_change(
     namespace: Namespace, settings: Settings
 ) -> None:
     attr = save(namespace, settings)
-    query(settings, "INSERT INTO doubt (key, ino, noted_ns) VALUES ('f', :ino, 1)", ino=attr.ino)
+    query(
+        settings,
+        "INSERT INTO indeterminate_write (key, ino, noted_ns) VALUES ('f', :ino, 1)",
+        ino=attr.ino,
+    )
     with pytest.raises(errors.TryAgain):
         namespace.lost(attr.ino, REASON)
     assert damages(settings) == []
-    query(settings, "DELETE FROM doubt")
+    query(settings, "DELETE FROM indeterminate_write")
     query(settings, "INSERT INTO rekey (ino, renamed_ns) VALUES (:ino, 1)", ino=attr.ino)
     assert namespace.lost(attr.ino, REASON).residency == Residency.ABSENT
 
@@ -261,11 +265,11 @@ def test_a_pinned_file_whose_data_file_is_lost_is_brought_back_whole(
     )
     for one in (attr, other):
         assert namespace.lost(one.ino, REASON).residency == Residency.ABSENT
-    assert query(settings, "SELECT ino FROM warming") == [(attr.ino,)]
+    assert query(settings, "SELECT ino FROM warm_request") == [(attr.ino,)]
     # What a person has asked for comes back, although another data file is lost meanwhile.
     query(settings, "DELETE FROM pin")
     namespace.lost(attr.ino, REASON)
-    assert query(settings, "SELECT ino FROM warming") == [(attr.ino,)]
+    assert query(settings, "SELECT ino FROM warm_request") == [(attr.ino,)]
 
 
 def test_reads_are_noted_for_files_that_exist(namespace: Namespace, settings: Settings) -> None:
@@ -309,7 +313,7 @@ def test_a_start_deletes_the_data_files_of_evictions_and_no_others(
         (other.ino, other.epoch),
     }
     assert count(settings, "eviction") == 0
-    assert count(settings, "presence") == 1
+    assert count(settings, "present_blocks") == 1
     assert problems(settings) == []
 
 
@@ -365,7 +369,7 @@ def test_adopted_files_are_not_taken_for_the_blocks_of_absent_ones(
     how(settings)
     files = DataFiles(settings.files_dir)
     adopt.adopt_files(Database(settings.database_url), files)
-    assert count(settings, "presence") == 0
+    assert count(settings, "present_blocks") == 0
     assert not files.path(attr.ino, attr.epoch).exists()
     assert (files.aside / f"{attr.ino}.{attr.epoch}").read_bytes() == b"newer"
     Namespace(settings).close()

@@ -99,7 +99,7 @@ def test_an_object_that_is_gone(idle: Site) -> None:
     """The file is dirty again, with the time of a seal that is long over."""
     idle.client.delete_object(Bucket=idle.bucket, Key=f"{PREFIX}/first")
     idle.rows(
-        "INSERT INTO doubt (key, ino, noted_ns, look_ns)"
+        "INSERT INTO indeterminate_write (key, ino, noted_ns, check_after_ns)"
         f" VALUES ('{PREFIX}/first', {idle.attr('first').ino}, 1, 0) RETURNING 1"
     )
     until(lambda: is_drained(idle, "first"), "its object")

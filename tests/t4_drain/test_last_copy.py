@@ -81,9 +81,12 @@ def restoring_indeterminate(site: Site, path: str, ino: int) -> Callable[[], Non
     """Make a backup in which a request for a key was given up. Returns a function that restores and
     adopts it."""
     values = f"'{PREFIX}/{path}', {ino}, 1, 0"
-    site.rows(f"INSERT INTO doubt (key, ino, noted_ns, look_ns) VALUES ({values}) RETURNING 1")
+    site.rows(
+        "INSERT INTO indeterminate_write (key, ino, noted_ns, check_after_ns)"
+        f" VALUES ({values}) RETURNING 1"
+    )
     restore = restoring(site)
-    site.rows("DELETE FROM doubt RETURNING 1")
+    site.rows("DELETE FROM indeterminate_write RETURNING 1")
     return restore
 
 

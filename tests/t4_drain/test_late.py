@@ -66,7 +66,10 @@ def test_a_version_that_arrives_after_the_next_one_is_replaced_again(
         until(lambda: site.objects() == {"f": b"new"}, "the new version is drained")
         lost.arrive()
         until(lambda: site.objects() == {"f": b"new"}, "the file is sent again")
-        until(lambda: not site.rows("SELECT 1 FROM doubt"), "nothing is indeterminate any more")
+        until(
+            lambda: not site.rows("SELECT 1 FROM indeterminate_write"),
+            "nothing is indeterminate any more",
+        )
     assert site.left() == []
 
 
@@ -84,7 +87,7 @@ def test_a_request_that_the_store_did_not_take_up_is_not_indeterminate(
     with site.draining():
         until(lambda: site.objects() == {"f": data}, "the file is drained")
         until(lambda: not site.left(), "it is recorded")
-    assert site.rows("SELECT 1 FROM doubt") == []
+    assert site.rows("SELECT 1 FROM indeterminate_write") == []
     with opened(site.settings) as context, context.reading() as view:
         row = view.session.one(STORED, ino=site.attr("f").ino)
     assert row is not None and row[1]
@@ -104,7 +107,10 @@ def test_a_lost_request_stays_indeterminate_when_its_repetition_was_not_taken_up
         until(lambda: not site.left(), "it is recorded")
         assert_unsettled(site)
         lost.arrive()
-        until(lambda: not site.rows("SELECT 1 FROM doubt"), "nothing is indeterminate any more")
+        until(
+            lambda: not site.rows("SELECT 1 FROM indeterminate_write"),
+            "nothing is indeterminate any more",
+        )
 
 
 def test_a_version_that_arrives_after_its_file_was_deleted_goes_again(rclone_site: Site) -> None:
@@ -160,7 +166,7 @@ def looks(site: Site, drain: Drain) -> int:
 
 
 def is_indeterminate(site: Site) -> bool:
-    return bool(site.rows("SELECT 1 FROM doubt"))
+    return bool(site.rows("SELECT 1 FROM indeterminate_write"))
 
 
 def require_an_end_in_time(site: Site, drain: Drain, clocks: Clocks) -> None:
@@ -232,7 +238,7 @@ def test_an_indeterminate_write_that_is_noted_again_waits_again(
     thread = threading.Thread(target=drain.cycle)
     thread.start()
     held.wait()
-    site.rows("UPDATE doubt SET look_ns = look_ns + 1 RETURNING 1")
+    site.rows("UPDATE indeterminate_write SET check_after_ns = check_after_ns + 1 RETURNING 1")
     held.release()
     thread.join()
     assert is_indeterminate(site)
@@ -289,13 +295,13 @@ def test_a_file_that_replaces_another_one_is_not_indeterminate(rclone_site: Site
     assert site.rows("SELECT key FROM tombstone") == [(f"{PREFIX}/f",)]
     site.drain()
     assert site.objects() == {"f": b"new"}
-    assert site.rows("SELECT key FROM doubt") == []
+    assert site.rows("SELECT key FROM indeterminate_write") == []
 
 
-def note_indeterminate(site: Site, path: str, look_ns: int = 0) -> None:
+def note_indeterminate(site: Site, path: str, check_after_ns: int = 0) -> None:
     site.rows(
-        "INSERT INTO doubt (key, ino, noted_ns, look_ns) "
-        f"VALUES ('{PREFIX}/{path}', {site.attr(path).ino}, 1, {look_ns}) RETURNING 1"
+        "INSERT INTO indeterminate_write (key, ino, noted_ns, check_after_ns) "
+        f"VALUES ('{PREFIX}/{path}', {site.attr(path).ino}, 1, {check_after_ns}) RETURNING 1"
     )
 
 
@@ -338,5 +344,5 @@ def test_indeterminate_writes_that_are_gone_are_forgotten(rclone_site: Site) -> 
         with context.reading() as view:
             waits.due(view)
         assert len(waits) == known
-        site.rows("DELETE FROM doubt RETURNING 1")
+        site.rows("DELETE FROM indeterminate_write RETURNING 1")
     context.database.close()

@@ -174,7 +174,8 @@ def test_an_object_that_is_not_ours_is_left_at_an_indeterminate_key(rclone_site:
     site.client.put_object(Bucket=site.bucket, Key=f"{PREFIX}/theirs", Body=b"foreign")
     connection = site.namespace._database.connect()
     connection.execute(
-        "INSERT INTO doubt (key, ino, noted_ns) VALUES (?, 77, 1)", (f"{PREFIX}/theirs",)
+        "INSERT INTO indeterminate_write (key, ino, noted_ns) VALUES (?, 77, 1)",
+        (f"{PREFIX}/theirs",),
     )
     connection.close()
     site.drain()

@@ -105,7 +105,7 @@ def test_evict_a_directory(filled: Site, bucket: RcloneServer) -> None:
     [(epoch,)] = query(filled.settings, "SELECT DISTINCT epoch FROM inode WHERE kind = 1")
     query(
         filled.settings,
-        "INSERT INTO presence VALUES (:ino, :epoch, 4194304, :blocks)",
+        "INSERT INTO present_blocks VALUES (:ino, :epoch, 4194304, :blocks)",
         ino=inos(filled)[0],
         epoch=epoch,
         blocks=b"\1",
@@ -150,8 +150,11 @@ def test_what_cannot_be_evicted_is_said(filled: Site, bucket: RcloneServer) -> N
     assert "run1/step_400/shard1: kept" in run(site, "evict", "run1/step_400/shard1", status=1)
     assert "new: not drained yet" in run(site, "evict", "run1/step_400/shard0", "new", status=1)
     assert "there is no missing" in run(site, "evict", "missing", status=1)
-    doubt = f"SELECT key, ino, 1, {1 << 62} FROM object WHERE key LIKE '%shard2'"
-    query(site.settings, f"INSERT INTO doubt (key, ino, noted_ns, look_ns) {doubt}")
+    rows = f"SELECT key, ino, 1, {1 << 62} FROM object WHERE key LIKE '%shard2'"
+    query(
+        site.settings,
+        f"INSERT INTO indeterminate_write (key, ino, noted_ns, check_after_ns) {rows}",
+    )
     assert "got no answer" in run(site, "evict", "run1/step_400/shard2", status=1)
     assert absent(site) == 1
 
@@ -188,11 +191,11 @@ def test_warm_asks_for_absent_files(filled: Site) -> None:
     for path in ("latest-complete", "absolute/step_400"):
         text = run(filled, "warm", path)
         assert "asked for: 2 files, 195.3 KiB; 1 files are on the disk; the hydrator" in text
-    assert query(filled.settings, "SELECT ino FROM warming ORDER BY ino") == [
+    assert query(filled.settings, "SELECT ino FROM warm_request ORDER BY ino") == [
         (ino,) for ino in inos(filled)[:2]
     ]
     run(filled, "evict", "/")
-    assert query(filled.settings, "SELECT count(*) FROM warming") == [(2,)]
+    assert query(filled.settings, "SELECT count(*) FROM warm_request") == [(2,)]
 
 
 FAILED = "INSERT INTO retry VALUES ('hydrate', :ino, 'k', 3, 'the object is gone', 1, NULL, 0)"
@@ -209,7 +212,7 @@ def hydrating(site: Site, *arrive: int, fail: int | None = None) -> Iterator[Non
                 if ino is None:
                     return
                 where = (
-                    f"SELECT ino FROM warming WHERE ino = {ino}"
+                    f"SELECT ino FROM warm_request WHERE ino = {ino}"
                     " AND ino NOT IN (SELECT ino FROM retry WHERE work = 'hydrate')"
                 )
                 until(partial(query, site.settings, where), "the request")

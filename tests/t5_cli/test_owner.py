@@ -214,7 +214,9 @@ def test_adopt_takes_the_bucket_from_another_copy_and_keeps_what_is_recorded(sto
     assert "its 1 objects are looked at" in done.stdout
     settings = store.settings("one")
     assert query(settings, "SELECT key FROM object") == [("p/f",)]
-    assert query(settings, "SELECT key, ino, look_ns FROM doubt") == [("p/f", 2, 0)]
+    assert query(settings, "SELECT key, ino, check_after_ns FROM indeterminate_write") == [
+        ("p/f", 2, 0)
+    ]
     assert store.owner()["epoch"] == 8
     assert spillway("bucket", "test", "--config", store.config("one")).returncode == 0
 

@@ -118,7 +118,7 @@ class ColdSite(Site):
 
     def durable(self, ino: int) -> list[int]:
         """Return the blocks that the durable map names."""
-        rows = self.rows(f"SELECT blocks FROM presence WHERE ino = {ino}")
+        rows = self.rows(f"SELECT blocks FROM present_blocks WHERE ino = {ino}")
         bits = int.from_bytes(bytes(rows[0][0]), "little") if rows else 0
         return [block for block in range(bits.bit_length()) if bits >> block & 1]
 

@@ -67,7 +67,7 @@ def restore_requests(site: ColdSite) -> list[str]:
 
 
 def warm(site: ColdSite, ino: int) -> None:
-    site.rows(f"INSERT INTO warming VALUES ({ino}, {clock.now_ns()}) RETURNING 1")
+    site.rows(f"INSERT INTO warm_request VALUES ({ino}, {clock.now_ns()}) RETURNING 1")
 
 
 def test_an_archived_object_is_asked_back(aws_site: ColdSite) -> None:
@@ -92,7 +92,7 @@ def test_an_archived_object_is_asked_back(aws_site: ColdSite) -> None:
     assert "<Days>7</Days>" in restore_body
     assert "<Tier>Bulk</Tier>" in restore_body
     assert restoring(site) == []
-    assert site.rows("SELECT 1 FROM warming") == []
+    assert site.rows("SELECT 1 FROM warm_request") == []
 
 
 def test_an_archived_object_is_warmed(aws_site: ColdSite) -> None:
@@ -220,7 +220,7 @@ def test_the_move_of_an_archived_object_waits_until_it_is_back(aws_site: ColdSit
         site.drain()
     [error] = errors(site)
     assert error.startswith("the move is deferred until its object is back")
-    assert site.rows("SELECT ino FROM warming") == [(ino,)]
+    assert site.rows("SELECT ino FROM warm_request") == [(ino,)]
     config = ("--config", site.settings.source)
     shown = spillway("status", *config).stdout
     assert "stuck" not in shown

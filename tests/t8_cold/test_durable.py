@@ -218,7 +218,7 @@ def test_verified_blocks_outlive_a_kill_before_their_sync(site: ColdSite) -> Non
         site.control.want(ino, 0)
         site.control.wait(Op.PRESENT, ino, 4)
         site.kill(process)
-    site.rows(f"DELETE FROM presence WHERE ino = {ino} RETURNING 1")
+    site.rows(f"DELETE FROM present_blocks WHERE ino = {ino} RETURNING 1")
     hold.release()
     site.proxy.forget()
     site.control.clear()
@@ -243,7 +243,7 @@ def test_a_map_is_not_written_for_another_epoch(site: ColdSite) -> None:
     site.evict(ino)
     rows = Rows(Database(site.settings.database_url))
     assert rows.save([Saved(ino, old, BLOCK_BYTES, b"\x0f")]) == {ino}
-    assert site.rows("SELECT 1 FROM presence") == []
+    assert site.rows("SELECT 1 FROM present_blocks") == []
 
 
 def test_a_map_of_another_epoch_is_not_believed(site: ColdSite) -> None:
@@ -252,9 +252,10 @@ def test_a_map_of_another_epoch_is_not_believed(site: ColdSite) -> None:
     hold.release()
     attr = site.evict(ino)
     # As if the row of the earlier epoch had stayed, and the new data file had been made.
-    assert site.rows("SELECT 1 FROM presence") == []
+    assert site.rows("SELECT 1 FROM present_blocks") == []
     site.rows(
-        f"INSERT INTO presence VALUES ({ino}, {attr.epoch - 1}, {BLOCK_BYTES}, x'0f') RETURNING 1"
+        "INSERT INTO present_blocks"
+        f" VALUES ({ino}, {attr.epoch - 1}, {BLOCK_BYTES}, x'0f') RETURNING 1"
     )
     with site.namespace.files.path(ino, attr.epoch).open("wb") as file:
         file.truncate(len(data))
@@ -335,7 +336,9 @@ def test_a_data_file_is_not_left_behind_by_an_eviction(
     def opening(cls: type[Any], files: Any, source: Any, rows: Rows) -> Any:
         if not evicted:
             # An eviction of an absent file needs a durable map.
-            site.rows(f"INSERT INTO presence VALUES ({ino}, 1, {BLOCK_BYTES}, x'00') RETURNING 1")
+            site.rows(
+                f"INSERT INTO present_blocks VALUES ({ino}, 1, {BLOCK_BYTES}, x'00') RETURNING 1"
+            )
             evicted.append(site.evict(ino).epoch)
         return honest(cls, files, source, rows)
 

@@ -64,7 +64,7 @@ def test_an_object_that_cannot_be_moved_waits_for_its_bytes(cold: Cold) -> None:
     assert versions(cold, ino) == [(1, 1, Residency.ABSENT)]
     [(error,)] = cold.run("SELECT error FROM retry")
     assert error.startswith("the move is deferred until its object is back from the archive")
-    assert cold.run("SELECT ino FROM warming") == [(ino,)]
+    assert cold.run("SELECT ino FROM warm_request") == [(ino,)]
     arrive(cold, ino, b"only here")
     cold.drain()
     assert cold.objects() == {"b": b"only here"}
@@ -82,7 +82,8 @@ def test_a_lost_object_of_an_absent_file_is_not_sent_again(
     for name in ("absent", "resident"):
         cold.client.put_object(Bucket=cold.bucket, Key=f"{PREFIX}/{name}", Body=b"somebody's")
         cold.run(
-            "INSERT INTO doubt (key, ino, noted_ns, look_ns) VALUES (:key, 0, 1, 1)",
+            "INSERT INTO indeterminate_write (key, ino, noted_ns, check_after_ns)"
+            " VALUES (:key, 0, 1, 1)",
             key=f"{PREFIX}/{name}",
         )
     cold.drain()
@@ -108,12 +109,12 @@ def test_a_late_deletion_does_not_take_the_last_copy_of_an_absent_file(
     assert cold.objects() == {"a": b"only here", "b": b"only here"}
     cold.client.delete_object(Bucket=cold.bucket, Key=f"{PREFIX}/b")
     for _ in range(2):
-        cold.run("UPDATE doubt SET look_ns = 1")
+        cold.run("UPDATE indeterminate_write SET check_after_ns = 1")
         cold.drain()
         assert cold.objects() == {"a": b"only here"}
     # A person copies it back.
     cold.client.put_object(Bucket=cold.bucket, Key=f"{PREFIX}/b", Body=b"only here")
-    cold.run("UPDATE doubt SET look_ns = 1")
+    cold.run("UPDATE indeterminate_write SET check_after_ns = 1")
     monkeypatch.setattr(settings_module, "LATE_FACTOR", 0)
     cold.drain()
     assert cold.objects() == {"b": b"only here"}

@@ -206,10 +206,10 @@ def test_blocks_of_absent_files_that_nobody_uses_go_first(cold: Cold) -> None:
         path.write_bytes(os.urandom(FILE_BYTES))
         if ino != fresh:
             os.utime(path, ns=(0, clock.now_ns() - 3600 * clock.NS))
-        insert = "INSERT INTO presence VALUES (:ino, :epoch, 4194304, :blocks)"
+        insert = "INSERT INTO present_blocks VALUES (:ino, :epoch, 4194304, :blocks)"
         cold.run(insert, ino=ino, epoch=epoch, blocks=b"\1")
     cold.read(used, hours_ago=0)
-    cold.run("INSERT INTO warming VALUES (:ino, 1)", ino=wanted)
+    cold.run("INSERT INTO warm_request VALUES (:ino, 1)", ino=wanted)
     cold.asked.clear()
     cold.configured("cache", evict_from=0.05, evict_to=0.0)
     cold.evictor().step()
@@ -242,9 +242,9 @@ def test_blocks_that_a_killed_hydrator_did_not_record_are_evicted(cold: Cold) ->
     assert cold.used_bytes() <= used_bytes - 2 * FILE_BYTES
     # What may still be written to stays, and so does a map that is there.
     assert cold.namespace.files.path(fresh, epochs[fresh]).exists()
-    query = "SELECT ino, epoch, block_bytes, blocks FROM presence"
+    query = "SELECT ino, epoch, block_bytes, blocks FROM present_blocks"
     assert cold.run(query) == [(fresh, epochs[fresh], 4194304, b"\0")]
-    cold.run("UPDATE presence SET blocks = :blocks", blocks=b"\1")
+    cold.run("UPDATE present_blocks SET blocks = :blocks", blocks=b"\1")
     cold.write("full", os.urandom(2 * FILE_BYTES))
     cold.evictor().step()
     assert cold.run(query) == [(fresh, epochs[fresh], 4194304, b"\1")]

@@ -31,7 +31,7 @@ FEWER = (WORKERS + 8) // 2
 def warm(site: ColdSite, inos: list[int]) -> None:
     """Ask for files as `spillway warm` does."""
     values = ", ".join(f"({ino}, {clock.now_ns()})" for ino in inos)
-    site.rows(f"INSERT INTO warming VALUES {values} RETURNING 1")
+    site.rows(f"INSERT INTO warm_request VALUES {values} RETURNING 1")
 
 
 def places_of(site: ColdSite, key: str) -> list[int]:
@@ -78,7 +78,7 @@ def test_two_hundred_small_files_are_warmed_in_a_few_seconds(site: ColdSite) -> 
         until(lambda: len(hydrator._scheduler) == len(inos), "the finding of all files")
         began = clock.monotonic_seconds()
         gets.release()
-        until(lambda: not site.rows("SELECT 1 FROM warming"), "the arrival of all files")
+        until(lambda: not site.rows("SELECT 1 FROM warm_request"), "the arrival of all files")
         # It takes a second on an idle machine. A look a second for as many files as threads takes
         # twelve.
         assert clock.monotonic_seconds() - began < 5.0

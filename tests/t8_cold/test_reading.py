@@ -30,7 +30,7 @@ def test_a_file_comes_back_in_any_order_of_reads(site: ColdSite) -> None:
     assert site.is_resident(ino)
     assert site.bytes_of(ino) == data
     assert site.fetched_bytes() == len(data)
-    assert site.rows("SELECT 1 FROM presence") == []
+    assert site.rows("SELECT 1 FROM present_blocks") == []
     report = site.cache_report()
     assert report["counters"]["files_arrived"] == 1
     assert report["counters"]["fetched_bytes"] == len(data)
@@ -137,12 +137,12 @@ def test_a_file_of_zeros_arrives_without_a_request(site: ColdSite) -> None:
 
 def test_a_warmed_file_comes_back_without_a_reader(site: ColdSite) -> None:
     ino, data = site.cold_file(9 * MIB)
-    site.rows(f"INSERT INTO warming VALUES ({ino}, {clock.now_ns()}) RETURNING 1")
+    site.rows(f"INSERT INTO warm_request VALUES ({ino}, {clock.now_ns()}) RETURNING 1")
     with site.hydrating() as hydrator:
         site.arrive(ino)
         site.finish(hydrator)
     assert site.bytes_of(ino) == data
-    assert site.rows("SELECT 1 FROM warming") == []
+    assert site.rows("SELECT 1 FROM warm_request") == []
     assert site.control.of(Op.PRESENT) == []
 
 

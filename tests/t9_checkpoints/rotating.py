@@ -67,7 +67,7 @@ class Job:
 
     def hold(self, path: str) -> None:
         """Hold a file, so that the drain leaves it alone."""
-        row = "INSERT INTO override (ino, hold, set_ns) VALUES (:ino, 1, 1)"
+        row = "INSERT INTO queue_order (ino, hold, set_ns) VALUES (:ino, 1, 1)"
         query(self.site.settings, row, ino=self.site.attr(path).ino)
 
     def look(self) -> None:

@@ -77,7 +77,8 @@ INDETERMINATE_WRITES = [
     "UPDATE object SET content_version = 0 WHERE ino = :ino",
     "INSERT INTO rekey VALUES (:ino, 1)",
     "INSERT INTO damage VALUES (:ino, 1, 'r', 1)",
-    "INSERT INTO doubt (key, ino, noted_ns) SELECT key, ino, 1 FROM object WHERE ino = :ino",
+    "INSERT INTO indeterminate_write (key, ino, noted_ns)"
+    " SELECT key, ino, 1 FROM object WHERE ino = :ino",
     "INSERT INTO upload (ino, content_version, key, started_ns)"
     " SELECT ino, 1, key, 1 FROM object WHERE ino = :ino",
     "INSERT INTO rekey SELECT parent, 1 FROM dirent WHERE ino = :ino",
@@ -85,15 +86,15 @@ INDETERMINATE_WRITES = [
 
 
 def test_what_the_bucket_may_not_have_is_not_durable(world: World, follower: Follower) -> None:
-    for number, doubt in enumerate(INDETERMINATE_WRITES):
+    for number, insert in enumerate(INDETERMINATE_WRITES):
         ino = world.write(f"job/step-{number}/.metadata", b"12345")
         world.drain(f"job/step-{number}/.metadata")
         follow(follower)
         assert world.state(f"job/step-{number}") == "durable"
-        query(world.settings, doubt, ino=ino)
+        query(world.settings, insert, ino=ino)
         query(world.settings, "INSERT INTO journal (what, inos) VALUES (4, :inos)", inos=f"[{ino}]")
         follow(follower)
-        assert world.state(f"job/step-{number}") == "complete", doubt
+        assert world.state(f"job/step-{number}") == "complete", insert
 
 
 def test_what_a_killed_save_left_is_no_member(world: World, follower: Follower) -> None:
@@ -242,7 +243,7 @@ def test_an_evicted_tracker_is_asked_for(world: World, follower: Follower) -> No
     assert row is not None
     assert (row.state, row.reason) == ("writing", "latest is evicted, so it cannot be read now")
     ino = world.attr("ds/latest").ino
-    assert query(world.settings, "SELECT ino FROM warming") == [(ino,)]
+    assert query(world.settings, "SELECT ino FROM warm_request") == [(ino,)]
     world.arrive("ds/latest", b"global_step1")
     follow(follower)
     assert world.state("ds/global_step1") == "complete"
@@ -263,12 +264,12 @@ def test_an_eviction_changes_nothing_and_asks_for_nothing(world: World, follower
         world.evict(f"out/checkpoint-5/{path}")
     follow(follower)
     assert rows_of(world.settings) == before
-    assert query(world.settings, "SELECT * FROM warming") == []
+    assert query(world.settings, "SELECT * FROM warm_request") == []
     # More came, so it is judged again, and keeps its state until what a rule needs can be read.
     world.write("out/checkpoint-5/args.bin", tensors())
     follow(follower)
     assert world.state("out/checkpoint-5") == "draining"
-    assert len(query(world.settings, "SELECT * FROM warming")) == 1
+    assert len(query(world.settings, "SELECT * FROM warm_request")) == 1
 
 
 def test_a_large_evicted_file_is_not_fetched_for_its_end(
@@ -280,7 +281,7 @@ def test_a_large_evicted_file_is_not_fetched_for_its_end(
     world.evict("run/ckpt-1.pt")
     follow(follower)
     assert world.state("run/ckpt-1.pt") == "writing"
-    assert query(world.settings, "SELECT * FROM warming") == []
+    assert query(world.settings, "SELECT * FROM warm_request") == []
 
 
 def test_what_an_older_release_found_complete_is_judged_again(world: World) -> None:
@@ -301,7 +302,7 @@ def test_what_an_older_release_found_complete_is_judged_again(world: World) -> N
     assert (row.state, row.grade, row.complete_ns) == ("durable", "marked", before[0].complete_ns)
     assert query(world.settings, "SELECT * FROM checkpoint_record") == []
     ino = world.attr("run/step-1/.metadata").ino
-    assert query(world.settings, "SELECT ino FROM warming") == [(ino,)]
+    assert query(world.settings, "SELECT ino FROM warm_request") == [(ino,)]
     world.arrive("run/step-1/.metadata", files[".metadata"])
     follow(follower)
     assert rows_of(world.settings) == before

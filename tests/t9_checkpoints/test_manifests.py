@@ -98,18 +98,18 @@ def test_manifests_follow_the_catalogue(
     world.write("job/step-6/.metadata", b"1")
     names = {"job/5.json", "we%2541ird%0A/7.json", "job/~last.json"}
     assert run_once() == names
-    rows = query(world.settings, "SELECT key, etag, look_ns FROM manifest")
+    rows = query(world.settings, "SELECT key, etag, check_after_ns FROM manifest")
     etags = {
         one["Key"]: one["ETag"].strip('"')
         for one in server.client().list_objects_v2(Bucket=BUCKET)["Contents"]
         if OWNER not in one["Key"]
     }
-    assert {key: etag for key, etag, _look_ns in rows} == etags
-    assert {look_ns for *_rest, look_ns in rows} == {None}
+    assert {key: etag for key, etag, _check_after_ns in rows} == etags
+    assert {check_after_ns for *_rest, check_after_ns in rows} == {None}
     # What did not change is not written again, by the next process neither.
     assert run_once() == names
     Manifests(world.settings, database, threading.Event()).run_once()
-    assert query(world.settings, "SELECT key, etag, look_ns FROM manifest") == rows
+    assert query(world.settings, "SELECT key, etag, check_after_ns FROM manifest") == rows
     # Written again in place: the manifest goes before the bucket has anything else.
     world.write("job/step-5/__0_0.distcp", b"new")
     assert run_once() == names - {"job/5.json"}
@@ -310,19 +310,19 @@ def test_a_request_that_was_given_up_is_looked_at(
     follow(follower)
     server.stop()
     assert task.run_once() > 0
-    ((etag, look_ns),) = query(world.settings, "SELECT etag, look_ns FROM manifest")
+    ((etag, check_after_ns),) = query(world.settings, "SELECT etag, check_after_ns FROM manifest")
     assert etag is None
-    assert look_ns > 0
+    assert check_after_ns > 0
     server.start()
     monkeypatch.setattr(task._breaker, "_retry_at", 0.0)
     task.run_once()
     assert set(listed(server)) == {"job/1.json"}
     # The late request brings an older manifest.
     put_there(world, server, volume_of(world))
-    query(world.settings, "UPDATE manifest SET look_ns = 1")
+    query(world.settings, "UPDATE manifest SET check_after_ns = 1")
     task.run_once()
     assert len(listed(server)["job/1.json"]["members"]) == 2
     assert "path" in listed(server)["job/1.json"]
-    ((etag, look_ns),) = query(world.settings, "SELECT etag, look_ns FROM manifest")
+    ((etag, check_after_ns),) = query(world.settings, "SELECT etag, check_after_ns FROM manifest")
     assert etag is not None
-    assert look_ns is None
+    assert check_after_ns is None

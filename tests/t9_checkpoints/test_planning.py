@@ -125,7 +125,7 @@ def test_metrics_are_read_once_and_kept_when_evicted(world: World, tmp_path: Pat
     assert "is evicted, so it cannot be read now" in reasons(planned(world))[1]
     assert shown(world) == set()
     applier(world, Bin(world, tmp_path / "log")).run_once()
-    assert query(world.settings, "SELECT count(*) FROM warming") == [(1,)]
+    assert query(world.settings, "SELECT count(*) FROM warm_request") == [(1,)]
 
 
 # The time that it takes.

@@ -102,7 +102,7 @@ def test_a_manifest_that_arrives_late_goes(
     site.drain()
     late.arrive()
     until(lambda: path in site.etags(), "the manifest to arrive")
-    assert query(site.settings, "SELECT key FROM doubt") == [(key,)]
+    assert query(site.settings, "SELECT key FROM indeterminate_write") == [(key,)]
     site.ask("job/step-5", "best")
     promoter.run_once()
     again = site.promotion("best")
@@ -117,7 +117,7 @@ def test_a_manifest_that_arrives_late_goes(
         return (
             site.copies() == {}
             and site.is_clean()
-            and not query(site.settings, "SELECT key FROM doubt")
+            and not query(site.settings, "SELECT key FROM indeterminate_write")
         )
 
     until(is_gone, "the drain to delete what came late")

@@ -253,7 +253,7 @@ def test_the_store_refuses_what_was_replaced_a_moment_ago(site: Promoting) -> No
     site.demote("best")
     site.settle(promoter)
     # The store may yet make the copy whose answer is lost.
-    assert query(site.settings, "SELECT key FROM doubt")
+    assert query(site.settings, "SELECT key FROM indeterminate_write")
     copies = [one for one in site.proxy.operations("COPY") if one.key.endswith("/.metadata")]
     assert {one.status for one in copies} == {412}
     assert site.tree() == {}

@@ -118,7 +118,7 @@ def require_described(session: Session, of: PromotionRow) -> None:
     assert [one["path"] for one in found["members"]] == sorted(["deep", *below])
     # A request that was given up may yet replace one of the objects.
     key = f"team/.spillway/promoted/best/{below[0]}"
-    session.run(INDETERMINATE_INSERT, key=key, ino=0, noted_ns=1, look_ns=1)
+    session.run(INDETERMINATE_INSERT, key=key, ino=0, noted_ns=1, check_after_ns=1)
     with pytest.raises(UserError, match="may not have __0_0"):
         list(copies.text(session, of))
     session.run(INDETERMINATE_DELETE, the_key=key)

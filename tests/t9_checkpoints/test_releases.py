@@ -92,7 +92,7 @@ def test_a_release_replaces_nothing(site: Promoting) -> None:
     site.drain()
     assert {name: site.objects()[name] for name in keys(site)} == {f"!{key}": b"of another team"}
     # A file by itself has the key of the name.
-    site.ask("job/step-5/.metadata", "one.bin", PromotionOptions(released="models"))
+    site.ask("job/step-5/.metadata", "one.bin", PromotionOptions(key_prefix="models"))
     site.settle()
     site.drain()
     assert site.objects()["!models/one.bin"] == data[".metadata"]

@@ -34,7 +34,7 @@ def test_a_job_that_rotates_leaves_a_whole_checkpoint_in_the_bucket(job: Job) ->
     [manifest] = restore.manifests(job.site.client, job.site.bucket, PREFIX).values()
     restore.restore(job.site.client, job.site.bucket, manifest, job.site.settings.data_dir / "copy")
     # The new one is in the bucket.
-    query(job.site.settings, "DELETE FROM override")
+    query(job.site.settings, "DELETE FROM queue_order")
     job.bring(NEXT, 2)
     assert {*FILES, MANIFEST} <= job.bucket()
     job.run_once()
@@ -160,7 +160,7 @@ def test_a_new_save_at_the_same_path_keeps_the_old_objects(job: Job) -> None:
     assert objects[moved] == f"{PATH}/a.distcp".encode()
     assert objects[f"{PATH}/a.distcp"] == f"{PATH}/a.distcpnew".encode()
     assert objects[f"{PATH}/.metadata"] == f"{PATH}/.metadata".encode()
-    query(job.site.settings, "DELETE FROM override")
+    query(job.site.settings, "DELETE FROM queue_order")
     job.bring(PATH, 2)
     job.run_once()
     assert job.held() == []

@@ -224,7 +224,7 @@ def test_a_kill_anywhere_is_followed_by_the_rest(
     assert site.run_once()[-1][2] == "3 files are in STANDARD_IA"
     assert site.objects() == data
     assert site.multiparts() == 0
-    assert query(site.settings, "SELECT 1 FROM doubt") == []
+    assert query(site.settings, "SELECT 1 FROM indeterminate_write") == []
 
 
 def test_a_copy_with_another_etag_is_found_by_what_it_says_of_itself(site: Aged) -> None:
@@ -247,7 +247,7 @@ def test_a_copy_with_another_etag_is_found_by_what_it_says_of_itself(site: Aged)
         )
     # A write to its key is indeterminate meanwhile, as after a lost lease: that look leaves it to
     # the copy.
-    query(site.settings, "INSERT INTO doubt VALUES (:key, :i, 1, 0)", key=key, i=ino)
+    query(site.settings, "INSERT INTO indeterminate_write VALUES (:key, :i, 1, 0)", key=key, i=ino)
     site.proxy.forget()
     drain = drains.Drain(site.settings)
     drain.cycle()
@@ -285,7 +285,10 @@ def test_a_copy_that_arrives_late_does_not_stay(site: Aged) -> None:
         assert site.objects()[f"{path}/__0_0.distcp"] == b"new"
         # The store has carried it out without its condition: moto does not heed it.
         end.arrive()
-        until(lambda: not site.rows("SELECT 1 FROM doubt"), "nothing is indeterminate any more")
+        until(
+            lambda: not site.rows("SELECT 1 FROM indeterminate_write"),
+            "nothing is indeterminate any more",
+        )
     assert site.objects()[f"{path}/__0_0.distcp"] == b"new"
 
 
@@ -302,7 +305,9 @@ def test_a_new_version_is_looked_at_while_a_copy_may_arrive(site: Aged) -> None:
     )
     site.write("f", b"new")
     site.drain()
-    assert query(site.settings, "SELECT key, ino FROM doubt") == [(f"{PREFIX}/f", ino)]
+    assert query(site.settings, "SELECT key, ino FROM indeterminate_write") == [
+        (f"{PREFIX}/f", ino)
+    ]
     # The copy is of no interest any more when it cannot arrive.
     query(site.settings, "UPDATE transition SET until_ns = 1")
     site.drain()

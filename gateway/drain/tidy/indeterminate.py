@@ -57,9 +57,10 @@ class IndeterminateWaits:
         self._since_ns = {one: before.get(one, monotonic_ns) for one in rows}
         found = []
         for one, since_ns in self._since_ns.items():
-            is_over = one.look_ns != 0 and monotonic_ns - since_ns >= view.late_ns
-            if one.look_ns == 0 or (
-                (is_over or one not in before) and not clock.is_ahead(one.look_ns, view.late_ns)
+            is_over = one.check_after_ns != 0 and monotonic_ns - since_ns >= view.late_ns
+            if one.check_after_ns == 0 or (
+                (is_over or one not in before)
+                and not clock.is_ahead(one.check_after_ns, view.late_ns)
             ):
                 found.append((one, is_over))
         return found
@@ -73,7 +74,7 @@ def look(context: Context, planned: IndeterminateRow, is_over: bool) -> JobOutco
     Args:
         is_over: whether no request for the key can be under way any more.
     """
-    key, ino, look_ns = planned
+    key, ino, check_after_ns = planned
     with context.reading() as view:
         stored = object_at(view.session, key)
         recorded = {upload_id for _ino, upload_id in view.session.all(own.UPLOADS_AT, key=key)}
@@ -107,9 +108,9 @@ def look(context: Context, planned: IndeterminateRow, is_over: bool) -> JobOutco
                     key,
                     stored.etag,
                 )
-        if is_lost or look_ns == 0 or is_over:
+        if is_lost or check_after_ns == 0 or is_over:
             view.session.run(own.INDETERMINATE_DELETE, the_key=key)
-        if is_lost or look_ns == 0:
+        if is_lost or check_after_ns == 0:
             view.mark_indeterminate(key, ino)
         elif is_over and stored is not None:
             view.note((stored.ino,), STORED)

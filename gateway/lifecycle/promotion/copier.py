@@ -199,7 +199,7 @@ class Copier:
             **head.metadata,
             **origin.copy_metadata(of, volume, member.copy),
         }
-        rest = key_mapper.rest_of(*place_of(self._prefix, of.name, of.released, member.path))
+        rest = key_mapper.rest_of(*place_of(self._prefix, of.name, of.key_prefix, member.path))
         wanted = metadata.with_rest(rest, described)
         made = self._store.copied(key, head, wanted) if is_there else None
         if made is None:

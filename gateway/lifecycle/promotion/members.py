@@ -261,7 +261,7 @@ def record(
         manifest_etag=None,
         legal_hold=int(options.legal_hold),
         tags=options.tags_text,
-        released=options.released,
+        key_prefix=options.key_prefix,
     )
     add(session, new, [_member(new, prefix, *pair) for pair in enumerate(seen.found)])
     return new
@@ -289,7 +289,7 @@ def _member(of: PromotionRow, prefix: str, number: int, one: SourceMember) -> Pr
         kind=one.kind,
         ino=one.ino,
         content_version=one.content_version,
-        key=key_mapper.key_of(*place_of(prefix, of.name, of.released, one.path))
+        key=key_mapper.key_of(*place_of(prefix, of.name, of.key_prefix, one.path))
         if is_file
         else None,
         is_made=0,

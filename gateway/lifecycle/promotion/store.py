@@ -24,7 +24,7 @@ from gateway.db.models import ROOT_INO
 from gateway.db.statements import (
     IS_REGULAR,
     checkpoint,
-    doubt,
+    indeterminate_write,
     inode,
     pin,
     promotion,
@@ -42,18 +42,18 @@ NAME_MAX = NAME_MAX_BYTES - len(MANIFEST_END)
 
 
 def place_of(
-    prefix: str, name: str, released: str | None, path: bytes
+    prefix: str, name: str, key_prefix: str | None, path: bytes
 ) -> tuple[str, tuple[bytes, ...]]:
     """Return the prefix and the parts of which the key of a member is made (``keys.promoted``).
 
     Args:
         prefix: prefix of the gateway.
         name: name of the promotion.
-        released: the prefix of its own, or None.
+        key_prefix: the one of its own, or None.
         path: path of the member.
     """
     below = path.split(b"/") if path else ()
-    return key_mapper.promoted(prefix, released, (*key_mapper.PROMOTED, name.encode(), *below))
+    return key_mapper.promoted(prefix, key_prefix, (*key_mapper.PROMOTED, name.encode(), *below))
 
 
 def manifest_key(prefix: str, name: str) -> str:
@@ -120,7 +120,7 @@ class PromotionOptions(NamedTuple):
 
     legal_hold: bool = False
     tags: tuple[tuple[str, str], ...] = ()
-    released: str | None = None
+    key_prefix: str | None = None
     """The beginning of the keys. None: that of all promoted copies."""
 
     @property
@@ -152,8 +152,8 @@ def options_of(
         found[key] = value
     if len(found) + len(OURS) > TAGS_MAX:
         raise UserError(f"an object has at most {TAGS_MAX} tags, and one is ours: leave some out")
-    released = None if to is None else _released(prefix, to)
-    return PromotionOptions(legal_hold, tuple(found.items()), released)
+    key_prefix = None if to is None else _key_prefix(prefix, to)
+    return PromotionOptions(legal_hold, tuple(found.items()), key_prefix)
 
 
 def _bad_tag(key: str, value: str) -> str | None:
@@ -170,7 +170,7 @@ def _bad_tag(key: str, value: str) -> str | None:
     return None
 
 
-def _released(prefix: str, to: str) -> str:
+def _key_prefix(prefix: str, to: str) -> str:
     name = to.strip("/")
     parts = name.split("/")
     if not name or {"", ".", ".."} & set(parts) or not name.isprintable():
@@ -225,7 +225,7 @@ class PromotionRow(NamedTuple):
     manifest_etag: str | None
     legal_hold: int = 0
     tags: str | None = None
-    released: str | None = None
+    key_prefix: str | None = None
 
     @property
     def all_tags(self) -> dict[str, str]:
@@ -334,7 +334,7 @@ BLOCKED = Statement(
         _OF_ONE,
         or_(
             exists().where(tombstone.c.key == promotion_member.c.key),
-            exists().where(doubt.c.key == promotion_member.c.key),
+            exists().where(indeterminate_write.c.key == promotion_member.c.key),
         ),
     )
     .limit(1)
@@ -343,7 +343,7 @@ BLOCKED = Statement(
 KEY_BLOCKED = Statement(
     select(tombstone.c.key)
     .where(tombstone.c.key == b("key"))
-    .union(select(doubt.c.key).where(doubt.c.key == b("key")))
+    .union(select(indeterminate_write.c.key).where(indeterminate_write.c.key == b("key")))
 )
 
 _PRESENT = exists().where(

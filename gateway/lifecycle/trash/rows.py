@@ -234,7 +234,7 @@ def move_on(session: Session, entry: TrashRow, after: TrashState) -> bool:
 
 def elapsed_time(session: Session) -> ElapsedTime:
     """Return the elapsed time. Raises OSError."""
-    row = session.one(sql.ELAPSED)
+    row = session.one(sql.ELAPSED_TIME)
     stored = None if row is None else ElapsedTime(*row)
     return clock.elapsed_time(clock.reading(), stored)
 
@@ -242,8 +242,8 @@ def elapsed_time(session: Session) -> ElapsedTime:
 def tick(session: Session) -> ElapsedTime:
     """Store the elapsed time, inside a write transaction, and return it. Raises OSError."""
     now = elapsed_time(session)
-    session.run(sql.ELAPSED_DELETE)
-    session.run(sql.ELAPSED_INSERT, id=1, **now._asdict())
+    session.run(sql.ELAPSED_TIME_DELETE)
+    session.run(sql.ELAPSED_TIME_INSERT, id=1, **now._asdict())
     return now
 
 
