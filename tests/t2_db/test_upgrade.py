@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from alembic import command
 from alembic.script import ScriptDirectory
-from sqlalchemy import text
+from sqlalchemy import inspect, text
 
 from gateway.common.errors import SchemaError
 from gateway.common.types import ROOT_CRED, SetAttr
 from gateway.db import schema, upgrade
+from gateway.db.checkpoint_models import Base
 from gateway.db.engine import Database
 from gateway.namespace import fsck
 from gateway.namespace.data_files import DataFiles
@@ -60,6 +61,29 @@ RETRY = (
     "INSERT INTO retry (work, ino, key, tries, error, next_ns)"
     " VALUES ('uploads', 19, 'dir/open', 3, 'e', 1)"
 )
+RENAMED: list[tuple[str, dict[str, object], str]] = [
+    ("doubt", {"key": "dir/file", "ino": 17, "noted_ns": 5, "look_ns": 6},
+     "SELECT key, ino, noted_ns, check_after_ns FROM indeterminate_write"),
+    ("elapsed", {"id": 1, "elapsed_ns": 5, "boot": "b", "uptime_ns": 6, "clock_ns": 7},
+     "SELECT id, elapsed_ns, boot, uptime_ns, clock_ns FROM elapsed_time"),
+    ("override", {"ino": 17, "hold": 1, "set_ns": 5, "request_id": "r"},
+     "SELECT ino, hold, set_ns, request_id FROM queue_order"),
+    ("presence", {"ino": 17, "epoch": 5, "block_bytes": 6, "blocks": b"\7"},
+     "SELECT ino, epoch, block_bytes, blocks FROM present_blocks"),
+    ("warming", {"ino": 17, "asked_ns": 5},
+     "SELECT ino, asked_ns FROM warm_request"),
+    ("manifest", {"key": "m", "ino": 16, "path": b"dir", "change": 5, "evidence": "e",
+                  "durable_ns": 6, "written_ns": 7, "look_ns": 8},
+     "SELECT key, ino, path, change, evidence, durable_ns, written_ns, check_after_ns"
+     " FROM manifest"),
+    ("promotion", {"name": "p", "state": "done", "ino": 16, "path": b"dir", "note": "n",
+                   "asked_by": "me", "asked_ns": 5, "top": 20, "generation": 6, "files": 1,
+                   "size": 7, "legal_hold": 0, "released": "models"},
+     "SELECT name, state, ino, path, note, asked_by, asked_ns, top, generation, files, size,"
+     " legal_hold, key_prefix FROM promotion"),
+]  # fmt: skip
+"""Tables that have or had another name than in 0032, or a column that had: a row there, and what
+selects it now."""
 
 
 def at_revision(url: str, revision: str) -> Database:
@@ -103,6 +127,61 @@ def test_data_survives_the_upgrade(revision: str, database_url: str, tmp_path: P
     kept = [] if revision < "0008" else [("uploads", 19, "dir/open", 3)]
     assert query(settings, "SELECT work, ino, key, tries FROM retry") == kept
     assert fsck.check(Database(database_url), opened.files) == []
+
+
+def test_renamed_tables_and_columns_keep_their_rows(database_url: str) -> None:
+    database = at_revision(database_url, "0032")
+    with database.engine().begin() as connection:
+        for table, row, _select in RENAMED:
+            values = ", ".join(f":{name}" for name in row)
+            connection.execute(
+                text(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({values})"), row
+            )
+    upgrade.upgrade(database)
+    with database.engine().begin() as connection:
+        for table, row, select in RENAMED:
+            assert [tuple(one) for one in connection.execute(text(select))] == [
+                tuple(row.values())
+            ], table
+
+
+def described(database: Database) -> dict[str, object]:
+    """Return the tables of a database: columns, keys, indexes, and the names of constraints."""
+    found = inspect(database.engine())
+    # SQLite cannot rename constraints, and the names of its keys mean nothing.
+    anonymous = {"name": None} if database.path else {}
+    return {
+        table: {
+            "columns": sorted(
+                (one["name"], str(one["type"]), one["nullable"]) for one in found.get_columns(table)
+            ),
+            "primary key": {**found.get_pk_constraint(table), **anonymous},
+            "foreign keys": sorted(
+                ({**one, **anonymous} for one in found.get_foreign_keys(table)), key=str
+            ),
+            "checks": sorted(str(one["name"]) for one in found.get_check_constraints(table)),
+            "unique": sorted(str(one["name"]) for one in found.get_unique_constraints(table)),
+            "indexes": sorted(
+                (str(one["name"]), one["column_names"], one["unique"])
+                for one in found.get_indexes(table)
+            ),
+        }
+        for table in found.get_table_names()
+        if table != "alembic_version"
+    }
+
+
+def test_an_upgraded_database_has_the_tables_and_names_of_a_new_one(database_url: str) -> None:
+    """Errors, later migrations and people who look into the database find one set of names."""
+    database = Database(database_url)
+    Base.metadata.create_all(database.engine())
+    new = described(database)
+    Base.metadata.drop_all(database.engine())
+    upgrade.upgrade(at_revision(database_url, "0032"))
+    upgraded = described(database)
+    assert upgraded.keys() == new.keys()
+    for table, expected in new.items():
+        assert upgraded[table] == expected, table
 
 
 @pytest.mark.parametrize("revision", REVISIONS[:-1])
