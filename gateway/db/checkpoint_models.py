@@ -197,7 +197,7 @@ class TrashTable(Base):
 
 
 class ElapsedTimeTable(Base):
-    """The last moment that was stored, in one row: see gateway.common.clock."""
+    """The elapsed time, by which graces are counted, in one row: see gateway.common.clock."""
 
     __tablename__ = "elapsed_time"
     id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)

@@ -275,7 +275,8 @@ class EvictionTable(Base):
 
 
 class WarmRequestTable(Base):
-    """An absent file that a person wants whole on the local disk. Its arrival deletes the row."""
+    """A request of a person, or of a process of the gateway, for the whole of an absent file. The
+    arrival of the file deletes the row."""
 
     __tablename__ = "warm_request"
     ino: Mapped[int] = mapped_column(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic import command
@@ -149,15 +150,15 @@ def described(database: Database) -> dict[str, object]:
     """Return the tables of a database: columns, keys, indexes, and the names of constraints."""
     found = inspect(database.engine())
     # SQLite cannot rename constraints, and the names of its keys mean nothing.
-    anonymous = {"name": None} if database.path else {}
+    anonymous: dict[str, Any] = {"name": None} if database.path else {}
     return {
         table: {
             "columns": sorted(
                 (one["name"], str(one["type"]), one["nullable"]) for one in found.get_columns(table)
             ),
-            "primary key": {**found.get_pk_constraint(table), **anonymous},
+            "primary key": dict(found.get_pk_constraint(table)) | anonymous,
             "foreign keys": sorted(
-                ({**one, **anonymous} for one in found.get_foreign_keys(table)), key=str
+                (dict(one) | anonymous for one in found.get_foreign_keys(table)), key=str
             ),
             "checks": sorted(str(one["name"]) for one in found.get_check_constraints(table)),
             "unique": sorted(str(one["name"]) for one in found.get_unique_constraints(table)),
