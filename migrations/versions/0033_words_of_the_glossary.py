@@ -43,10 +43,10 @@ def upgrade() -> None:
                 name = constraint.replace(f"_{old}", f"_{new}", 1)
                 op.execute(f"ALTER TABLE {new} RENAME CONSTRAINT {constraint} TO {name}")
         return
-    # SQLite has no statement to rename constraints. An error shows the name of a CHECK, so the rows of
-    # the two tables that have one are copied: a single row, and the orders that people gave. The other
-    # tables may have a row for each file. They are renamed without a copy, and the old names of their
-    # keys mean nothing there.
+    # SQLite has no statement to rename constraints. An error shows the name of a CHECK, so the rows
+    # of the two tables that have one are copied: a single row, and the orders that people gave. The
+    # other tables may have a row for each file. They are renamed without a copy, and the old names
+    # of their keys mean nothing there.
     for old in ("doubt", "presence", "warming"):
         op.rename_table(old, TABLES[old])
     op.create_table(
