@@ -24,10 +24,10 @@ from gateway.db.checkpoint_models import Base
 from gateway.db.engine import Database
 from gateway.namespace import data_files, fsck, volume
 from tests.support.namespace import Namespace
-from tests.t3_namespace.contentrules import ContentRules
-from tests.t3_namespace.machine import ROOT, Listing, Place, Volumes, seldom
-from tests.t3_namespace.node import Errors, Node
-from tests.t3_namespace.regressions import FAR_NS, REGRESSIONS, Regression
+from tests.support.t3.contentrules import ContentRules
+from tests.support.t3.machine import ROOT, Listing, Place, Volumes, seldom
+from tests.support.t3.node import Errors, Node
+from tests.support.t3.regressions import FAR_NS, REGRESSIONS, Regression
 
 STEPS = int(os.environ.get("SPILLWAY_PROPERTY_STEPS", "0"))
 SEED = int(os.environ.get("SPILLWAY_PROPERTY_SEED", "0"))

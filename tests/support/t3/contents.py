@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.common import errors
 from gateway.common.types import InodeKind, Residency, Sealed
-from tests.t3_namespace.node import AtLeast, Node, Refused
+from tests.support.t3.node import AtLeast, Node, Refused
 
 
 class Contents:

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from gateway.common import errors
 from gateway.common.types import Attr, Cred, InodeKind, Sealed, SetAttr
-from tests.t3_namespace.contents import Contents
-from tests.t3_namespace.node import AtLeast, Errors, Node, Refused
+from tests.support.t3.contents import Contents
+from tests.support.t3.node import AtLeast, Errors, Node, Refused
 
 SETGID, STICKY = 0o2000, 0o1000
 WRITE, EXECUTE = 2, 1

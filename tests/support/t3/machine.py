@@ -19,8 +19,8 @@ from gateway.common import clock, errors
 from gateway.common.types import Attr, Cred, Dirent, InodeKind, Residency, SetAttr
 from gateway.config.settings import Settings
 from tests.support.namespace import Namespace
-from tests.t3_namespace.model import Model
-from tests.t3_namespace.node import AtLeast, Errors, Node, Refused
+from tests.support.t3.model import Model
+from tests.support.t3.node import AtLeast, Errors, Node, Refused
 
 Volumes = Callable[[], AbstractContextManager[Settings]]
 """Makes a volume, and removes it at the end of the context."""

@@ -13,8 +13,8 @@ from sqlalchemy import text
 from gateway.common import clock
 from gateway.common.types import InodeKind, Sealed
 from gateway.db.engine import Database
-from tests.t3_namespace.machine import Pair, Volumes, seldom
-from tests.t3_namespace.node import Node
+from tests.support.t3.machine import Pair, Volumes, seldom
+from tests.support.t3.node import Node
 
 mistakes = st.sampled_from([0] * 4 + [-1, 1])
 """How far a version or an epoch is off, of a caller who missed a change."""
