@@ -15,8 +15,8 @@ from tests.support.drainsite import Site
 from tests.support.postgres import PostgresServer
 from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import MotoServer, RcloneServer, Server, WeedServer
+from tests.support.t4.negotiated import configured, remembered
 from tests.support.verifier import Verifier
-from tests.t4_drain.negotiated import configured, remembered
 
 _numbers = itertools.count(1)
 

@@ -13,11 +13,11 @@ from gateway.namespace.data_files import DataFiles
 from tests.support.drainsite import MIB, Site
 from tests.support.t4.block_digests import found, of
 from tests.support.t4.checksum import flip
+from tests.support.t4.interrupted import killed_after_two_parts
 from tests.support.t4.snapshots import append, opened
 from tests.support.volumes import query
 from tests.support.waiting import until
 from tests.t4_drain.conftest import Counted
-from tests.t4_drain.interrupted import killed_after_two_parts
 
 SIZES = [0, 9, 3 * MIB, 9 * MIB + 1, 17 * MIB]
 """Sizes that are sent in a batch, alone, and in parts of 5 MiB, which are no whole blocks."""

@@ -17,8 +17,8 @@ from tests.support.ceph import ON_CEPH
 from tests.support.clisite import spillway
 from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act, Request
+from tests.support.t4.negotiated import configured, remembered
 from tests.support.verifier import Verifier
-from tests.t4_drain.negotiated import configured, remembered
 
 ANY = ("PUT", "PART", "HEAD")
 

@@ -18,9 +18,9 @@ from gateway.objectstore.s3 import S3Store
 from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.t4.block_digests import found, of
 from tests.support.t4.checksum import flip, sealed_site, settle, unsettle
+from tests.support.t4.interrupted import killed_after_two_parts, parts_sent
+from tests.support.t4.negotiated import configured, remembered
 from tests.support.verifier import Verifier
-from tests.t4_drain.interrupted import killed_after_two_parts, parts_sent
-from tests.t4_drain.negotiated import configured, remembered
 
 ANY = ("PUT", "PART", "HEAD")
 SIZES = [0, 9, 3 * MIB, 9 * MIB + 1, 17 * MIB]

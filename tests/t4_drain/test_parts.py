@@ -11,9 +11,9 @@ from gateway.common.errors import DataFileError
 from gateway.objectstore.bodies import BLOCK_BYTES, FileRange, blocks, digest
 from tests.support.drainsite import MIB, Site
 from tests.support.s3proxy import Act
+from tests.support.t4.interrupted import killed_after_two_parts, parts_sent
 from tests.support.waiting import until
 from tests.t4_drain.conftest import Counted
-from tests.t4_drain.interrupted import killed_after_two_parts, parts_sent
 
 
 def test_an_interrupted_upload_goes_on_where_it_was(site: Site) -> None:

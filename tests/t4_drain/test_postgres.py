@@ -9,9 +9,9 @@ from tests.support.postgres import PostgresServer
 from tests.support.s3proxy import Act
 from tests.support.s3server import RcloneServer
 from tests.support.t4.block_digests import found, of
+from tests.support.t4.negotiated import configured, remembered
 from tests.support.waiting import until
 from tests.t4_drain.conftest import MakeSite
-from tests.t4_drain.negotiated import configured, remembered
 
 
 def test_uploads_moves_and_deletions(

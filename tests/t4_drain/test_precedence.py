@@ -16,8 +16,7 @@ from gateway.drain.send import upload
 from gateway.service.queue import opened
 from tests.support.drainsite import PREFIX, Site
 from tests.support.s3proxy import Act
-from tests.support.waiting import until
-from tests.t4_drain.naming import (
+from tests.support.t4.naming import (
     WRITTEN,
     catalogue,
     drain,
@@ -28,6 +27,7 @@ from tests.t4_drain.naming import (
     waiting,
     watched,
 )
+from tests.support.waiting import until
 
 
 @pytest.mark.parametrize("is_followed", [True, False])

@@ -10,8 +10,8 @@ from gateway.service.queue import opened
 from tests.support.checkpoints.layouts import safetensors
 from tests.support.drainsite import Site
 from tests.support.s3proxy import Act, Request
+from tests.support.t4.naming import catalogue, drain, files, save, sent, waiting, watched
 from tests.support.waiting import until
-from tests.t4_drain.naming import catalogue, drain, files, save, sent, waiting, watched
 
 
 @pytest.mark.parametrize("how", ["rewrite", "rename", "bump"])
