@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import MotoServer, RcloneServer, Server
-from tests.t8_cold.site import ColdSite
+from tests.support.t8.site import ColdSite
 
 _numbers = itertools.count(1)
 

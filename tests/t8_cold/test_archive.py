@@ -13,8 +13,8 @@ from gateway.rpc.frames import Op
 from tests.support.clisite import spillway
 from tests.support.drainsite import MIB, PREFIX
 from tests.support.s3proxy import Act, Fault, Request
+from tests.support.t8.site import ColdSite
 from tests.support.waiting import until
-from tests.t8_cold.site import ColdSite
 
 HOUR_NS = 3600 * clock.NS
 ONGOING = {"x-amz-storage-class": "GLACIER", "x-amz-restore": 'ongoing-request="true"'}

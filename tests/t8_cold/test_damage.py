@@ -13,8 +13,8 @@ from gateway.cache.hydration import ALONE_SECONDS, ALONE_TRIES, BlockState, Lone
 from gateway.rpc.frames import Op
 from tests.support.drainsite import MIB, PREFIX
 from tests.support.s3proxy import Act, Request
+from tests.support.t8.site import BLOCK_BYTES, ColdSite
 from tests.support.waiting import until
-from tests.t8_cold.site import BLOCK_BYTES, ColdSite
 
 SIZE = 12 * MIB
 WRONG = 1

@@ -23,8 +23,8 @@ from gateway.namespace import data_files
 from gateway.rpc.frames import ALL_BYTES, Op
 from tests.support.drainsite import MIB
 from tests.support.s3proxy import Act, Fault
+from tests.support.t8.site import BLOCK_BYTES, ColdSite
 from tests.support.waiting import until
-from tests.t8_cold.site import BLOCK_BYTES, ColdSite
 
 HELD_AT = 16 * MIB
 

@@ -11,7 +11,7 @@ from gateway.drain import verify
 from gateway.rpc.frames import Op, RpcRequest
 from tests.support.drainsite import PREFIX
 from tests.support.s3proxy import Act
-from tests.t8_cold.evicting import Cold, cold, store
+from tests.support.t8.evicting import Cold, cold, store
 
 __all__ = ["cold", "store"]
 

@@ -13,7 +13,7 @@ from awscrt.checksums import crc64nvme
 
 from gateway.rpc.frames import Op
 from tests.support.drainsite import MIB
-from tests.t8_cold.site import BLOCK_BYTES, ColdSite
+from tests.support.t8.site import BLOCK_BYTES, ColdSite
 
 SIZE = 10 * 1024 * MIB
 FILES = 64

@@ -17,9 +17,9 @@ from gateway.drain import worker
 from gateway.drain.send.upload import SMALL_BYTES
 from gateway.rpc.frames import Op
 from tests.support.s3proxy import Act
+from tests.support.t8.site import BLOCK_BYTES, ColdSite
 from tests.support.volumes import make_settings
 from tests.support.waiting import until
-from tests.t8_cold.site import BLOCK_BYTES, ColdSite
 
 WARMED = 28
 WORKERS = 16

@@ -16,8 +16,8 @@ from gateway.common import clock
 from gateway.rpc.frames import Op
 from tests.support.drainsite import MIB
 from tests.support.s3proxy import Act
+from tests.support.t8.site import BLOCK_BYTES, ColdSite
 from tests.support.waiting import until
-from tests.t8_cold.site import BLOCK_BYTES, ColdSite
 
 
 def test_a_file_comes_back_in_any_order_of_reads(site: ColdSite) -> None:

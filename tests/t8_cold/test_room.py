@@ -9,8 +9,8 @@ from gateway.cache.eviction import DiskSpace
 from gateway.common import clock
 from gateway.config.settings import Settings
 from gateway.rpc.frames import Op
+from tests.support.t8.site import BLOCK_BYTES, ColdSite
 from tests.support.waiting import until
-from tests.t8_cold.site import BLOCK_BYTES, ColdSite
 
 CALM, CROWDED = DiskSpace(100, 74, 60, 90), DiskSpace(100, 76, 60, 90)
 """Disks on which files are evicted from 60 on and writers are slowed from 90 on."""
