@@ -19,8 +19,8 @@ from tests.support.drainsite import Site
 from tests.support.namespace import Namespace
 from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import RcloneServer
+from tests.support.t9.rotating import Job
 from tests.support.volumes import make_settings, make_volume
-from tests.t9_checkpoints.rotating import Job
 
 
 @pytest.fixture

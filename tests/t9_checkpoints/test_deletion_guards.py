@@ -25,6 +25,7 @@ from gateway.lifecycle.retention.policy import DAY_NS, HOUR_NS, Best
 from tests.support.drainsite import Site
 from tests.support.forking import context
 from tests.support.namespace import Namespace
+from tests.support.t9.governing import govern, looked, save, wanted_of
 from tests.support.t9.planner import (
     NOW_NS,
     Said,
@@ -35,7 +36,6 @@ from tests.support.t9.planner import (
 )
 from tests.support.t9.retention import live
 from tests.support.volumes import query
-from tests.t9_checkpoints.governing import govern, looked, save, wanted_of
 
 EXAMPLES = 1500
 PROPERTY = hypothesis.settings(max_examples=EXAMPLES, derandomize=True, database=None)

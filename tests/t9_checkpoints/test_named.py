@@ -21,7 +21,7 @@ from gateway.namespace import latest_links, names, rename
 from tests.support.checkpoints.world import World, follow
 from tests.support.namespace import Namespace
 from tests.support.t9.random import DATA, change
-from tests.t9_checkpoints.receiving import control_of, save, tree
+from tests.support.t9.receiving import control_of, save, tree
 
 COMPLETE, DURABLE = b"latest-complete", b"latest-durable"
 

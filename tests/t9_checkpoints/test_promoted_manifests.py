@@ -16,9 +16,9 @@ from gateway.db.engine import Database
 from gateway.namespace import adopt
 from tests.support.s3proxy import Act, S3Proxy
 from tests.support.s3server import MotoServer, Server
+from tests.support.t9.promoting import Promoting, context, save, work
 from tests.support.volumes import query
 from tests.support.waiting import until
-from tests.t9_checkpoints.promoting import Promoting, context, save, work
 
 numbers = count(1)
 

@@ -20,9 +20,9 @@ from gateway.rpc.frames import RpcRequest as Asked
 from tests.support.drainsite import Site
 from tests.support.s3proxy import Act, Request, S3Proxy
 from tests.support.s3server import MotoServer, RcloneServer, Server
+from tests.support.t9.promoting import Promoting, context, save, work
 from tests.support.volumes import query
 from tests.support.waiting import until
-from tests.t9_checkpoints.promoting import Promoting, context, save, work
 
 REGULAR, LINK, DIRECTORY = 1, 4, 7
 ABSENT, RESIDENT = 0, 2

@@ -22,9 +22,9 @@ from gateway.namespace import adopt
 from gateway.namespace.data_files import DataFiles
 from tests.support.s3proxy import Act, Request, S3Proxy
 from tests.support.s3server import MotoServer, Server
+from tests.support.t9.promoting import Promoting, held, lock, save
 from tests.support.volumes import query
 from tests.support.waiting import until
-from tests.t9_checkpoints.promoting import Promoting, held, lock, save
 
 numbers = count(1)
 BELOW = "team/run/.spillway/promoted/best/"

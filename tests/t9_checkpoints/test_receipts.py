@@ -24,9 +24,9 @@ from tests.support.checkpoints.world import World, follow
 from tests.support.nfs4 import op, putfh
 from tests.support.site import Site, running
 from tests.support.t9.random import change_some
+from tests.support.t9.receiving import control_of, save, tree
 from tests.support.volumes import query
 from tests.support.waiting import until
-from tests.t9_checkpoints.receiving import control_of, save, tree
 
 
 def fact(

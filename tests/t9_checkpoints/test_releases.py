@@ -14,7 +14,7 @@ from gateway.config import settings as settings_module
 from gateway.lifecycle.promotion.store import PromotionOptions, PromotionState, options_of
 from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import MotoServer, RcloneServer, Server
-from tests.t9_checkpoints.promoting import Promoting, context, held, lock, save, work
+from tests.support.t9.promoting import Promoting, context, held, lock, save, work
 
 numbers = count(1)
 ALL = PromotionOptions(True, (("stage", "prod"), ("owner", "größe/7B")), "models/v1")

@@ -12,8 +12,8 @@ from gateway.common.types import ROOT_CRED
 from gateway.lifecycle.trash import expiry
 from tests.support import restore
 from tests.support.drainsite import PREFIX
+from tests.support.t9.rotating import FILES, HOUR_NS, MANIFEST, NEXT, PATH, RUN, Job
 from tests.support.volumes import query
-from tests.t9_checkpoints.rotating import FILES, HOUR_NS, MANIFEST, NEXT, PATH, RUN, Job
 
 
 def test_a_job_that_rotates_leaves_a_whole_checkpoint_in_the_bucket(job: Job) -> None:

@@ -12,8 +12,8 @@ from gateway.lifecycle.trash.trash import Trash
 from tests.support.checkpoints.trashing import opener
 from tests.support.checkpoints.world import rows_of
 from tests.support.records import record
+from tests.support.t9.rotating import FILES, MANIFEST, PATH, Job
 from tests.support.volumes import query
-from tests.t9_checkpoints.rotating import FILES, MANIFEST, PATH, Job
 
 
 def test_a_removal_that_was_killed_comes_back_whole(job: Job) -> None:
