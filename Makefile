@@ -87,7 +87,7 @@ ceph: build
 # Every page of the admin API, wide and narrow, light and dark, of a site as a week of training leaves it.
 screenshots: build
 	@$(MAKE) -s deps APT_PACKAGES=pngquant
-	$(PY) -m tests.t10_admin.screenshots docs/screenshots
+	$(PY) -m tests.support.t10.screenshots docs/screenshots
 
 # Saves by the real libraries, in a virtual environment of their own: killed at each system call that
 # changes a file, and through the kernel's NFS client.

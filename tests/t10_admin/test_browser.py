@@ -13,8 +13,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from admin_api.pages import files
-from tests.t10_admin.places import PLACES, STATUS
-from tests.t10_admin.seeded import Seeded, Watched, chromium, log_in, seeded_site, visit
+from tests.support.t10.places import PLACES, STATUS
+from tests.support.t10.seeded import Seeded, Watched, chromium, log_in, seeded_site, visit
 
 AXE = (Path(__file__).parent / "axe" / "axe-core-4.14.1.min.js").read_text()
 SERIOUS = ("serious", "critical")

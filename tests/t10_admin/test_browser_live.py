@@ -16,8 +16,8 @@ from gateway.db.schema import opened, reading
 from gateway.service import checkpoints
 from tests.support.ports import free_port
 from tests.support.site import Site, running
+from tests.support.t10.seeded import Watched, chromium
 from tests.support.waiting import until
-from tests.t10_admin.seeded import Watched, chromium
 
 NFSLOAD = Path(__file__).parents[2] / "build" / "bench" / "nfsload"
 RANKS = 4

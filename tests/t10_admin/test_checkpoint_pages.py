@@ -12,8 +12,8 @@ import pytest
 from admin_api.pages import checkpoints
 from gateway.catalogue.display_state import MEANING
 from tests.support.checkpoints.keeping import save
+from tests.support.t10.filled import Filled, filled
 from tests.support.volumes import query
-from tests.t10_admin.filled import Filled, filled
 
 BROKEN = "2 of 5 files are gone"
 

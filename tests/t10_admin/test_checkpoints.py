@@ -24,8 +24,8 @@ from gateway.db.engine import Database
 from gateway.db.statements import checkpoint, inode
 from tests.support.adminsite import ADMIN, serving
 from tests.support.checkpoints.keeping import save
+from tests.support.t10.filled import Filled, filled, tag
 from tests.support.volumes import query
-from tests.t10_admin.filled import Filled, filled, tag
 
 MANY = 10_000
 

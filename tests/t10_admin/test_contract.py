@@ -27,8 +27,8 @@ from tests.support.checkpoints.layouts import safetensors, tensors
 from tests.support.gateway import Gateway, Values
 from tests.support.ports import free_port
 from tests.support.site import running
+from tests.support.t10 import asking
 from tests.support.waiting import until
-from tests.t10_admin import asking
 
 EXAMPLES = int(os.environ.get("SPILLWAY_CONTRACT_EXAMPLES", "4"))
 """Random requests for each operation, beside those that are made of its limits."""

@@ -26,7 +26,7 @@ ROUNDS = 8
 @contextmanager
 def crowd(port: int, tls: str) -> Iterator[None]:
     """Have a crowd without tokens use the port."""
-    command = [sys.executable, "-m", "tests.t10_admin.crowd", str(port)]
+    command = [sys.executable, "-m", "tests.support.t10.crowd", str(port)]
     if tls != "off":
         command.append("tls")
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

@@ -21,8 +21,8 @@ from admin_api.app import create_app
 from gateway.common import clock
 from tests.support.adminsite import ADMIN, AdminSite, admin_site
 from tests.support.checkpoints.keeping import save
+from tests.support.t10.filled import Filled
 from tests.support.waiting import until
-from tests.t10_admin.filled import Filled
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.nfs.export_service import ExportService, WantedExport
 from tests.support.adminsite import admin_site
-from tests.t10_admin.filled import Filled, tag
+from tests.support.t10.filled import Filled, tag
 
 HOSTS = ["10.0.0.0/8 rw"]
 DATASETS: dict[str, Any] = {"path": "datasets", "clients": HOSTS}

@@ -25,9 +25,9 @@ from gateway.service import configuration, residency
 from gateway.service.configuration import without_userinfo
 from tests.support.adminsite import ADMIN, admin_site
 from tests.support.checkpoints.world import World
+from tests.support.t10.filled import Filled, ended, job
 from tests.support.volumes import query
 from tests.support.waiting import until
-from tests.t10_admin.filled import Filled, ended, job
 
 ODD = b"b\xff%41"
 HALF = b'{"path": "half a pair: \\ud800"}'

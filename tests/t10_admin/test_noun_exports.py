@@ -10,8 +10,8 @@ from gateway.common.errors import ExportRefused, NotThere, SpillwayError
 from gateway.common.types import ROOT_CRED, SetAttr
 from gateway.db.models import ROOT_INO
 from gateway.service.exports import Exports, ReloadedExports, RemovedExport, Rights
-from tests.t10_admin.afar import Afar, afar
-from tests.t10_admin.either import WAYS, either
+from tests.support.t10.afar import Afar, afar
+from tests.support.t10.either import WAYS, either
 
 HOSTS = ["10.0.0.0/8 rw"]
 ODD = b"odd\x1b\xff%41"

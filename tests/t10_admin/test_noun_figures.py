@@ -15,8 +15,8 @@ from gateway.common import clock
 from gateway.common.errors import StoreError, UserError
 from gateway.common.models import to_json
 from gateway.service.gateway import Gateway
-from tests.t10_admin.afar import Afar, afar
-from tests.t10_admin.either import WAYS, either
+from tests.support.t10.afar import Afar, afar
+from tests.support.t10.either import WAYS, either
 
 ODD = "odd\x1b%41"
 ENCODED = "/checkpoints/odd%1B%2541"

@@ -15,7 +15,7 @@ from gateway.cli.main import main
 from gateway.common.text import text_of
 from gateway.common.types import ROOT_CRED, SetAttr
 from gateway.service import residency
-from tests.t10_admin.afar import Afar, afar
+from tests.support.t10.afar import Afar, afar
 
 ODD = b"odd\x1b\xff%41"
 WAYS = ("here", "afar")

@@ -11,9 +11,9 @@ from gateway.common.errors import NotThere, SpillwayError
 from gateway.lifecycle.retention import policy
 from gateway.service.policies import Policies
 from tests.support.checkpoints.keeping import catch_up, save
+from tests.support.t10.afar import Afar, afar
+from tests.support.t10.either import WAYS, either
 from tests.support.volumes import query
-from tests.t10_admin.afar import Afar, afar
-from tests.t10_admin.either import WAYS, either
 
 NEWEST = {"name": "newest", "run": "jobs/*", "keep_newest": 2, "wait_hours": 0}
 

@@ -15,8 +15,8 @@ from gateway.common import clock
 from gateway.common.errors import NotPossible, NotThere, UserError
 from gateway.common.models import to_json
 from gateway.service.gateway import Gateway
-from tests.t10_admin.afar import Afar, afar
-from tests.t10_admin.either import WAYS, either
+from tests.support.t10.afar import Afar, afar
+from tests.support.t10.either import WAYS, either
 
 RUNNING, DONE = "0123456789abcdef", "fedcba9876543210"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.t10_admin.filled import Filled, filled
+from tests.support.t10.filled import Filled, filled
 
 
 @pytest.fixture(scope="module")

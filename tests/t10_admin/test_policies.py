@@ -14,8 +14,8 @@ from gateway.lifecycle.retention import policy
 from gateway.lifecycle.retention.facts import Current
 from gateway.service import policies
 from tests.support.checkpoints.keeping import save
+from tests.support.t10.filled import Filled, filled, tag
 from tests.support.volumes import query
-from tests.t10_admin.filled import Filled, filled, tag
 
 NEWEST = {"name": "newest", "run": "jobs/*", "keep_newest": 2, "wait_hours": 0}
 

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.cli.main import main
 from tests.support.forwardproxy import ForwardProxy
-from tests.t10_admin.afar import Afar, afar
+from tests.support.t10.afar import Afar, afar
 
 
 @pytest.fixture

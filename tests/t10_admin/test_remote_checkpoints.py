@@ -19,8 +19,8 @@ from gateway.cli.target import Reach
 from gateway.common.errors import NotPossible
 from tests.support.checkpoints.keeping import save
 from tests.support.records import record
+from tests.support.t10.afar import Afar, afar
 from tests.support.volumes import query
-from tests.t10_admin.afar import Afar, afar
 
 ODD = "odd\n%41"
 Run = Callable[..., tuple[int, str, str]]

@@ -16,8 +16,8 @@ from gateway.cli.main import main
 from gateway.common.process import start_ticks
 from tests.support.checkpoints import keeping
 from tests.support.checkpoints.keeping import save
+from tests.support.t10.afar import Afar, afar
 from tests.support.waiting import meanwhile, until
-from tests.t10_admin.afar import Afar, afar
 
 FILES = ("first", "second")
 SIZE = 1 << 20

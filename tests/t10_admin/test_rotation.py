@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from tests.support.records import record
+from tests.support.t10.filled import Filled, filled, job
 from tests.support.volumes import query
-from tests.t10_admin.filled import Filled, filled, job
 
 
 @pytest.fixture

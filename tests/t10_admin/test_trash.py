@@ -14,8 +14,8 @@ from admin_api.jobs.runner import JobThreads
 from gateway.lifecycle.trash.trash import Trash
 from gateway.namespace import identity
 from tests.support.adminsite import ADMIN
+from tests.support.t10.filled import Filled, ended, filled, job, tag
 from tests.support.waiting import until
-from tests.t10_admin.filled import Filled, ended, filled, job, tag
 
 
 @pytest.fixture(scope="module")

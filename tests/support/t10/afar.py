@@ -8,7 +8,7 @@ from pathlib import Path
 
 from admin_api.access.principal import Role
 from tests.support.adminsite import AdminSite, admin_site
-from tests.t10_admin.filled import Filled
+from tests.support.t10.filled import Filled
 
 
 class Afar(Filled):

@@ -11,8 +11,8 @@ from typing import Literal
 
 from playwright.sync_api import Browser
 
-from tests.t10_admin.places import PLACES
-from tests.t10_admin.seeded import Seeded, chromium, log_in, seeded_site, served_exports, visit
+from tests.support.t10.places import PLACES
+from tests.support.t10.seeded import Seeded, chromium, log_in, seeded_site, served_exports, visit
 
 WIDTHS = {"wide": (1440, 900), "narrow": (390, 844)}
 TALL = {"wide": 1400, "narrow": 1600}

@@ -12,7 +12,7 @@ from gateway.cli.local import CommandGateway
 from gateway.cli.main import program_parser
 from gateway.config import loader
 from gateway.service.gateway import Gateway
-from tests.t10_admin.afar import Afar
+from tests.support.t10.afar import Afar
 
 WAYS = ("here", "afar")
 

@@ -21,10 +21,10 @@ from gateway.nfs import server
 from gateway.nfs.export_service import ExportService
 from tests.support.adminsite import serving
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
+from tests.support.t10.places import PLACES, STATUS
+from tests.support.t10.seed import seed
+from tests.support.t10.seedstore import fill
 from tests.support.volumes import query
-from tests.t10_admin.places import PLACES, STATUS
-from tests.t10_admin.seed import seed
-from tests.t10_admin.seedstore import fill
 
 _NAMED = {
     "checkpoint": "SELECT ino FROM checkpoint WHERE state = 'draining'",

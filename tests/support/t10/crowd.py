@@ -1,5 +1,6 @@
-"""What a person without a token does to keep others out: ``python -m tests.t10_admin.crowd PORT``,
-with ``tls`` over TLS.
+"""What a person without a token does to keep others out.
+
+``python -m tests.support.t10.crowd PORT``, with ``tls`` over TLS.
 
 It opens IDLE connections that say nothing and SLOW requests whose body hardly comes, and asks LOOPS
 at a time for a login. Whatever is closed is opened again. A line says that all of it is under way.
