@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.checkout import ROOT
 from tests.support.nfs4 import IO, Status
-from tests.t11_package.standing import CHECKOUT, Standing
+from tests.support.t11.standing import CHECKOUT, Standing
 
 _BRIEFLY = """\
 ip link set lo up

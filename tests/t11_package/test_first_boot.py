@@ -28,9 +28,9 @@ from tests.support.checkout import ROOT
 from tests.support.clisite import PROGRAM
 from tests.support.disks import make_ext4
 from tests.support.s3server import SECRET_KEY
+from tests.support.t11 import apart
 from tests.support.tools import run_as_root, tool
 from tests.support.volumes import make_settings, make_volume
-from tests.t11_package import apart
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPbJ ann@example.com"
 BUCKET = '[bucket]\nname = "b"\n'

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.checkout import ROOT
-from tests.t11_package import apart
+from tests.support.t11 import apart
 
 PROGRAM = ROOT / "build/ansible/bin/ansible-playbook"
 VALUES = {"spillway_started": False, "spillway_settings": {"bucket": {"name": "b"}}}

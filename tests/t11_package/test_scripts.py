@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.checkout import ROOT
-from tests.t11_package import apart
+from tests.support.t11 import apart
 
 SCRIPTS = ROOT / "package/debian"
 _SYSTEMCTL = """\

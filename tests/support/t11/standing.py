@@ -18,8 +18,8 @@ from tests.support.checkout import ROOT
 from tests.support.nfs4 import Client
 from tests.support.ports import free_port
 from tests.support.s3server import RcloneServer, credentials
+from tests.support.t11.apart import MACHINE
 from tests.support.tools import tool
-from tests.t11_package.apart import MACHINE
 
 CHECKOUT = "/opt/spillway"
 _PYTHON = f"{CHECKOUT}/build/venv/bin/python"

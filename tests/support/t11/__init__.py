@@ -1,0 +1,1 @@
+"""What several tests of t11_package need."""
