@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from gateway.cli.main import main
+from tests.support.checkout import ROOT
 from tests.support.clisite import Site, environ, spillway
 from tests.support.ports import free_port
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
 
-FAKE_CHILD = Path(__file__).with_name("fake_child.py")
+FAKE_CHILD = ROOT / "tests/support/t5/fake_child.py"
 
 
 @pytest.fixture

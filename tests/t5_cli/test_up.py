@@ -8,13 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateway.common.process import start_ticks
 from gateway.nfs import server
+from tests.support.checkout import ROOT
 from tests.support.clisite import (
     DEADLINE_SECONDS,
     PROGRAM,
@@ -28,7 +28,7 @@ from tests.support.gateway import PLUGINS_DIR
 from tests.support.s3server import RcloneServer
 from tests.support.waiting import until
 
-UP_WITH_FAKES = Path(__file__).with_name("up_with_fakes.py")
+UP_WITH_FAKES = ROOT / "tests/support/t5/up_with_fakes.py"
 
 
 def start(site: Site, stop_seconds: float = 20.0, **env: str) -> Running:
