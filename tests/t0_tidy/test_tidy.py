@@ -118,14 +118,19 @@ def test_each_class_has_a_name_of_its_own() -> None:
     assert {name: count for name, count in found.items() if count > 1} == {}
 
 
-def test_suites_share_only_helpers() -> None:
-    """A suite that imports another cannot be changed, or run, without it."""
+def test_suites_consist_of_tests() -> None:
+    """A suite that imports another cannot be changed, or run, without it: helpers are in
+    tests/support. A suite may name what its own conftest defines."""
     wrong = []
     for path in sources():
-        if path.suffix == ".py" and path.is_relative_to(ROOT / "tests"):
-            own = ".".join(path.relative_to(ROOT).parts[:2])
-            others = (i for i in imports(path) if re.match(r"tests\.t[0-9]", i))
-            wrong += [f"{name_of(path)} imports {i}" for i in others if not is_below(i, {own})]
+        if path.suffix != ".py" or not path.is_relative_to(ROOT / "tests"):
+            continue
+        suite = path.relative_to(ROOT).parts[1]
+        if re.match("t[0-9]", suite) and not re.match(r"(test_\w+|conftest|__init__)$", path.stem):
+            wrong.append(f"{path.relative_to(ROOT)} is no test")
+        others = (i for i in imports(path) if re.match(r"tests\.t[0-9]", i))
+        own = {f"tests.{suite}.conftest"}
+        wrong += [f"{name_of(path)} imports {i}" for i in others if not is_below(i, own)]
     assert not wrong
 
 
