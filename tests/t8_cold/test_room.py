@@ -17,7 +17,7 @@ CALM, CROWDED = DiskSpace(100, 74, 60, 90), DiskSpace(100, 76, 60, 90)
 
 
 @pytest.mark.parametrize(
-    ("room", "is_nearly_slow"),
+    ("disk", "is_nearly_slow"),
     [
         (CALM, False),
         (CROWDED, True),
