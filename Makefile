@@ -168,7 +168,7 @@ lint: $(VENV)/.installed
 
 # The packages by layers, with what they import. It fails if an import leads up.
 graph: $(VENV)/.installed
-	$(PY) -m tests.support.importgraph
+	$(PY) -m tests.support.t0.importgraph
 
 build: deps $(PLUGIN) $(NFSLOAD) $(BUILD)/vm/.built
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
 from collections.abc import Mapping
-from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -71,24 +69,6 @@ def _migrated() -> bytes:
         upgrade.upgrade(Database(f"sqlite:///{path}"))
         assert [one.name for one in path.parent.glob("*-wal")] == []
         return path.read_bytes()
-
-
-_dumped: list[str] = []
-"""The SQL that makes the schema in an empty database of PostgreSQL, from the first one on."""
-
-
-def _migrate_postgres(database: Database, url: str) -> None:
-    """Make the schema: by the migrations for the first database, then in a quarter of their time
-    from what they made."""
-    if _dumped:
-        with closing(database.connect(for_writing=True)) as connection:
-            connection.execute(_dumped[0])
-        return
-    upgrade.upgrade(database)
-    [pg_dump] = sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_dump"))[-1:]
-    made = subprocess.check_output([pg_dump, "--inserts", "--no-owner", url], text=True)
-    # Lines with a backslash are for psql.
-    _dumped.append("\n".join(line for line in made.splitlines() if not line.startswith("\\")))
 
 
 def query(settings: Settings, statement: str, **values: object) -> list[tuple[Any, ...]]:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from gateway.common import errors
-from tests.support.importgraph import name_of
+from tests.support.t0.importgraph import name_of
 from tests.support.t0.tidy import sources
 
 ROOT_CLASS = "gateway.common.errors.SpillwayError"

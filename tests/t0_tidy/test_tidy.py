@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import importgraph
 from tests.support.checkout import ROOT
-from tests.support.importgraph import imports, name_of
+from tests.support.t0 import importgraph
+from tests.support.t0.importgraph import imports, name_of
 from tests.support.t0.tidy import require_no_circle, sources
 
 FILE_LINES_MAX = 800

@@ -14,10 +14,10 @@ from gateway.db.fence import BegunTransaction, Fence
 from gateway.db.postgres import WRITE_LOCK
 from tests.support.namespace import Namespace
 from tests.support.postgres import PostgresServer
-from tests.support.serverprocess import ServerProcess
 from tests.support.t2 import fate as shared
 from tests.support.t2.failover import settings_at
 from tests.support.t2.fate import promote
+from tests.support.t2.serverprocess import ServerProcess
 from tests.support.tcpproxy import TcpProxy
 from tests.support.volumes import make_settings
 from tests.support.waiting import until

@@ -17,8 +17,8 @@ from gateway.config.settings import Settings
 from gateway.db.engine import Database
 from tests.support.namespace import Namespace
 from tests.support.postgres import PostgresServer
-from tests.support.serverprocess import ServerProcess
 from tests.support.t2.failover import settings_at
+from tests.support.t2.serverprocess import ServerProcess
 from tests.support.tcpproxy import TcpProxy
 from tests.support.volumes import query
 

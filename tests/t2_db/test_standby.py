@@ -22,9 +22,9 @@ from gateway.namespace.data_files import DataFiles
 from tests.support.namespace import Namespace
 from tests.support.objects import record_object
 from tests.support.postgres import PostgresServer
-from tests.support.serverprocess import ServerProcess
 from tests.support.t2.failover import clean, persist, settings_at
 from tests.support.t2.fate import promote
+from tests.support.t2.serverprocess import ServerProcess
 from tests.support.tcpproxy import TcpProxy
 from tests.support.volumes import query
 from tests.support.waiting import until

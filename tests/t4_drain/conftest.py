@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.ceph import ON_CEPH, CephServer
 from tests.support.drainsite import Site
 from tests.support.postgres import PostgresServer
 from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import MotoServer, RcloneServer, Server, WeedServer
+from tests.support.t4.ceph import ON_CEPH, CephServer
 from tests.support.t4.negotiated import configured, remembered
 from tests.support.verifier import Verifier
 

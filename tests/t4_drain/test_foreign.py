@@ -8,9 +8,9 @@ import pytest
 
 from gateway.drain.send import foreign
 from gateway.service import alarms
-from tests.support.ceph import ON_CEPH
 from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act, Request
+from tests.support.t4.ceph import ON_CEPH
 from tests.support.volumes import alarms_in, status_of
 
 REPLACES = ("PUT", "COPY", "COMPLETE")

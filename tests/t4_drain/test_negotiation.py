@@ -13,10 +13,10 @@ from gateway.drain import worker
 from gateway.objectstore import negotiation
 from gateway.objectstore.checksums import ChecksumKind
 from gateway.objectstore.negotiation import negotiate
-from tests.support.ceph import ON_CEPH
 from tests.support.clisite import spillway
 from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act, Request
+from tests.support.t4.ceph import ON_CEPH
 from tests.support.t4.negotiated import configured, remembered
 from tests.support.verifier import Verifier
 

@@ -17,10 +17,10 @@ import pytest
 
 from gateway.common.errors import StoreRefused
 from gateway.objectstore.s3 import S3Store
-from tests.support.ceph import ON_CEPH
 from tests.support.certificates import certify
 from tests.support.drainsite import MIB, Site
 from tests.support.s3server import MotoServer, RcloneServer, credentials
+from tests.support.t4.ceph import ON_CEPH
 from tests.support.t4.options import METADATA, settings_of, use
 
 ROLE = {

@@ -23,12 +23,12 @@ from gateway.objectstore.ownership import Ownership, guarded
 from gateway.objectstore.request import Conditions
 from gateway.objectstore.s3 import S3Store
 from gateway.service import alarms
-from tests.support.ceph import ON_CEPH
 from tests.support.clisite import spillway
 from tests.support.drain import Drain
 from tests.support.drainsite import PREFIX, Site
 from tests.support.owner import OWNER
 from tests.support.s3server import MotoServer
+from tests.support.t4.ceph import ON_CEPH
 from tests.support.volumes import alarms_in, status_of
 from tests.support.waiting import until
 from tests.t4_drain.conftest import MakeSite

@@ -16,10 +16,10 @@ import pytest
 from gateway.common.errors import ObjectRefused, StoreRefused
 from gateway.objectstore.objects import Head
 from gateway.objectstore.s3 import S3Store
-from tests.support.ceph import ON_CEPH
 from tests.support.clisite import spillway
 from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act, Request
+from tests.support.t4.ceph import ON_CEPH
 from tests.support.t4.refused import bucket_state
 from tests.support.waiting import until
 

@@ -16,10 +16,10 @@ from gateway.drain.context import COPIES
 from gateway.drain.tidy.move import MOVES_AT_ONCE
 from gateway.objectstore import client
 from gateway.objectstore.s3 import S3Store
-from tests.support.ceph import ON_CEPH
 from tests.support.drain import Drain
 from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act, Request
+from tests.support.t4.ceph import ON_CEPH
 from tests.support.t4.rename import watch
 from tests.support.waiting import until
 from tests.t4_drain.conftest import MakeSite

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from gateway.objectstore.setup import RULE_ID, rule_id
-from tests.support.ceph import ON_CEPH
 from tests.support.clisite import spillway
 from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act
+from tests.support.t4.ceph import ON_CEPH
 
 OURS = rule_id(f"{PREFIX}/")
 LOCK: Any = {

@@ -8,9 +8,9 @@ import pytest
 
 from gateway.drain import worker
 from gateway.objectstore.s3 import S3Store
-from tests.support.ceph import ON_CEPH
 from tests.support.drainsite import PREFIX, Site
 from tests.support.s3proxy import Act, Fault, Request
+from tests.support.t4.ceph import ON_CEPH
 from tests.support.waiting import until
 
 ENDLESS = (

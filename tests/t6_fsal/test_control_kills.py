@@ -17,7 +17,7 @@ from gateway.namespace.data_files import DataFiles
 from gateway.rpc.control import UNDER_WAY
 from tests.support import nfs4
 from tests.support.gateway import PROGRAM, Gateway
-from tests.support.trees import make_big
+from tests.support.t6.trees import make_big
 from tests.support.volumes import query
 from tests.support.waiting import until
 

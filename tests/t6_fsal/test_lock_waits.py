@@ -15,7 +15,8 @@ import pytest
 
 from tests.support import nfs4, nfs41
 from tests.support.nfs4 import op, putfh
-from tests.support.nfs41 import (
+from tests.support.nfsserver import EXPORT, LEASE_SECONDS, Server
+from tests.support.t6.nfs41 import (
     LOCK_DENIED,
     READ_WAITS,
     WRITE,
@@ -24,7 +25,6 @@ from tests.support.nfs41 import (
     after_sequence,
     opened,
 )
-from tests.support.nfsserver import EXPORT, LEASE_SECONDS, Server
 from tests.support.t6.serving import await_control_socket
 
 DESTROY_SESSION = 44

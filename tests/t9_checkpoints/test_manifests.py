@@ -16,11 +16,11 @@ from gateway.common import clock
 from gateway.config.settings import Settings
 from gateway.db.engine import Database
 from gateway.objectstore.s3 import S3Store
-from tests.support import restore
 from tests.support.checkpoints.records import record
 from tests.support.checkpoints.world import World, follow, forgotten
 from tests.support.owner import OWNER, own
 from tests.support.s3server import RcloneServer, credentials
+from tests.support.t9 import restore
 from tests.support.volumes import query
 
 BUCKET = "checkpoints"

@@ -10,8 +10,8 @@ from gateway.common import clock
 from gateway.common.errors import NotFound, TrashRefused
 from gateway.common.types import ROOT_CRED
 from gateway.lifecycle.trash import expiry
-from tests.support import restore
 from tests.support.drainsite import PREFIX
+from tests.support.t9 import restore
 from tests.support.t9.rotating import FILES, HOUR_NS, MANIFEST, NEXT, PATH, RUN, Job
 from tests.support.volumes import query
 

@@ -1,6 +1,6 @@
 """Namespace in a process of its own, as in the NFS server: it can be killed, or end itself.
 
-``python -m tests.support.serverprocess <data directory> <database URL> [<constant>=<JSON> …]``
+``python -m tests.support.t2.serverprocess <data directory> <database URL> [<constant>=<JSON> …]``
 reads changes (``rename a b``, ``save a bytes``) and makes them. It prints ``ok`` or the name of the
 error for each. The constants are those of ``gateway.db.postgres``.
 """
@@ -76,12 +76,12 @@ class ServerProcess:
         where = str(settings.data_dir), settings.database_url
         pairs = (f"{name}={json.dumps(value)}" for name, value in constants.items())
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.serverprocess", *where, *pairs],
+            [sys.executable, "-m", "tests.support.t2.serverprocess", *where, *pairs],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            cwd=Path(__file__).parents[2],
+            cwd=Path(__file__).parents[3],
         )
 
     def ask(self, *words: str) -> str:
