@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import nfs4, nfs41
+from tests.support import nfs4
 from tests.support.nfs4 import op, putfh
 from tests.support.nfsserver import EXPORT, LEASE_SECONDS, Server
+from tests.support.t6 import nfs41
 from tests.support.t6.nfs41 import (
     LOCK_DENIED,
     READ_WAITS,
