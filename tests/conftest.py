@@ -14,6 +14,7 @@ import pytest
 
 from gateway.config.settings import Settings
 from tests.support.direct import answering
+from tests.support.gateway import Gateway, running
 from tests.support.namespace import Namespace
 from tests.support.postgres import PostgresServer
 from tests.support.volumes import make_settings, make_volume
@@ -78,3 +79,10 @@ def namespace(settings: Settings) -> Iterator[Namespace]:
     opened = Namespace(settings)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[Gateway]:
+    """Run a whole gateway, and the S3 server of its bucket behind a proxy."""
+    with running(tmp_path) as made:
+        yield made

@@ -19,14 +19,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.support.client import read_back, save
-from tests.support.gateway import PROGRAM, Gateway
+from tests.support.gateway import BUCKET, PROGRAM, Gateway
 from tests.support.ports import free_port
-from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
+from tests.support.s3server import RcloneServer
 from tests.support.vm.build import build_image
 from tests.support.vm.client import ClientVm
 
 CACHE = Path(__file__).parents[1] / "build" / "vm"
-BUCKET = "checkpoints"
 DIRECTORY = "step_1000"
 NEXT = "step_2000"
 PROMOTED = "release-1"
@@ -155,15 +154,11 @@ def wait_for_a_signal() -> None:
 def demo(directory: Path, stack: ExitStack, keeps: bool) -> int:
     pages_port = free_port()
     server = stack.enter_context(RcloneServer(directory / "s3"))
-    server.client().create_bucket(Bucket=BUCKET)
     say(f"S3 server (rclone serve s3) at {server.url}, bucket {BUCKET}")
     gateway = stack.enter_context(
         Gateway(
             directory / "gateway",
-            bucket=BUCKET,
-            endpoint_url=server.url,
-            access_key_id=ACCESS_KEY,
-            secret_access_key=SECRET_KEY,
+            server,
             values={
                 "checkpoints": {"rule": [RULE]},
                 "admin": {"enabled": True, "port": pages_port},

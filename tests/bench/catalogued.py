@@ -26,10 +26,9 @@ from tests.bench.load import MIB
 from tests.bench.manyfiles import RUNS, fill
 from tests.bench.rows import Measured, Row, Target
 from tests.support.gateway import Gateway
-from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
+from tests.support.s3server import RcloneServer
 from tests.support.waiting import until
 
-BUCKET = "bench"
 PEER = "while it is stopped"
 COST = "the catalogue's processor"
 MEMORY = "peak memory of the catalogue's process"
@@ -75,17 +74,13 @@ class Site:
 
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         server = stack.enter_context(RcloneServer(directory / "s3"))
-        server.client().create_bucket(Bucket=BUCKET)
         rules: list[dict[str, object]] = [
             {"name": one.name, "path": f"{one.name}_{{step}}", "files": one.ranks} for one in LOADS
         ]
         rules.append({"name": "filled", "path": "{run}/step-{step}", "files": FILES})
         self._gateway = Gateway(
             directory / "gateway",
-            bucket=BUCKET,
-            endpoint_url=server.url,
-            access_key_id=ACCESS_KEY,
-            secret_access_key=SECRET_KEY,
+            server,
             # What is saved waits, so that the drain has no part in the result.
             values={
                 "drain": {"settle_seconds": 7200.0},

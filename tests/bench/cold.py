@@ -22,18 +22,16 @@ from typing import NamedTuple
 
 from boto3.s3.transfer import TransferConfig
 
-from gateway.config import loader
 from tests.bench import drain, load
 from tests.bench.experiments import Experiment
 from tests.bench.load import MIB
 from tests.bench.rows import Measured, Row, Target
-from tests.support.gateway import Gateway, Values
+from tests.support.gateway import BUCKET, Gateway, Values
 from tests.support.nfs4 import Client
 from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
 from tests.support.waiting import until
 
-BUCKET = "bench"
 CONNECTIONS = 8
 READERS = 16
 BLOCK_BYTES = 4 * MIB
@@ -78,13 +76,10 @@ class Site:
     ) -> None:
         self.server = stack.enter_context(RcloneServer(directory / "s3"))
         self.proxy = stack.enter_context(S3Proxy(self.server.port))
-        self.server.client().create_bucket(Bucket=BUCKET)
         self.gateway = Gateway(
             directory / "gateway",
-            bucket=BUCKET,
-            endpoint_url=self.proxy.url if through_proxy else self.server.url,
-            access_key_id=ACCESS_KEY,
-            secret_access_key=SECRET_KEY,
+            self.server,
+            proxy=self.proxy if through_proxy else None,
             # Restarts read whole directories, which would make the second run of a pair warm.
             values={"cache": {"read_ahead": False}, **(values or {})},
         )
@@ -95,7 +90,7 @@ class Site:
             f"access_key_id = {ACCESS_KEY}\nsecret_access_key = {SECRET_KEY}\n"
         )
         stack.enter_context(self.gateway)
-        self._export = loader.load(self.gateway.config, {}).nfs.export
+        self._export = self.gateway.settings.nfs.export
 
     def make(self, files: Files) -> None:
         """Write files and drain them."""

@@ -34,10 +34,9 @@ from tests.bench.rows import Measured, Row, Target
 from tests.bench.scale import percentile
 from tests.support.gateway import Gateway
 from tests.support.ports import free_port
-from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer, die_with_parent
+from tests.support.s3server import RcloneServer, die_with_parent
 from tests.support.waiting import background, until
 
-BUCKET = "governed"
 CLIENTS = 16
 ASKED = 20
 """Calls of each path."""
@@ -122,15 +121,11 @@ class Site:
     def __init__(self, directory: Path, stack: ExitStack, size: Size) -> None:
         self.size = size
         server = stack.enter_context(RcloneServer(directory / "s3"))
-        server.client().create_bucket(Bucket=BUCKET)
         rule = {"name": "governed", "path": "{run}/step-{step}", "files": size.files}
         port = free_port()
         gateway = Gateway(
             directory / "gateway",
-            bucket=BUCKET,
-            endpoint_url=server.url,
-            access_key_id=ACCESS_KEY,
-            secret_access_key=SECRET_KEY,
+            server,
             values={
                 "checkpoints": {"rule": [rule], "quiet_seconds": 0.0},
                 "admin": {"enabled": True, "port": port, "busy_share": AdminSettings.busy_share},

@@ -17,9 +17,8 @@ from pathlib import Path
 from gateway.common.types import InodeKind
 from tests.support.gateway import Gateway
 from tests.support.ports import free_port
-from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
+from tests.support.s3server import RcloneServer
 
-BUCKET = "idle"
 DIRECTORIES = 1000
 FIRST_INO = 1000
 ROOT = 2
@@ -99,13 +98,9 @@ def main() -> None:
         tempfile.TemporaryDirectory(dir=args.directory.absolute()) as directory,
         RcloneServer(Path(directory) / "s3") as s3,
     ):
-        s3.client().create_bucket(Bucket=BUCKET)
         gateway = Gateway(
             Path(directory) / "gateway",
-            bucket=BUCKET,
-            endpoint_url=s3.url,
-            access_key_id=ACCESS_KEY,
-            secret_access_key=SECRET_KEY,
+            s3,
             values={
                 "drain": {"settle_seconds": 5.0, "poll_seconds": 1.0},
                 "admin": {"enabled": True, "port": free_port()},

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from tests.bench import load
 from tests.bench.load import MIB
 from tests.bench.rows import Measured, Row, Target
-from tests.support.gateway import Gateway
+from tests.support.gateway import BUCKET, Gateway
 from tests.support.nfsserver import accepts
 from tests.support.ports import free_port
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer, die_with_parent
@@ -31,7 +31,6 @@ from tests.support.waiting import until
 RANKS = 8
 FILE_BYTES = 64 * MIB
 DEPTH = 4
-BUCKET = "checkpoints"
 STOP_SECONDS = 30.0
 HUNG_SECONDS = 40.0
 """The limit of two saves; on a slow disk they take a quarter of it."""
@@ -53,10 +52,7 @@ class Peer(NamedTuple):
 def through_spillway(directory: Path, s3: RcloneServer) -> float:
     gateway = Gateway(
         directory,
-        bucket=BUCKET,
-        endpoint_url=s3.url,
-        access_key_id=ACCESS_KEY,
-        secret_access_key=SECRET_KEY,
+        s3,
         values={"drain": {"settle_seconds": 5.0}},
     )
     with gateway:

@@ -12,7 +12,7 @@ from tests.frameworks import lab, savings
 from tests.frameworks.lab import Launcher, Watch
 from tests.frameworks.recorder import Recording
 from tests.frameworks.savings import Record, Saving
-from tests.support.site import Site, running
+from tests.support.gateway import Gateway, running
 from tests.support.vm.build import build_image
 from tests.support.vm.client import ClientVm
 
@@ -46,16 +46,16 @@ def launchers(vm: ClientVm, request: pytest.FixtureRequest) -> Iterator[dict[str
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory, vm: ClientVm) -> Iterator[Site]:
-    with running(tmp_path_factory.mktemp("site")) as made:
-        vm.mount(made.gateway.port)
+def gateway(tmp_path_factory: pytest.TempPathFactory, vm: ClientVm) -> Iterator[Gateway]:
+    with running(tmp_path_factory.mktemp("gateway")) as made:
+        vm.mount(made.port)
         yield made
         vm.umount()
 
 
 @pytest.fixture(scope="session")
-def watch(site: Site) -> Iterator[Watch]:
-    with Watch(site.gateway.data_dir / "namespace.db") as made:
+def watch(gateway: Gateway) -> Iterator[Watch]:
+    with Watch(gateway.data_dir / "namespace.db") as made:
         yield made
 
 
@@ -63,11 +63,11 @@ Restore = Callable[[str], Path]
 
 
 @pytest.fixture
-def restore(site: Site, tmp_path: Path) -> Restore:
+def restore(gateway: Gateway, tmp_path: Path) -> Restore:
     """Return a function that copies a checkpoint from the bucket's objects to a directory."""
 
     def copy(path: str) -> Path:
-        for key, body in site.objects().items():
+        for key, body in gateway.objects().items():
             if key == path or key.startswith(f"{path}/"):
                 to = tmp_path / key
                 to.parent.mkdir(parents=True, exist_ok=True)

@@ -13,8 +13,8 @@ import pytest
 from tests.frameworks.cases import CASES, Case
 from tests.frameworks.lab import POLL_SECONDS, Launcher, guest_path, load_on_host, save
 from tests.support import nfs4
+from tests.support.gateway import Gateway
 from tests.support.nfs4 import op, putfh
-from tests.support.site import Site
 from tests.support.vm.client import ClientVm
 from tests.support.waiting import until
 
@@ -37,8 +37,8 @@ class Links:
         directory: for the copies.
     """
 
-    def __init__(self, site: Site, sizes: dict[str, int], directory: Path) -> None:
-        self._site = site
+    def __init__(self, gateway: Gateway, sizes: dict[str, int], directory: Path) -> None:
+        self._gateway = gateway
         self._sizes = sizes
         self._directory = directory
         self._stop = threading.Event()
@@ -65,7 +65,7 @@ class Links:
 
     def _poll(self) -> None:
         try:
-            with nfs4.Client(self._site.gateway.port) as client:
+            with nfs4.Client(self._gateway.port) as client:
                 while not self._stop.is_set():
                     self._look(client)
                     self.polls += 1
@@ -85,7 +85,7 @@ class Links:
         named = _named(client, "latest-durable")
         if named is not None and self.durable[-1:] != [named]:
             to = self.copy(len(self.durable))
-            for key, body in self._site.objects().items():
+            for key, body in self._gateway.objects().items():
                 if key.startswith(f"{named}/"):
                     (to / key).parent.mkdir(parents=True, exist_ok=True)
                     (to / key).write_bytes(body)
@@ -113,7 +113,7 @@ def _sizes(client: nfs4.Client, path: str) -> dict[str, int]:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("case", [LOOP], ids=lambda case: case.save)
 def test_the_links_name_what_is_whole(
-    case: Case, vm: ClientVm, launchers: dict[str, Launcher], site: Site, tmp_path: Path
+    case: Case, vm: ClientVm, launchers: dict[str, Launcher], gateway: Gateway, tmp_path: Path
 ) -> None:
     launcher = launchers[case.launcher]
     vm.run(["mkdir", guest_path(RUN)])
@@ -122,7 +122,7 @@ def test_the_links_name_what_is_whole(
     digests = {case.at(1): first.result}
     chosen = random.Random(SEED)
     kills = 0
-    with Links(site, first.files, tmp_path) as links:
+    with Links(gateway, first.files, tmp_path) as links:
         step = 2
         while len(digests) < FINISHED:
             moment = chosen.choice([*case.moments, None, None, None])

@@ -13,7 +13,7 @@ from tests.frameworks.cases import CASES, Case
 from tests.frameworks.conftest import Restore
 from tests.frameworks.lab import Launcher, Outcome, Watch, guest_path, load_on_host, save
 from tests.frameworks.launcher import sizes
-from tests.support.site import Site
+from tests.support.gateway import Gateway
 from tests.support.vm.client import ClientVm
 from tests.support.waiting import until
 
@@ -62,11 +62,11 @@ def finished_save(launcher: Launcher, case: Case, step: int) -> Outcome:
     return outcome
 
 
-def manifest_names(site: Site, case: Case, step: int, files: int) -> bool:
+def manifest_names(gateway: Gateway, case: Case, step: int, files: int) -> bool:
     """Return whether the bucket alone says that a save is whole: its manifest names so many files,
     and each of them is there with the bytes that the manifest says."""
     arguments = ("bucket", "verify", "--run", case.run, "--step", str(step), "--deep", "--json")
-    done = site.gateway.spillway(*arguments, check=False)
+    done = gateway.spillway(*arguments, check=False)
     (found, *more) = json.loads(done.stdout)["manifests"] or [None]
     return done.returncode == 0 and not more and found["files"] == files
 
@@ -77,7 +77,7 @@ def test_a_save(
     case: Case,
     vm: ClientVm,
     launchers: dict[str, Launcher],
-    site: Site,
+    gateway: Gateway,
     watch: Watch,
     restore: Restore,
 ) -> None:
@@ -97,7 +97,7 @@ def test_a_save(
     for step, saved in saves.items():
         found = watch.until(case.at(step), "durable")
         assert (found.rule, found.run, found.step) == (case.rule, case.run, step)
-        until(partial(manifest_names, site, case, step, found.files), "its manifest is right")
+        until(partial(manifest_names, gateway, case, step, found.files), "its manifest is right")
         copy = restore(case.at(step))
         members = sizes(copy)
         # What a killed save left under a temporary name is no member.
@@ -111,6 +111,6 @@ def test_a_save(
         whole = case.at(step)
         # What a killed save left is on the local disk only.
         paths = [f"{whole}/{one}" for one in members] if copy.is_dir() else [whole]
-        site.gateway.evict(*paths)
+        gateway.evict(*paths)
         loaded = launcher.call(case.load, guest_path(case.at(step)))
         assert (loaded.status, loaded.result) == (0, saved.result), loaded.log

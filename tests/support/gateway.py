@@ -8,19 +8,27 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 from gateway.common.models import to_json
 from gateway.config import loader
+from gateway.config.settings import Settings
 from gateway.service import status
+from tests.support.namespace import Namespace
 from tests.support.owner import confirm
 from tests.support.ports import free_port
+from tests.support.s3proxy import S3Proxy
+from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
 from tests.support.waiting import until
 
 PROGRAM = Path(sys.executable).with_name("spillway")
 PLUGINS_DIR = Path(__file__).parents[2] / "build" / "lib"
+
+BUCKET = "checkpoints"
+"""The bucket of every gateway, in a server of its own."""
 
 Values = Mapping[str, Mapping[str, Any]]
 
@@ -37,8 +45,9 @@ class Gateway:
 
     Args:
         directory: to be made.
-        bucket, endpoint_url: those and keys of the S3 server.
+        server: S3 server that has its bucket, which is made if missing.
         values: configuration by section and key.
+        proxy: proxy by which it reaches the server.
         say: called with each line that ``up`` prints.
         process_group: process group of ``up`` (0: its own one; default: ours).
     """
@@ -46,19 +55,19 @@ class Gateway:
     def __init__(
         self,
         directory: Path,
-        *,
-        bucket: str,
-        endpoint_url: str,
-        access_key_id: str,
-        secret_access_key: str,
+        server: RcloneServer,
         values: Values | None = None,
+        *,
+        proxy: S3Proxy | None = None,
         say: Callable[[str], None] = lambda line: None,
         process_group: int | None = None,
     ) -> None:
+        self.server = server
         self.port = free_port()
         self.config = directory / "spillway.toml"
         self.data_dir = directory / "data"
         self.lines: list[str] = []
+        self._proxy = proxy
         self._say = say
         self._process_group = process_group
         self._process: subprocess.Popen[str] | None = None
@@ -66,17 +75,13 @@ class Gateway:
             name: value for name, value in os.environ.items() if not name.startswith("AWS_")
         }
         directory.mkdir(parents=True, exist_ok=True)
-        self._configure(bucket, endpoint_url, values or {})
-        self.spillway(
-            "init",
-            environ={
-                "AWS_ACCESS_KEY_ID": access_key_id,
-                "AWS_SECRET_ACCESS_KEY": secret_access_key,
-            },
-        )
+        self._configure(server.url if proxy is None else proxy.url, values or {})
+        (server.directory / BUCKET).mkdir(exist_ok=True)
+        keys = {"AWS_ACCESS_KEY_ID": ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": SECRET_KEY}
+        self.spillway("init", environ=keys)
         confirm(loader.load(self.config))
 
-    def _configure(self, bucket: str, endpoint_url: str, values: Values) -> None:
+    def _configure(self, endpoint_url: str, values: Values) -> None:
         merged: dict[str, dict[str, Any]] = {
             "gateway": {"data_dir": self.data_dir},
             "nfs": {
@@ -86,7 +91,7 @@ class Gateway:
                 "lease_seconds": 10,
                 "grace_seconds": 15,
             },
-            "bucket": {"name": bucket, "endpoint_url": endpoint_url},
+            "bucket": {"name": BUCKET, "endpoint_url": endpoint_url},
             # Its start takes a second of processor time, and few tests need it.
             # The machine of the tests is always busy.
             "admin": {"enabled": False, "busy_share": 1.0},
@@ -97,6 +102,34 @@ class Gateway:
         for section, keys in values.items():
             merged.setdefault(section, {}).update(keys)
         self.config.write_text(loader.render(merged))
+
+    @property
+    def settings(self) -> Settings:
+        return loader.load(self.config, {})
+
+    @property
+    def proxy(self) -> S3Proxy:
+        """The proxy by which it reaches the server."""
+        assert self._proxy is not None
+        return self._proxy
+
+    def prepare(self, change: Callable[[Namespace], None]) -> None:
+        """Change the namespace before the gateway starts."""
+        namespace = Namespace(self.settings)
+        change(namespace)
+        namespace.close()
+
+    def stored(self, path: str) -> Path:
+        """Return where the S3 server keeps an object."""
+        return self.server.directory / BUCKET / path
+
+    def objects(self) -> dict[str, bytes]:
+        """Return the bucket's objects, without manifests, from the disk of the S3 server."""
+        return {
+            key: body
+            for key, body in self.server.files(BUCKET).items()
+            if not key.startswith(".spillway/checkpoints/")
+        }
 
     def spillway(
         self,
@@ -260,3 +293,25 @@ class Gateway:
             raise AssertionError(
                 f"{exc}: {json.dumps(self.status())}\n" + "\n".join(self.lines)
             ) from None
+
+
+@contextmanager
+def running(
+    directory: Path,
+    values: Values | None = None,
+    prepare: Callable[[Namespace], None] | None = None,
+) -> Iterator[Gateway]:
+    """Run an S3 server, a proxy and a gateway.
+
+    Args:
+        directory: directory of all their files.
+        values: configuration by section and key.
+        prepare: called with the namespace before the gateway starts.
+    """
+    with RcloneServer(directory / "s3") as server, S3Proxy(server.port) as proxy:
+        # pytest shows what the gateway says when the test fails.
+        gateway = Gateway(directory / "gateway", server, values, proxy=proxy, say=print)
+        if prepare is not None:
+            gateway.prepare(prepare)
+        with gateway:
+            yield gateway

@@ -182,6 +182,18 @@ class RcloneServer(Server):
         return found
 
 
+def flip(path: Path, offset: int) -> None:
+    """Flip a byte of an object. The time stays, of which rclone makes the ETag: only the digest can
+    tell."""
+    found = path.stat()
+    with path.open("r+b") as file:
+        file.seek(offset)
+        [byte] = file.read(1)
+        file.seek(offset)
+        file.write(bytes([byte ^ 1]))
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+
 class MotoServer(Server):
     """moto's S3, in memory.
 

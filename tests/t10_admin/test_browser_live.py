@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from gateway.config import loader
 from gateway.db.schema import opened, reading
 from gateway.service import checkpoints
+from tests.support.gateway import Gateway, running
 from tests.support.ports import free_port
-from tests.support.site import Site, running
 from tests.support.t10.seeded import Watched, chromium
 from tests.support.waiting import until
 
@@ -28,14 +27,14 @@ WAIT_MS = 40_000
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     values: dict[str, dict[str, Any]] = {
         "admin": {"enabled": True, "port": free_port()},
         "checkpoints": {"rule": [{"name": "ranks", "path": "run/step_{step}", "files": RANKS}]},
         "drain": {"settle_seconds": 0.2, "poll_seconds": 0.2, "bytes_per_second": SLOW},
     }
-    with running(tmp_path_factory.mktemp("live"), values) as site:
-        yield site
+    with running(tmp_path_factory.mktemp("live"), values) as gateway:
+        yield gateway
 
 
 @pytest.fixture(scope="module")
@@ -44,27 +43,27 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
-def save(site: Site, step: int, size_mib: int) -> None:
+def save(gateway: Gateway, step: int, size_mib: int) -> None:
     """Save a checkpoint as the ranks of a job do, each with its own connection."""
     command: list[str | Path] = [
-        *(NFSLOAD, "127.0.0.1", str(site.gateway.port), "/checkpoints", "save"),
+        *(NFSLOAD, "127.0.0.1", str(gateway.port), "/checkpoints", "save"),
         *("--connections", str(RANKS), "--file", str(size_mib * MIB)),
         *("--dir", f"run/step_{step}"),
     ]
     subprocess.run(command, check=True, capture_output=True)
 
 
-def states(site: Site) -> dict[int | None, str]:
+def states(gateway: Gateway) -> dict[int | None, str]:
     """Return the state of each step."""
-    settings = loader.load(site.gateway.config)
+    settings = gateway.settings
     with opened(settings.database_url) as database, reading(database) as session:
         return {one.step: one.state for one in checkpoints.every(session, settings)}
 
 
-def logged_in(site: Site, browser: Browser) -> tuple[Page, Watched]:
-    made = site.gateway.spillway("token", "create", "--role", "admin", "--name", "mara")
+def logged_in(gateway: Gateway, browser: Browser) -> tuple[Page, Watched]:
+    made = gateway.spillway("token", "create", "--role", "admin", "--name", "mara")
     secret = made.stdout.strip()
-    url = f"http://127.0.0.1:{loader.load(site.gateway.config).admin.port}"
+    url = f"http://127.0.0.1:{gateway.settings.admin.port}"
     context = browser.new_context(base_url=url, viewport={"width": 1440, "height": 900})
     page = context.new_page()
     page.set_default_timeout(WAIT_MS)
@@ -76,28 +75,28 @@ def logged_in(site: Site, browser: Browser) -> tuple[Page, Watched]:
     return page, watched
 
 
-def test_a_person_governs_a_gateway(site: Site, browser: Browser) -> None:
+def test_a_person_governs_a_gateway(gateway: Gateway, browser: Browser) -> None:
     expect.set_options(timeout=WAIT_MS)
-    save(site, 1, 1)
-    until(lambda: states(site).get(1) == "durable", "step 1")
-    page, watched = logged_in(site, browser)
-    watch_a_save(site, page)
-    promote(site, page)
-    delete_by_a_policy(site, page)
-    take_back(site, page)
-    remove_for_good(site, page)
+    save(gateway, 1, 1)
+    until(lambda: states(gateway).get(1) == "durable", "step 1")
+    page, watched = logged_in(gateway, browser)
+    watch_a_save(gateway, page)
+    promote(gateway, page)
+    delete_by_a_policy(gateway, page)
+    take_back(gateway, page)
+    remove_for_good(gateway, page)
     page.get_by_role("link", name="Audit").click()
     expect(page.get_by_role("row", name="/undelete")).to_contain_text("done")
     assert watched.complaints == []
     export(page)  # a browser complains of the answer to a wrong one
 
 
-def watch_a_save(site: Site, page: Page) -> None:
+def watch_a_save(gateway: Gateway, page: Page) -> None:
     """See a save drain on the dashboard. The page is not loaded again."""
     expect(page.locator("[data-events]")).to_have_attribute("data-state", "live")
     only_here = page.locator(".figure").filter(has_text="Only on this gateway")
     expect(only_here).to_contain_text("0 files")
-    save(site, 2, 16)
+    save(gateway, 2, 16)
     expect(only_here).to_contain_text(re.compile(r"[1-4] files"))
     uploads = page.get_by_role("region", name="On its way")
     expect(uploads.get_by_role("img", name=re.compile("per cent sent")).first).to_be_visible()
@@ -107,9 +106,9 @@ def watch_a_save(site: Site, page: Page) -> None:
     expect(risks).to_contain_text("none")
 
 
-def promote(site: Site, page: Page) -> None:
+def promote(gateway: Gateway, page: Page) -> None:
     """Promote a checkpoint from its page, and see the copy."""
-    until(lambda: states(site).get(2) == "durable", "step 2")
+    until(lambda: states(gateway).get(2) == "durable", "step 2")
     page.get_by_role("link", name="Checkpoints").first.click()
     page.get_by_role("link", name="step 2", exact=True).click()
     page.get_by_role("link", name="Promote").click()
@@ -127,10 +126,10 @@ def promote(site: Site, page: Page) -> None:
     until(is_promoted, "the promotion")
 
 
-def delete_by_a_policy(site: Site, page: Page) -> None:
+def delete_by_a_policy(gateway: Gateway, page: Page) -> None:
     """Write a policy, see what it would delete, store it, and see what it did."""
-    save(site, 3, 1)
-    until(lambda: states(site).get(3) == "durable", "step 3")
+    save(gateway, 3, 1)
+    until(lambda: states(gateway).get(3) == "durable", "step 3")
     page.goto("/policies")
     page.get_by_role("link", name="New policy").click()
     page.get_by_label("Name").fill("newest-one")
@@ -144,26 +143,26 @@ def delete_by_a_policy(site: Site, page: Page) -> None:
     expect(page.get_by_role("status").first).to_contain_text("Version 1 is stored")
     approve(page)
     # It plans when it starts, and then once a minute.
-    site.gateway.kill("checkpoints")
+    gateway.kill("checkpoints")
 
     def is_done() -> bool:
         page.goto("/policies")
         return "into the trash" in page.get_by_role("region", name="What was done").inner_text()
 
     until(is_done, "the deletion", 60)
-    until(lambda: 1 not in states(site), "step 1 is not listed")
+    until(lambda: 1 not in states(gateway), "step 1 is not listed")
 
 
-def take_back(site: Site, page: Page) -> None:
+def take_back(gateway: Gateway, page: Page) -> None:
     """Take the deleted checkpoint out of the trash."""
     page.get_by_role("link", name="Trash").click()
     page.get_by_role("link", name="Take back").click()
     page.get_by_role("button", name="Take it back").click()
     expect(page.get_by_role("status").first).to_contain_text("is back")
-    until(lambda: 1 in states(site), "step 1 is back")
+    until(lambda: 1 in states(gateway), "step 1 is back")
 
 
-def remove_for_good(site: Site, page: Page) -> None:
+def remove_for_good(gateway: Gateway, page: Page) -> None:
     """Delete the checkpoint, and empty the trash: a job does it, and its page shows the end."""
     page.goto("/checkpoints/list?run=run")
     page.get_by_role("link", name="step 1", exact=True).click()

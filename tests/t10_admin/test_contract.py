@@ -21,12 +21,10 @@ import pytest
 from admin_api.access.principal import Role
 from admin_api.access.tokens import create
 from admin_api.requests import open_gateway
-from gateway.config import loader
 from tests.support import nfs4
 from tests.support.checkpoints.layouts import safetensors, tensors
-from tests.support.gateway import Gateway, Values
+from tests.support.gateway import Gateway, Values, running
 from tests.support.ports import free_port
-from tests.support.site import running
 from tests.support.t10 import asking
 from tests.support.waiting import until
 
@@ -56,18 +54,18 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
         "checkpoints": {"rule": [{"name": "pairs", "path": "jobs/*/step-{step}", "files": 2}]},
         "drain": {"settle_seconds": 0.1},
     }
-    with running(directory, values) as site:
-        settings = loader.load(site.gateway.config, {})
+    with running(directory, values) as gateway:
+        settings = gateway.settings
         opened = open_gateway(settings)
         with opened.store.writing() as session:
             token = create(session, "schemathesis", Role.ADMIN, None, "tests")[1]
         opened.store.close()
-        site.gateway.until_said("listening on http", 1)
+        gateway.until_said("listening on http", 1)
         headers = {"Authorization": f"Bearer {token}"}
         url = f"http://127.0.0.1:{port}"
         with httpx.Client(base_url=f"{url}/api/v1", headers=headers, timeout=60) as client:
             fill(client, settings.nfs.port)
-            yield Asked(client, site.gateway)
+            yield Asked(client, gateway)
 
 
 def fill(http: httpx.Client, port: int) -> None:

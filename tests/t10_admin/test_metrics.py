@@ -24,15 +24,15 @@ from admin_api.requests import open_gateway
 from admin_api.store import SampleTable
 from admin_api.tls import VALID, Certificate, certificate_end_ns
 from gateway.common import clock
-from gateway.config import datadir, loader
+from gateway.config import datadir
 from gateway.config.settings import Settings
 from gateway.db.compiled import Statement
 from gateway.service import status
 from gateway.service.checkpoints import CatalogueStatus, Run
 from tests.support import nfs4
 from tests.support.adminsite import AdminSite, admin_site
+from tests.support.gateway import Gateway, running
 from tests.support.ports import free_port
-from tests.support.site import Site, running
 from tests.support.waiting import until
 
 MONITORING = Path(__file__).parents[2] / "docs" / "monitoring"
@@ -77,17 +77,17 @@ REPORTED = (
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, str, Settings]]:
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gateway, str, Settings]]:
     """A running gateway with its admin API: the gateway, the text of its metrics, its settings."""
     port = free_port()
     directory = tmp_path_factory.mktemp("metrics")
     admin = {"enabled": True, "port": port, "metrics_public": True}
     with running(directory, {"admin": admin, "drain": {"settle_seconds": 0.1}}) as site:
-        settings = loader.load(site.gateway.config, {})
+        settings = site.settings
         save(settings, "one.pt")
-        site.gateway.until_drained()
+        site.until_drained()
 
-        site.gateway.until_said("listening on http", 1)
+        site.until_said("listening on http", 1)
 
         def scraped() -> str:
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as http:
@@ -111,7 +111,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, st
         yield site, scraped(), settings
 
 
-def test_metrics_are_well_formed_and_true(gateway: tuple[Site, str, Settings]) -> None:
+def test_metrics_are_well_formed_and_true(gateway: tuple[Gateway, str, Settings]) -> None:
     _site, text, _settings = gateway
     promtool("check", "metrics", text=text)
     found = values(text)
@@ -161,7 +161,7 @@ FAMILIES = {
 """Metrics that people watch, with all of their labels."""
 
 
-def test_each_family_is_there_with_bounded_labels(gateway: tuple[Site, str, Settings]) -> None:
+def test_each_family_is_there_with_bounded_labels(gateway: tuple[Gateway, str, Settings]) -> None:
     _site, text, settings = gateway
     families_of = {one.name: one for one in text_string_to_metric_families(text)}
     for name, labels in FAMILIES.items():
@@ -176,7 +176,7 @@ def test_each_family_is_there_with_bounded_labels(gateway: tuple[Site, str, Sett
 
 
 def test_rules_and_dashboard_name_only_metrics_that_exist(
-    gateway: tuple[Site, str, Settings],
+    gateway: tuple[Gateway, str, Settings],
 ) -> None:
     _site, text, _settings = gateway
     exist = set(_METRIC.findall(re.sub(r"\{[^}]*\}", "", text)))
@@ -264,7 +264,7 @@ def test_runs_have_a_bounded_number_of_labels() -> None:
 
 
 def test_samples_have_rates_and_a_restart_is_no_burst(
-    gateway: tuple[Site, str, Settings],
+    gateway: tuple[Gateway, str, Settings],
 ) -> None:
     site, _text, settings = gateway
     opened = open_gateway(settings)
@@ -279,7 +279,7 @@ def test_samples_have_rates_and_a_restart_is_no_burst(
 
     until(lambda: sent() >= 200_000, "the report of the drain")
     sampler.take()
-    site.gateway.kill("drain")
+    site.kill("drain")
     until(lambda: 0 <= sent() < 200_000, "the report of the next drain")
     sampler.take()
     with store.reading() as session:
@@ -343,11 +343,11 @@ def test_history_has_steps_and_gaps(site: AdminSite) -> None:
 
 
 def test_files_leave_the_disk_and_come_back_through_the_api(
-    gateway: tuple[Site, str, Settings],
+    gateway: tuple[Gateway, str, Settings],
 ) -> None:
     site, _text, settings = gateway
     save(settings, "three.pt")
-    site.gateway.until_drained()
+    site.until_drained()
     opened = open_gateway(settings)
     with opened.store.writing() as session:
         token = create(session, "o", Role.OPERATOR, None, "tests")[1]

@@ -28,8 +28,8 @@ from gateway.common.errors import UserError
 from gateway.config.settings import Settings
 from tests.support.certificates import certify
 from tests.support.clisite import PROGRAM, Running, Site, environ, spillway
+from tests.support.gateway import running
 from tests.support.ports import free_port
-from tests.support.site import running
 from tests.support.volumes import make_settings
 from tests.support.waiting import until
 
@@ -232,8 +232,7 @@ def presented(context: ssl.SSLContext) -> bytes:
 def test_the_gateway_serves_while_its_port_is_taken(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        with running(tmp_path, {"admin": {"enabled": True, "port": port}}) as site:
-            gateway = site.gateway
+        with running(tmp_path, {"admin": {"enabled": True, "port": port}}) as gateway:
             gateway.until_said("admin: cannot listen on port", 1)
             gateway.until_said("admin died: exit code 1; next start in", 1)
             assert gateway.said("ganesha ready") == 1

@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from tests.support import nfs4
+from tests.support.gateway import Gateway, running
 from tests.support.ports import free_port
 from tests.support.s3proxy import Act
-from tests.support.site import Site, running
 from tests.support.waiting import until
 
 MIB = 1024 * 1024
@@ -22,13 +22,13 @@ PARTS = 4
 class Governing(NamedTuple):
     """A running gateway, and a client with the role admin."""
 
-    site: Site
+    gateway: Gateway
     http: httpx.Client
 
     def write(self, name: str, size_bytes: int) -> str:
         """Write a file that is a hole but for its last byte. Returns its path."""
         with (
-            nfs4.Client(self.site.gateway.port) as client,
+            nfs4.Client(self.gateway.port) as client,
             client.opened(client.handle("checkpoints"), name) as file,
         ):
             file.write(b"x", size_bytes - 1)
@@ -62,36 +62,36 @@ def governing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Governing]:
             "part_concurrency": PARTS,
         },
     }
-    with running(tmp_path_factory.mktemp("running"), values) as site:
-        site.gateway.until_said("listening on http", 1)
-        token = site.gateway.spillway("token", "create", "--role", "admin").stdout.strip()
+    with running(tmp_path_factory.mktemp("running"), values) as gateway:
+        gateway.until_said("listening on http", 1)
+        token = gateway.spillway("token", "create", "--role", "admin").stdout.strip()
         headers = {"Authorization": f"Bearer {token}"}
         url = f"http://127.0.0.1:{port}/api/v1"
         with httpx.Client(base_url=url, headers=headers, timeout=60) as http:
-            yield Governing(site, http)
+            yield Governing(gateway, http)
 
 
 def test_an_upload_that_is_cancelled_ends_and_its_file_is_held(governing: Governing) -> None:
-    site = governing.site
-    first = site.proxy.inject(lambda r: r.operation == "PART", Act.HOLD, times=PARTS)
+    gateway = governing.gateway
+    first = gateway.proxy.inject(lambda r: r.operation == "PART", Act.HOLD, times=PARTS)
     path = governing.write("cancelled", 29 * MIB)
     first.wait()
     assert governing.waits(path) == "uploading"
     governing.order(path, "hold")
     first.release()
-    until(lambda: site.proxy.operations("ABORT"), "the upload is aborted")
-    sent = {int(one.query["partNumber"]) for one in site.proxy.operations("PART")}
+    until(lambda: gateway.proxy.operations("ABORT"), "the upload is aborted")
+    sent = {int(one.query["partNumber"]) for one in gateway.proxy.operations("PART")}
     assert sent == set(range(1, PARTS + 1)), "no further part is sent"
-    assert site.proxy.operations("COMPLETE") == []
-    assert "cancelled" not in site.objects()
+    assert gateway.proxy.operations("COMPLETE") == []
+    assert "cancelled" not in gateway.objects()
     assert governing.waits(path) == "held"
     governing.release(path)
-    until(lambda: "cancelled" in site.objects(), "its object")
+    until(lambda: "cancelled" in gateway.objects(), "its object")
 
 
 def test_jobs_and_samples_outlive_the_process(governing: Governing) -> None:
     """A job that waits for a file continues under its id. Each process takes a sample at once."""
-    http, gateway = governing.http, governing.site.gateway
+    http, gateway = governing.http, governing.gateway
     governing.order("/checkpoints", "hold")
     size = 64 * MIB  # more than the other test can leave in a sample
     path = governing.write("waited-for", size)

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from gateway.config import loader
 from gateway.namespace.data_files import DataFiles
 from gateway.rpc.control import UNDER_WAY
 from tests.support import nfs4
 from tests.support.gateway import PROGRAM, Gateway
+from tests.support.s3server import RcloneServer
 from tests.support.t6.trees import make_big
 from tests.support.volumes import query
 from tests.support.waiting import until
@@ -26,14 +26,7 @@ FILES = int(os.environ.get("SPILLWAY_CONTROL_FILES", "10000"))
 
 def make_gateway(directory: Path) -> Gateway:
     """Return a gateway whose bucket never answers: changes of names do not need it."""
-    return Gateway(
-        directory,
-        bucket="b",
-        endpoint_url="http://127.0.0.1:9",
-        access_key_id="k",
-        secret_access_key="s",
-        say=print,
-    )
+    return Gateway(directory, RcloneServer(directory / "s3"), say=print)
 
 
 def count(gateway: Gateway) -> int:
@@ -68,14 +61,14 @@ def removing(gateway: Gateway) -> Iterator[subprocess.Popen[str]]:
 
 def data_files(gateway: Gateway) -> set[int]:
     """Inodes with a data file, without those in the gateway's own directory."""
-    settings = loader.load(gateway.config, {})
+    settings = gateway.settings
     reserved = {ino for (ino,) in query(settings, "SELECT ino FROM inode WHERE reserved <> 0")}
     return {ino for ino, _epoch in DataFiles(settings.files_dir).walk()} - reserved
 
 
 def test_a_removal_survives_kills_of_either_side(tmp_path: Path) -> None:
     gateway = make_gateway(tmp_path / "gateway")
-    make_big(loader.load(gateway.config, {}), FILES)
+    make_big(gateway.settings, FILES)
     assert len(data_files(gateway)) == FILES / 10
     with gateway:
         with removing(gateway) as command:

@@ -11,8 +11,8 @@ import pytest
 
 from gateway.config.settings import NfsSettings
 from gateway.nfs import ganesha_conf
+from tests.support.gateway import Gateway, running
 from tests.support.namespace import Namespace
-from tests.support.site import Site, running
 from tests.support.vm.build import build_image
 from tests.support.vm.client import ClientVm
 
@@ -31,27 +31,27 @@ def vm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientVm]:
         yield booted
 
 
-MakeSite = Callable[..., Site]
+MakeGateway = Callable[..., Gateway]
 
 
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
-    """Keep things that must outlive the gateway: a test names this fixture before ``make_site``."""
+    """Keep what must outlive the gateway: a test names this fixture before ``make_gateway``."""
     with ExitStack() as opened:
         yield opened
 
 
 @pytest.fixture
-def make_site(tmp_path: Path, vm: ClientVm) -> Iterator[MakeSite]:
+def make_gateway(tmp_path: Path, vm: ClientVm) -> Iterator[MakeGateway]:
     """Start S3 server, proxy and gateway, and mount it. All of this is undone after the test."""
     with ExitStack() as stack:
 
         def make(
             prepare: Callable[[Namespace], None] | None = None, **values: dict[str, Any]
-        ) -> Site:
-            site = stack.enter_context(running(tmp_path, values, prepare))
-            vm.mount(site.gateway.port)
+        ) -> Gateway:
+            gateway = stack.enter_context(running(tmp_path, values, prepare))
+            vm.mount(gateway.port)
             stack.callback(vm.umount)
-            return site
+            return gateway
 
         yield make

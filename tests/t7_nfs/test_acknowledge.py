@@ -9,16 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import loader
 from tests.support import nfs4
 from tests.support.client import MOUNT
-from tests.support.gateway import Values
+from tests.support.gateway import Gateway, Values, running
 from tests.support.s3proxy import Act, Fault
-from tests.support.site import Site, running
 from tests.support.vm.client import ClientVm
 from tests.support.volumes import query
 from tests.support.waiting import until
-from tests.t7_nfs.conftest import MakeSite
+from tests.t7_nfs.conftest import MakeGateway
 
 WAIT_SECONDS = 15.0
 """Uploads that are released must arrive within it, also on a busy machine."""
@@ -34,7 +32,7 @@ PENDING = 64
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """Run a gateway whose files settle for an hour, except those that clients wait for."""
     values: Values = {
         "acknowledge": {"rule": RULES, "wait_seconds": WAIT_SECONDS},
@@ -42,20 +40,22 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     }
     with running(tmp_path_factory.mktemp("acknowledge"), values) as made:
         for directory in ("durable", "run", "run/step-15", "run/step-20", "other"):
-            made.gateway.spillway("mkdir", directory)
+            made.spillway("mkdir", directory)
         yield made
 
 
 @pytest.fixture
-def client(site: Site) -> Iterator[nfs4.Client]:
-    with nfs4.Client(site.gateway.port) as made:
+def client(gateway: Gateway) -> Iterator[nfs4.Client]:
+    with nfs4.Client(gateway.port) as made:
         yield made
 
 
 @contextmanager
-def held(site: Site, part: str = "") -> Iterator[Fault]:
+def held(gateway: Gateway, part: str = "") -> Iterator[Fault]:
     """Hold the uploads to keys with a part."""
-    fault = site.proxy.inject(lambda r: r.method == "PUT" and part in r.key, Act.HOLD, float("inf"))
+    fault = gateway.proxy.inject(
+        lambda r: r.method == "PUT" and part in r.key, Act.HOLD, float("inf")
+    )
     try:
         yield fault
     finally:
@@ -77,16 +77,18 @@ def at(client: nfs4.Client, path: str) -> tuple[bytes, str]:
     return client.handle("checkpoints", *directories), name
 
 
-def test_a_close_is_answered_when_the_bucket_has_the_file(site: Site, client: nfs4.Client) -> None:
-    with client.opened(*at(client, "durable/one")) as file, held(site) as fault:
+def test_a_close_is_answered_when_the_bucket_has_the_file(
+    gateway: Gateway, client: nfs4.Client
+) -> None:
+    with client.opened(*at(client, "durable/one")) as file, held(gateway) as fault:
         file.write(b"bytes")
         assert answer(file) == nfs4.DELAY
         fault.wait()  # the upload has begun: the file counts as closed
         assert answer(file) == nfs4.DELAY
-        assert "durable/one" not in site.objects()
+        assert "durable/one" not in gateway.objects()
         fault.release()
         file.until_closed()
-        assert site.objects()["durable/one"] == b"bytes"
+        assert gateway.objects()["durable/one"] == b"bytes"
 
 
 @pytest.mark.parametrize(
@@ -99,27 +101,29 @@ def test_a_close_is_answered_when_the_bucket_has_the_file(site: Site, client: nf
         ("run/step-20/file", True),
     ],
 )
-def test_only_files_of_a_rule_wait(site: Site, client: nfs4.Client, path: str, waits: bool) -> None:
-    with client.opened(*at(client, path)) as file, held(site):
+def test_only_files_of_a_rule_wait(
+    gateway: Gateway, client: nfs4.Client, path: str, waits: bool
+) -> None:
+    with client.opened(*at(client, path)) as file, held(gateway):
         file.write(b"bytes")
         assert answer(file) == (nfs4.DELAY if waits else nfs4.OK)
         if waits:
-            site.gateway.spillway("rm", path)
+            gateway.spillway("rm", path)
             file.until_closed()  # nothing is left to wait for
-            assert path not in site.objects()
+            assert path not in gateway.objects()
 
 
-def test_an_open_for_reading_never_waits(site: Site, client: nfs4.Client) -> None:
+def test_an_open_for_reading_never_waits(gateway: Gateway, client: nfs4.Client) -> None:
     where = at(client, "durable/read")
-    with client.opened(*where) as file, held(site):
+    with client.opened(*where) as file, held(gateway):
         file.write(b"bytes")
         with client.opened(*where, reads=True) as reader:
             assert answer(file) == nfs4.DELAY
             assert answer(reader) == nfs4.OK
 
 
-def test_a_close_that_waits_in_vain_is_an_error(site: Site, client: nfs4.Client) -> None:
-    with client.opened(*at(client, "durable/late")) as file, held(site) as fault:
+def test_a_close_that_waits_in_vain_is_an_error(gateway: Gateway, client: nfs4.Client) -> None:
+    with client.opened(*at(client, "durable/late")) as file, held(gateway) as fault:
         file.write(b"bytes")
         began = time.monotonic()
         while (status := answer(file)) == nfs4.DELAY:
@@ -127,33 +131,35 @@ def test_a_close_that_waits_in_vain_is_an_error(site: Site, client: nfs4.Client)
         assert status == nfs4.IO
         assert time.monotonic() - began >= WAIT_SECONDS
         assert answer(file) == nfs4.IO  # at once: it has waited
-        until(lambda: ganesha_said(site, "its CLOSE is answered with an error"), "the log")
-        assert "durable/late" not in site.objects()
+        until(lambda: ganesha_said(gateway, "its CLOSE is answered with an error"), "the log")
+        assert "durable/late" not in gateway.objects()
         fault.release()
         until(lambda: answer(file) == nfs4.OK, "the bucket")
-        assert site.objects()["durable/late"] == b"bytes"
+        assert gateway.objects()["durable/late"] == b"bytes"
 
 
-def test_a_close_of_a_damaged_file_is_an_error_at_once(site: Site, client: nfs4.Client) -> None:
-    settings = loader.load(site.gateway.config, {})
-    with client.opened(*at(client, "durable/damaged")) as file, held(site):
+def test_a_close_of_a_damaged_file_is_an_error_at_once(
+    gateway: Gateway, client: nfs4.Client
+) -> None:
+    settings = gateway.settings
+    with client.opened(*at(client, "durable/damaged")) as file, held(gateway):
         file.write(b"bytes")
         ino = client.getattr(file.handle).fileid
         query(settings, "INSERT INTO damage VALUES (:i, 1, 'bytes are lost', 1)", i=ino)
         assert answer(file) == nfs4.IO
-        site.gateway.spillway("rm", "durable/damaged")
+        gateway.spillway("rm", "durable/damaged")
         file.until_closed()
 
 
-def ganesha_said(site: Site, text: str) -> bool:
-    logs = (site.gateway.data_dir / "log").glob("ganesha*")
+def ganesha_said(gateway: Gateway, text: str) -> bool:
+    logs = (gateway.data_dir / "log").glob("ganesha*")
     return any(text in log.read_text() for log in logs)
 
 
 def test_another_version_is_never_taken_for_what_was_closed(
-    site: Site, client: nfs4.Client
+    gateway: Gateway, client: nfs4.Client
 ) -> None:
-    with client.opened(*at(client, "durable/again")) as file, held(site) as fault:
+    with client.opened(*at(client, "durable/again")) as file, held(gateway) as fault:
         file.write(b"first")
         assert answer(file) == nfs4.DELAY
         fault.wait()
@@ -161,12 +167,14 @@ def test_another_version_is_never_taken_for_what_was_closed(
         assert answer(file) == nfs4.DELAY
         fault.release()
         file.until_closed()
-        assert site.objects()["durable/again"] == b"again"
+        assert gateway.objects()["durable/again"] == b"again"
 
 
-def test_a_client_that_opens_again_goes_on_with_the_file(site: Site, client: nfs4.Client) -> None:
-    settings = loader.load(site.gateway.config, {})
-    with client.opened(*at(client, "durable/reopened")) as file, held(site):
+def test_a_client_that_opens_again_goes_on_with_the_file(
+    gateway: Gateway, client: nfs4.Client
+) -> None:
+    settings = gateway.settings
+    with client.opened(*at(client, "durable/reopened")) as file, held(gateway):
         file.write(b"first")
         assert answer(file) == nfs4.DELAY
         file.open()
@@ -176,11 +184,11 @@ def test_a_client_that_opens_again_goes_on_with_the_file(site: Site, client: nfs
             [(is_open,)] = query(settings, "SELECT write_open FROM inode WHERE ino = :i", i=ino)
             assert is_open
             time.sleep(0.02)
-    assert site.objects()["durable/reopened"] == b"again"
+    assert gateway.objects()["durable/reopened"] == b"again"
 
 
 def test_a_close_is_refused_if_its_request_changes_the_file(
-    site: Site, client: nfs4.Client
+    gateway: Gateway, client: nfs4.Client
 ) -> None:
     for path, status in (("other/mixed", nfs4.OK), ("durable/mixed", nfs4.NOTSUPP)):
         with client.opened(*at(client, path)) as file:
@@ -189,17 +197,17 @@ def test_a_close_is_refused_if_its_request_changes_the_file(
         assert answer(file, file.close_operation(bytes(16))) == nfs4.NOTSUPP
 
 
-def test_a_request_with_two_closes_waits_for_both(site: Site, client: nfs4.Client) -> None:
+def test_a_request_with_two_closes_waits_for_both(gateway: Gateway, client: nfs4.Client) -> None:
     where = at(client, "durable/both")
     other = client.open(*where)
     with client.opened(*where) as file:
         file.write(b"bytes")
         # The first CLOSE waits until the second one has ended its writing.
         until(lambda: answer(file, other.close_operation()) == nfs4.OK, "the bucket")
-        assert site.objects()["durable/both"] == b"bytes"
+        assert gateway.objects()["durable/both"] == b"bytes"
 
 
-def test_a_close_waits_for_other_writers(site: Site, client: nfs4.Client) -> None:
+def test_a_close_waits_for_other_writers(gateway: Gateway, client: nfs4.Client) -> None:
     where = at(client, "durable/shared")
     with client.opened(*where) as other, client.opened(*where) as file:
         file.write(b"file")
@@ -208,19 +216,19 @@ def test_a_close_waits_for_other_writers(site: Site, client: nfs4.Client) -> Non
         while time.monotonic() - began < 1.0:
             assert answer(file) == nfs4.DELAY
         other.until_closed()
-        assert site.objects()["durable/shared"] == b"fileother"
+        assert gateway.objects()["durable/shared"] == b"fileother"
         file.until_closed()
 
 
-def threads(site: Site) -> int:
-    return len(list(Path(f"/proc/{site.gateway.pid('ganesha')}/task").iterdir()))
+def threads(gateway: Gateway) -> int:
+    return len(list(Path(f"/proc/{gateway.pid('ganesha')}/task").iterdir()))
 
 
 @pytest.mark.alone
-def test_many_that_wait_hold_no_thread(site: Site, client: nfs4.Client) -> None:
+def test_many_that_wait_hold_no_thread(gateway: Gateway, client: nfs4.Client) -> None:
     other = at(client, "other/served")
-    before = threads(site)
-    with ExitStack() as stack, held(site):
+    before = threads(gateway)
+    with ExitStack() as stack, held(gateway):
         files = []
         for number in range(PENDING):
             file = stack.enter_context(client.opened(*at(client, f"durable/{number}")))
@@ -228,7 +236,7 @@ def test_many_that_wait_hold_no_thread(site: Site, client: nfs4.Client) -> None:
             files.append(file)
         asked, longest = 0, 0.0
         began = time.monotonic()
-        with nfs4.Client(site.gateway.port) as served:
+        with nfs4.Client(gateway.port) as served:
             while time.monotonic() - began < BUSY_SECONDS:
                 assert {answer(file) for file in files} == {nfs4.DELAY}
                 started = time.monotonic()
@@ -236,37 +244,37 @@ def test_many_that_wait_hold_no_thread(site: Site, client: nfs4.Client) -> None:
                     file.write(b"served")
                 longest = max(longest, time.monotonic() - started)
                 asked += 1
-        print(f"{asked} rounds, longest {longest:.3f} s, threads {before} then {threads(site)}")
+        print(f"{asked} rounds, longest {longest:.3f} s, threads {before} then {threads(gateway)}")
         assert longest < 1.0
-        assert threads(site) < before + PENDING / 2
-    assert all(f"durable/{number}" in site.objects() for number in range(PENDING))
+        assert threads(gateway) < before + PENDING / 2
+    assert all(f"durable/{number}" in gateway.objects() for number in range(PENDING))
 
 
-def test_a_close_waits_also_after_a_restart(site: Site) -> None:
-    with held(site) as fault:
-        with nfs4.Client(site.gateway.port) as client:
+def test_a_close_waits_also_after_a_restart(gateway: Gateway) -> None:
+    with held(gateway) as fault:
+        with nfs4.Client(gateway.port) as client:
             where = at(client, "durable/restarted")
             file = client.open(*where)
             file.write(b"bytes")
             assert answer(file) == nfs4.DELAY
             fault.wait()
-            ready = site.gateway.said("ganesha ready")
-            site.gateway.kill("ganesha")
-        site.gateway.until_said("ganesha ready", ready + 1)
-        with nfs4.Client(site.gateway.port) as client, client.opened(*where) as file:
+            ready = gateway.said("ganesha ready")
+            gateway.kill("ganesha")
+        gateway.until_said("ganesha ready", ready + 1)
+        with nfs4.Client(gateway.port) as client, client.opened(*where) as file:
             assert answer(file) == nfs4.DELAY
-            assert "durable/restarted" not in site.objects()
+            assert "durable/restarted" not in gateway.objects()
             fault.release()
             file.until_closed()
-            assert site.objects()["durable/restarted"] == b"bytes"
+            assert gateway.objects()["durable/restarted"] == b"bytes"
 
 
 def test_close_of_a_linux_client_returns_when_the_bucket_has_the_file(
-    vm: ClientVm, make_site: MakeSite
+    vm: ClientVm, make_gateway: MakeGateway
 ) -> None:
-    site = make_site(acknowledge={"rule": [{"path": "durable"}]})
+    gateway = make_gateway(acknowledge={"rule": [{"path": "durable"}]})
     vm.run(["mkdir", str(MOUNT / "durable")])
-    with held(site) as fault:
+    with held(gateway) as fault:
         # Linux sends the CLOSE by itself, after close(), if the end of the last WRITE still has the
         # file open. After the pause it has not.
         save = f"exec 3> {MOUNT}/durable/file; printf bytes >&3; sync; sleep 1; exec 3>&-"
@@ -277,10 +285,10 @@ def test_close_of_a_linux_client_returns_when_the_bucket_has_the_file(
         before = closes(vm)
         until(lambda: closes(vm) > before + 10, "the repetitions of the CLOSE")
         assert not writer.done
-        assert site.objects() == {}
+        assert gateway.objects() == {}
         fault.release()
         writer.wait()
-        assert site.objects()["durable/file"] == b"bytes"
+        assert gateway.objects()["durable/file"] == b"bytes"
 
 
 def closes(vm: ClientVm) -> int:

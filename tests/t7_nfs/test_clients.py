@@ -10,16 +10,14 @@ from typing import Any
 import pytest
 
 from gateway.common.types import ROOT_CRED, SetAttr
-from gateway.config import loader
 from gateway.db.models import ROOT_INO
 from tests.support.client import MOUNT
 from tests.support.gateway import Gateway
 from tests.support.namespace import Namespace
-from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
-from tests.support.site import BUCKET
+from tests.support.s3server import RcloneServer
 from tests.support.vm.client import ClientError, ClientVm
 from tests.support.volumes import query
-from tests.t7_nfs.conftest import MakeSite
+from tests.t7_nfs.conftest import MakeGateway
 
 LOAD = Path(__file__).parents[2] / "build" / "bench" / "nfsload"
 NOBODY = "65534"
@@ -29,17 +27,13 @@ USER = 1000
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RcloneServer]:
     with RcloneServer(tmp_path / "s3") as started:
-        started.client().create_bucket(Bucket=BUCKET)
         yield started
 
 
 def gateway(directory: Path, server: RcloneServer, **nfs: Any) -> Gateway:
     return Gateway(
         directory,
-        bucket=BUCKET,
-        endpoint_url=server.url,
-        access_key_id=ACCESS_KEY,
-        secret_access_key=SECRET_KEY,
+        server,
         values={"nfs": nfs},
     )
 
@@ -64,16 +58,14 @@ def open_directory(namespace: Namespace) -> None:
     namespace.mkdir(ROOT_CRED, ROOT_INO, b"open", SetAttr(mode=0o777))
 
 
-def test_a_host_that_is_not_listed_cannot_mount(vm: ClientVm, make_site: MakeSite) -> None:
+def test_a_host_that_is_not_listed_cannot_mount(vm: ClientVm, make_gateway: MakeGateway) -> None:
     with pytest.raises(ClientError, match="No such file or directory"):
-        make_site(nfs={"clients": ["10.0.0.0/8 rw", "::1 rw"]})
+        make_gateway(nfs={"clients": ["10.0.0.0/8 rw", "::1 rw"]})
 
 
-def test_a_host_that_may_read_cannot_write(vm: ClientVm, make_site: MakeSite) -> None:
-    site = make_site(open_directory, nfs={"clients": ["127.0.0.1 ro", "127.0.0.0/8 rw"]})
-    assert (
-        site.gateway.said("hosts that may mount: 127.0.0.1 (read, root is root); 127.0.0.0/8") == 1
-    )
+def test_a_host_that_may_read_cannot_write(vm: ClientVm, make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(open_directory, nfs={"clients": ["127.0.0.1 ro", "127.0.0.0/8 rw"]})
+    assert gateway.said("hosts that may mount: 127.0.0.1 (read, root is root); 127.0.0.0/8") == 1
     refused = vm.run(["touch", str(MOUNT / "open/file")], check=False)
     assert "Read-only file system" in refused.stderr
     assert vm.run(["ls", str(MOUNT)]).stdout.split() == ["open"]
@@ -83,9 +75,9 @@ def test_a_host_that_may_read_cannot_write(vm: ClientVm, make_site: MakeSite) ->
     ("clients", "squash"), [(["127.0.0.1 rw"], "root"), (["127.0.0.1 rw all_squash"], "none")]
 )
 def test_a_squashed_root_is_nobody(
-    vm: ClientVm, make_site: MakeSite, clients: list[str], squash: str
+    vm: ClientVm, make_gateway: MakeGateway, clients: list[str], squash: str
 ) -> None:
-    make_site(open_directory, nfs={"clients": clients, "squash": squash})
+    make_gateway(open_directory, nfs={"clients": clients, "squash": squash})
     refused = vm.run(["touch", str(MOUNT / "file")], check=False)
     assert "Permission denied" in refused.stderr
     vm.run(["touch", str(MOUNT / "open/file")])
@@ -103,7 +95,7 @@ def test_an_open_that_may_not_write_does_not_empty_the_file(
     that another client makes at this moment.
     """
     made = gateway(tmp_path / "gateway", server)
-    settings = loader.load(made.config, {})
+    settings = made.settings
     namespace = Namespace(settings)
     open_directory(namespace)
     values = SetAttr(mode=mode, uid=owner, gid=owner)

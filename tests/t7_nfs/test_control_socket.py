@@ -11,7 +11,6 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Self
 
-from gateway.config import loader
 from gateway.db.models import ROOT_INO
 from gateway.rpc.control import opened
 from gateway.rpc.frames import Op, RpcRequest
@@ -19,7 +18,7 @@ from tests.support.client import MOUNT, start_program
 from tests.support.gateway import Gateway
 from tests.support.vm.client import HOST_ADDRESS, ClientVm
 from tests.support.waiting import until
-from tests.t7_nfs.conftest import MakeSite
+from tests.t7_nfs.conftest import MakeGateway
 
 STRICT, BRIEF = "/mnt/strict", "/mnt/brief"
 OWN = "hard,timeo=50,retrans=2,nosharecache"
@@ -41,8 +40,8 @@ cat <&3
 """
 
 
-def test_a_client_sees_what_is_done_on_the_gateway(vm: ClientVm, make_site: MakeSite) -> None:
-    gateway = make_site().gateway
+def test_a_client_sees_what_is_done_on_the_gateway(vm: ClientVm, make_gateway: MakeGateway) -> None:
+    gateway = make_gateway()
     vm.mount(gateway.port, target=STRICT, options=OPTIONS)
     try:
         vm.run(f"mkdir {STRICT}/d && echo bytes > {STRICT}/d/f0 && ls {MOUNT}/d")
@@ -57,9 +56,9 @@ def test_a_client_sees_what_is_done_on_the_gateway(vm: ClientVm, make_site: Make
 
 
 def test_a_file_that_is_removed_on_the_gateway_stays_for_who_has_it_open(
-    vm: ClientVm, make_site: MakeSite
+    vm: ClientVm, make_gateway: MakeGateway
 ) -> None:
-    gateway = make_site().gateway
+    gateway = make_gateway()
     vm.mount(gateway.port, target=STRICT, options=OPTIONS)
     try:
         vm.run(f"mkdir {STRICT}/d && echo bytes > {STRICT}/d/open && sync")
@@ -82,7 +81,7 @@ class Renames:
     """
 
     def __init__(self, gateway: Gateway) -> None:
-        self._settings = loader.load(gateway.config)
+        self._settings = gateway.settings
         self._thread = threading.Thread(target=self._rename)
         self.times = [time.monotonic()]
         """The time of each answer, by number."""
@@ -148,11 +147,11 @@ class Comparisons:
 
 
 def test_no_listing_is_older_than_the_answer_of_the_control_socket(
-    vm: ClientVm, make_site: MakeSite
+    vm: ClientVm, make_gateway: MakeGateway
 ) -> None:
     """A strict client sees each rename that was answered. One that keeps attributes sees those that
     are older than what it may keep."""
-    gateway = make_site().gateway
+    gateway = make_gateway()
     vm.mount(gateway.port, target=STRICT, options=OPTIONS)
     vm.mount(gateway.port, target=BRIEF, options=BRIEF_OPTIONS)
     listener = socket.create_server(("127.0.0.1", 0))

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import pytest
 
 from gateway.common.types import ROOT_CRED, SetAttr
-from gateway.config import loader
 from gateway.db.models import ROOT_INO
 from tests.support import nfs4
 from tests.support.client import GUEST, PYTHON
@@ -21,8 +20,7 @@ from tests.support.gateway import Gateway
 from tests.support.kdc import REALM, Kdc
 from tests.support.namespace import Namespace
 from tests.support.nfs4 import op, opaque
-from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
-from tests.support.site import BUCKET
+from tests.support.s3server import RcloneServer
 from tests.support.vm.client import HOST_ADDRESS, ClientError, ClientVm, Completed
 from tests.t7_nfs.conftest import RELEASE
 
@@ -120,17 +118,13 @@ def realm(tmp_path_factory: pytest.TempPathFactory, vm: ClientVm) -> Iterator[Re
         RcloneServer(directory / "s3") as server,
         Kdc(directory / "kdc") as kdc,
     ):
-        server.client().create_bucket(Bucket=BUCKET)
         (directory / "idmapd.conf").write_text(IDMAP)
         for name, value in accounts(directory).items():
             patch.setenv(name, value)
         patch.setenv("KRB5_CONFIG", str(kdc.config))
         gateway = Gateway(
             directory / "gateway",
-            bucket=BUCKET,
-            endpoint_url=server.url,
-            access_key_id=ACCESS_KEY,
-            secret_access_key=SECRET_KEY,
+            server,
             values={
                 "nfs": {
                     "security": list(FLAVOURS),
@@ -142,9 +136,7 @@ def realm(tmp_path_factory: pytest.TempPathFactory, vm: ClientVm) -> Iterator[Re
         )
         for name in ("LD_PRELOAD", "KRB5_CONFIG"):
             patch.delenv(name)
-        namespace = Namespace(loader.load(gateway.config, {}))
-        prepare(namespace)
-        namespace.close()
+        gateway.prepare(prepare)
         with client_of(vm, kdc), gateway:
             yield Realm(gateway, vm)
 

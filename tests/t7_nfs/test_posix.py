@@ -13,17 +13,17 @@ from gateway.namespace.names import create
 from tests.support.client import MOUNT, PYTHON, start_program
 from tests.support.namespace import Namespace
 from tests.support.vm.client import ClientVm
-from tests.t7_nfs.conftest import OFFERED, MakeSite
+from tests.t7_nfs.conftest import OFFERED, MakeGateway
 
 FILL_BATCH = 256
 
 
 @pytest.mark.parametrize("version", OFFERED)
-def test_what_programs_expect(version: str, vm: ClientVm, make_site: MakeSite) -> None:
-    site = make_site()
+def test_what_programs_expect(version: str, vm: ClientVm, make_gateway: MakeGateway) -> None:
+    gateway = make_gateway()
     if version != "4.1":
         vm.umount()
-        vm.mount(site.gateway.port, version=version)
+        vm.mount(gateway.port, version=version)
     done = start_program(vm, "posix.py", MOUNT).wait()
     results = json.loads(done.stdout)
     assert len(results) > 15
@@ -51,14 +51,14 @@ print(len(listed) - len(set(listed)), len(kept), len(set(kept)))
 
 
 def test_a_large_directory_is_listed_whole_while_it_changes(
-    vm: ClientVm, make_site: MakeSite
+    vm: ClientVm, make_gateway: MakeGateway
 ) -> None:
     """A listing of 100,000 entries has no duplicates and misses no name that stays."""
-    site = make_site(prepare=fill)
+    gateway = make_gateway(prepare=fill)
     done = vm.run([PYTHON, "-"], stdin=LIST % MOUNT, timeout_seconds=240.0)
     assert done.stdout.split() == ["0", "50000", "50000"]
-    assert site.gateway.said("died") == 0
-    resident_mib = site.gateway.resident_mib("ganesha")
+    assert gateway.said("died") == 0
+    resident_mib = gateway.resident_mib("ganesha")
     print(f"ganesha with the namespace inside: {resident_mib:.0f} MiB resident")
     assert resident_mib < 512
 

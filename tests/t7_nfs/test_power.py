@@ -16,14 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import loader
 from tests.support.client import MOUNT, start_program
 from tests.support.confirmed import check, files_in
 from tests.support.disks import make_ext4, mounted
-from tests.support.gateway import PROGRAM, Gateway
+from tests.support.gateway import BUCKET, PROGRAM, Gateway
 from tests.support.owner import own
-from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
-from tests.support.site import BUCKET
+from tests.support.s3server import RcloneServer
 from tests.support.vm.build import build_image
 from tests.support.vm.client import HOST_ADDRESS, ClientVm
 from tests.support.volumes import query
@@ -92,14 +90,10 @@ def test_what_was_answered_survives_a_power_cut(tmp_path: Path) -> None:
     make_ext4(disk, DISK_MIB)
     data_dir = tmp_path / "gateway" / "data"
     with RcloneServer(tmp_path / "s3") as s3:
-        s3.client().create_bucket(Bucket=BUCKET)
         with mounted(disk, data_dir):
             gateway = Gateway(
                 tmp_path / "gateway",
-                bucket=BUCKET,
-                endpoint_url=s3.url,
-                access_key_id=ACCESS_KEY,
-                secret_access_key=SECRET_KEY,
+                s3,
                 values={"drain": {"settle_seconds": 2.0, "processes": 0}},
                 say=print,
             )
@@ -111,7 +105,7 @@ def test_what_was_answered_survives_a_power_cut(tmp_path: Path) -> None:
         check(found, answered["first"])
         with mounted(disk, data_dir):
             # On the host it has another address of the bucket, as a copy of it would have.
-            own(loader.load(gateway.config, {}))
+            own(gateway.settings)
             with gateway:
                 gateway.until_drained(DRAIN_SECONDS)
             gateway.spillway("fsck", "--checksums")
@@ -124,7 +118,7 @@ def test_what_was_answered_survives_a_power_cut(tmp_path: Path) -> None:
 def links_of(gateway: Gateway) -> dict[str, str]:
     """Return the target of the link "latest" of each directory, by the directory's name."""
     rows = query(
-        loader.load(gateway.config, {}),
+        gateway.settings,
         "SELECT directory.name, inode.target FROM inode"
         " JOIN dirent AS link ON link.ino = inode.ino"
         " JOIN dirent AS directory ON directory.ino = link.parent"

@@ -16,12 +16,12 @@ import pytest
 from tests.support.client import MOUNT, read_back, save, saved, start_program, start_save
 from tests.support.datafiles import allocated_bytes, data_files
 from tests.support.disks import ThinDisk, small_disk
-from tests.support.site import Site
+from tests.support.gateway import Gateway
 from tests.support.stopping import stopped
 from tests.support.t7.save import below, digests
 from tests.support.vm.client import ClientVm, Command
 from tests.support.waiting import until
-from tests.t7_nfs.conftest import MIB, MakeSite
+from tests.t7_nfs.conftest import MIB, MakeGateway
 
 MIB_WRITTEN = 24
 CRASH_TRIES = 5
@@ -29,26 +29,26 @@ WRITE_TRIES = 5
 LOAD = Path(__file__).parents[2] / "build" / "bench" / "nfsload"
 
 
-def level(site: Site) -> str:
-    space = site.gateway.status()["space"]
+def level(gateway: Gateway) -> str:
+    space = gateway.status()["space"]
     return "unknown" if space is None else str(space["level"])
 
 
-def until_level(site: Site, *wanted: str) -> None:
-    until(lambda: level(site) in wanted, f"level {wanted}", 60.0)
+def until_level(gateway: Gateway, *wanted: str) -> None:
+    until(lambda: level(gateway) in wanted, f"level {wanted}", 60.0)
 
 
 def test_a_full_disk_makes_writers_wait_and_then_says_so(
-    tmp_path: Path, stack: ExitStack, vm: ClientVm, make_site: MakeSite
+    tmp_path: Path, stack: ExitStack, vm: ClientVm, make_gateway: MakeGateway
 ) -> None:
     stack.enter_context(small_disk(tmp_path / "gateway" / "data", tmp_path / "image", 128))
-    site = make_site(space={"reserve_bytes": 24 * MIB, "full_wait_seconds": 3.0})
+    gateway = make_gateway(space={"reserve_bytes": 24 * MIB, "full_wait_seconds": 3.0})
     files, _seconds = save(vm, "step_1", ranks=2, mib=8)
     failed = vm.start(
         ["dd", "if=/dev/zero", f"of={MOUNT}/big", "bs=1M", "count=200"], timeout_seconds=180
     )
-    until_level(site, "full")
-    status = site.gateway.spillway("status", check=False)
+    until_level(gateway, "full")
+    status = gateway.spillway("status", check=False)
     assert status.returncode == 1
     assert "FULL for" in status.stdout
     done = failed.wait(check=False)
@@ -61,67 +61,69 @@ def test_a_full_disk_makes_writers_wait_and_then_says_so(
     assert available < 8 * MIB
     # After room is made, writes succeed again.
     vm.run(["rm", str(MOUNT / "big")])
-    until_level(site, "room")
+    until_level(gateway, "room")
     again, _seconds = save(vm, "step_2", ranks=2, mib=8)
     assert read_back(vm, "step_2") == again
-    assert site.gateway.status()["healthy"]
-    site.gateway.until_drained()
-    assert digests(site) == below("later/step_1", files) | below("step_2", again)
+    assert gateway.status()["healthy"]
+    gateway.until_drained()
+    assert digests(gateway) == below("later/step_1", files) | below("step_2", again)
 
 
 @pytest.mark.alone
-def test_at_the_dirty_limit_writers_wait_for_the_bucket(vm: ClientVm, make_site: MakeSite) -> None:
-    site = make_site(
+def test_at_the_dirty_limit_writers_wait_for_the_bucket(
+    vm: ClientVm, make_gateway: MakeGateway
+) -> None:
+    gateway = make_gateway(
         space={"dirty_limit_bytes": 48 * MIB, "full_wait_seconds": 600.0, "reserve_bytes": MIB}
     )
     _files, usual_seconds = save(vm, "step_1", ranks=4, mib=4, seed=1)
-    site.gateway.until_drained()
-    site.server.stop()
+    gateway.until_drained()
+    gateway.server.stop()
     # Twice the usual amount fits below the limit, so no writer waits for the bucket.
     kept, seconds = save(vm, "step_2", ranks=4, mib=8, seed=2)
     assert seconds < 3 * 2 * usual_seconds + 2
-    assert level(site) == "room"
+    assert level(gateway) == "room"
     # More than that does not fit. (The files that have temporary names at the same time must fit,
     # or no save could end.)
     running = start_save(vm, "step_3", ranks=4, mib=2, shards=8, seed=3)
-    until_level(site, "slow", "full")
+    until_level(gateway, "slow", "full")
     assert not running.done
     # step_1 is in the bucket.
-    assert allocated_bytes(site.gateway.files_dir) <= 16 * MIB + 48 * MIB
-    site.server.start()
+    assert allocated_bytes(gateway.files_dir) <= 16 * MIB + 48 * MIB
+    gateway.server.start()
     files, _seconds = saved(running)
     assert read_back(vm, "step_3") == files
-    site.gateway.until_drained(120.0)
-    found = digests(site)
+    gateway.until_drained(120.0)
+    found = digests(gateway)
     assert found.items() >= (below("step_2", kept) | below("step_3", files)).items()
-    until_level(site, "room")
-    assert site.gateway.status()["healthy"]
+    until_level(gateway, "room")
+    assert gateway.status()["healthy"]
 
 
-def test_writes_lost_in_a_crash_are_sent_again(vm: ClientVm, make_site: MakeSite) -> None:
-    site = make_site()
+def test_writes_lost_in_a_crash_are_sent_again(vm: ClientVm, make_gateway: MakeGateway) -> None:
+    gateway = make_gateway()
     is_lost = False
     for number in range(CRASH_TRIES):
         name = f"model-{number}.pt"
         commits_before = commits(vm)
-        data, saving = start_unsynced(site, vm, name)
-        with stopped(site.gateway.up_pid), stopped(site.gateway.pid("ganesha")):
+        data, saving = start_unsynced(gateway, vm, name)
+        with stopped(gateway.up_pid), stopped(gateway.pid("ganesha")):
             # Bytes that a COMMIT confirmed may not be lost, and a file that has arrived as a whole
             # is about to be committed. A slow client also commits a part of the file early.
             on_disk = data.stat().st_blocks * 512
             if on_disk < MIB_WRITTEN * MIB and commits(vm) == commits_before:
                 is_lost = True
-                site.gateway.kill("ganesha")
+                gateway.kill("ganesha")
                 os.truncate(data, 0)  # A power cut does this to bytes that were not synced.
         digest = saving.wait().stdout.strip()
         if is_lost:
             break
     assert is_lost, f"the client committed too early in each of {CRASH_TRIES} tries"
-    site.gateway.until_said("ganesha ready", 2)
+    gateway.until_said("ganesha ready", 2)
     assert read_back(vm, ".")[name] == digest
 
 
-def start_unsynced(site: Site, vm: ClientVm, name: str) -> tuple[Path, Command]:
+def start_unsynced(gateway: Gateway, vm: ClientVm, name: str) -> tuple[Path, Command]:
     """Begin to fsync a file that is in the client's cache. Returns its data file, of which a part
     has arrived, and the program."""
     go = f"/tmp/{name}.go"
@@ -135,7 +137,7 @@ def start_unsynced(site: Site, vm: ClientVm, name: str) -> tuple[Path, Command]:
     ino = int(vm.run(["stat", "-c", "%i", str(MOUNT / name)]).stdout)
 
     def written() -> list[Path]:
-        files = data_files(site.gateway.files_dir, ino)
+        files = data_files(gateway.files_dir, ino)
         return [path for path, stat in files.items() if stat.st_blocks]
 
     vm.run(["touch", go])
@@ -150,17 +152,17 @@ def commits(vm: ClientVm) -> int:
 
 
 def test_a_failing_disk_fails_that_file_and_no_other(
-    tmp_path: Path, stack: ExitStack, vm: ClientVm, make_site: MakeSite
+    tmp_path: Path, stack: ExitStack, vm: ClientVm, make_gateway: MakeGateway
 ) -> None:
     disk = ThinDisk(tmp_path / "gateway" / "data" / "files", tmp_path / "pool", 48, 256)
     stack.callback(disk.remove)
-    site = make_site(
+    gateway = make_gateway(
         space={"reserve_bytes": MIB},
         drain={"settle_seconds": 600},
         namespace={"url": f"sqlite:///{tmp_path}/namespace.db"},
     )
     files, _seconds = save(vm, "step_1", ranks=2, mib=4)
-    before = write(site, "good", 1)
+    before = write(gateway, "good", 1)
     done = vm.run(
         ["dd", "if=/dev/zero", f"of={MOUNT}/big", "bs=1M", "count=64", "conv=fsync"], check=False
     )
@@ -168,7 +170,7 @@ def test_a_failing_disk_fails_that_file_and_no_other(
     assert "Input/output error" in done.stderr
     disk.mend()
     # Uncommitted bytes of others may be lost too. The new verifier makes clients send them again.
-    assert write(site, "other", 1) != before
+    assert write(gateway, "other", 1) != before
     again = vm.run(f"printf x | dd of={MOUNT}/big bs=1 conv=notrunc,fsync", check=False)
     # The disk is repaired, but some bytes of the file are lost.
     assert again.exit_status != 0
@@ -179,13 +181,13 @@ def test_a_failing_disk_fails_that_file_and_no_other(
     assert read_back(vm, "step_1") == files
 
 
-def write(site: Site, name: str, mib: int) -> str:
+def write(gateway: Gateway, name: str, mib: int) -> str:
     """Write a file by another client. Returns the server's write verifier.
 
     The verifier changes with each file whose bytes were lost, and the load generator does not send
     its bytes again. The write is repeated then.
     """
-    where = ("127.0.0.1", str(site.gateway.port), "/checkpoints")
+    where = ("127.0.0.1", str(gateway.port), "/checkpoints")
     work = ("write", "--file", str(mib * MIB), "--prefix", name)
     for _try in range(WRITE_TRIES):
         done = subprocess.run([LOAD, *where, *work], capture_output=True, text=True, check=False)

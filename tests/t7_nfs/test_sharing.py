@@ -8,18 +8,18 @@ from contextlib import ExitStack
 from tests.support.client import MOUNT, start_program
 from tests.support.guest.share import Records, Report
 from tests.support.vm.client import ClientVm
-from tests.t7_nfs.conftest import MakeSite
+from tests.t7_nfs.conftest import MakeGateway
 
 SECONDS = "4"
 OTHER = "/mnt/other"
 
 
-def test_a_table_and_appended_records_lose_nothing(vm: ClientVm, make_site: MakeSite) -> None:
+def test_a_table_and_appended_records_lose_nothing(vm: ClientVm, make_gateway: MakeGateway) -> None:
     """The second mount shares nothing with the first: the server is asked for each lock."""
-    site = make_site()
+    gateway = make_gateway()
     vm.run(["mkdir", str(MOUNT / "table")])
     with ExitStack() as mounted:
-        vm.mount(site.gateway.port, target=OTHER, options="hard,nosharecache")
+        vm.mount(gateway.port, target=OTHER, options="hard,nosharecache")
         mounted.callback(vm.umount, OTHER)
         started = [
             start_program(vm, "share.py", *words)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.gateway import running
 from tests.support.nfs4 import DENIED, Client, Status
-from tests.support.site import running
 
 TEAM, GROUP, NOBODY = 1000, 1000, 65534
 
@@ -22,8 +22,7 @@ def writes(port: int, uid: int, directory: str) -> None:
 
 @pytest.mark.parametrize("squash", ["none", "root", "all"])
 def test_a_team_gets_a_directory(tmp_path: Path, squash: str) -> None:
-    with running(tmp_path, {"nfs": {"squash": squash}}) as site:
-        gateway = site.gateway
+    with running(tmp_path, {"nfs": {"squash": squash}}) as gateway:
         owner, other = (NOBODY, None) if squash == "all" else (TEAM, 1001)
         gateway.spillway("mkdir", "-m", "2770", "root-s")
         with pytest.raises(Status, match=str(DENIED)):

@@ -8,9 +8,9 @@ import json
 import pytest
 
 from tests.support.client import MOUNT, PYTHON, read_back
-from tests.support.site import BUCKET
+from tests.support.gateway import BUCKET
 from tests.support.vm.client import ClientError, ClientVm
-from tests.t7_nfs.conftest import OFFERED, MakeSite
+from tests.t7_nfs.conftest import OFFERED, MakeGateway
 
 SCRIPT = """
 import errno, json, os
@@ -91,10 +91,10 @@ print(json.dumps(expected))
 """
 
 
-def test_what_4_2_adds(vm: ClientVm, make_site: MakeSite) -> None:
-    site = make_site(nfs={"version_4_2": "on"})
+def test_what_4_2_adds(vm: ClientVm, make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(nfs={"version_4_2": "on"})
     vm.umount()
-    vm.mount(site.gateway.port, version="4.2")
+    vm.mount(gateway.port, version="4.2")
     done = vm.run([PYTHON, "-"], stdin=SCRIPT % MOUNT, timeout_seconds=60.0)
     found = json.loads(done.stdout)
     assert found == {
@@ -111,11 +111,11 @@ def test_what_4_2_adds(vm: ClientVm, make_site: MakeSite) -> None:
         "no data": "ENXIO",
         "allocated": 2 << 20,
     }
-    site.gateway.until_drained()
+    gateway.until_drained()
     receipt = vm.run([PYTHON, "-c", RECEIPT % MOUNT]).stdout.split()
     [etag] = [
         item["ETag"].strip('"')
-        for item in site.server.client().list_objects_v2(Bucket=BUCKET)["Contents"]
+        for item in gateway.server.client().list_objects_v2(Bucket=BUCKET)["Contents"]
         if item["Key"] == "f"
     ]
     # rclone verifies no newer checksum than MD5.
@@ -123,13 +123,13 @@ def test_what_4_2_adds(vm: ClientVm, make_site: MakeSite) -> None:
     assert receipt == ["durable", etag, f"md5:{md5}"]
 
 
-def test_sparse_files_are_read_rightly(vm: ClientVm, make_site: MakeSite) -> None:
+def test_sparse_files_are_read_rightly(vm: ClientVm, make_gateway: MakeGateway) -> None:
     """Each version that is offered reads them. Linux 6.6 and later ask with READ_PLUS in 4.2."""
-    site = make_site()
+    gateway = make_gateway()
     kernel = vm.run(["uname", "-r"]).stdout.strip()
     for version in OFFERED:
         vm.umount()
-        vm.mount(site.gateway.port, version=version)
+        vm.mount(gateway.port, version=version)
         name = f"sparse-{version}"
         made = vm.run([PYTHON, "-"], stdin=SPARSE % (str(MOUNT / name), version == "4.2"))
         expected = json.loads(made.stdout)
@@ -144,10 +144,10 @@ def test_sparse_files_are_read_rightly(vm: ClientVm, make_site: MakeSite) -> Non
         assert asked["READ"] > 10 > asked.get("READ_PLUS", 0)
 
 
-def test_4_2_is_refused_if_switched_off(vm: ClientVm, make_site: MakeSite) -> None:
-    site = make_site(nfs={"version_4_2": "off"})
+def test_4_2_is_refused_if_switched_off(vm: ClientVm, make_gateway: MakeGateway) -> None:
+    gateway = make_gateway(nfs={"version_4_2": "off"})
     vm.umount()
     with pytest.raises(ClientError):
-        vm.mount(site.gateway.port, version="4.2")
-    vm.mount(site.gateway.port, version="4.0")
+        vm.mount(gateway.port, version="4.2")
+    vm.mount(gateway.port, version="4.0")
     assert vm.run(["ls", str(MOUNT)]).exit_status == 0

@@ -7,19 +7,18 @@ import os
 import random
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from gateway.config import loader
 from tests.support import nfs4
-from tests.support.gateway import Values
+from tests.support.gateway import BUCKET, Gateway, Values, running
 from tests.support.postgres import PostgresServer
 from tests.support.s3proxy import Act
-from tests.support.site import BUCKET, Site, flip, running
+from tests.support.s3server import flip
 from tests.support.volumes import query
 from tests.support.waiting import until
 
@@ -36,12 +35,6 @@ LEASE_SECONDS = 10
 """The lease that tests/support/gateway.py sets."""
 CONNECTIONS, DEPTH = 10, 30
 """300 READs at the same time. The server parks 24 of one client address and delays the others."""
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with running(tmp_path) as made:
-        yield made
 
 
 def truncate(path: Path) -> None:
@@ -70,27 +63,27 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
 }
 
 
-def make(site: Site, directory: str, names: list[str]) -> dict[str, bytes]:
+def make(gateway: Gateway, directory: str, names: list[str]) -> dict[str, bytes]:
     """Write files of random bytes and drain them. Returns their content by name."""
-    site.gateway.spillway("mkdir", directory)
+    gateway.spillway("mkdir", directory)
     written = {}
-    with nfs4.Client(site.gateway.port) as client:
+    with nfs4.Client(gateway.port) as client:
         at = client.handle("checkpoints", directory)
         for name in names:
             written[name] = os.urandom(SIZE)
             with client.opened(at, name) as file:
                 for offset in range(0, SIZE, MIB):
                     file.write(written[name][offset : offset + MIB], offset)
-    site.gateway.until_drained()
+    gateway.until_drained()
     return written
 
 
 def read_at_random(
-    site: Site, directory: str, written: dict[str, bytes], count: int
+    gateway: Gateway, directory: str, written: dict[str, bytes], count: int
 ) -> Counter[str]:
     """Compare ranges of files with what was written. Returns the errors by name of the file."""
     errors: Counter[str] = Counter()
-    with nfs4.Client(site.gateway.port) as client:
+    with nfs4.Client(gateway.port) as client:
         at = {name: client.handle("checkpoints", directory, name) for name in written}
         for _ in range(count):
             name = random.choice(list(written))
@@ -105,47 +98,47 @@ def read_at_random(
     return errors
 
 
-def damaged_paths(site: Site) -> set[str]:
+def damaged_paths(gateway: Gateway) -> set[str]:
     """Return the damaged files that `spillway status` shows."""
-    return {one["path"] for one in site.gateway.status()["cache"]["hydrator"]["damaged"]}
+    return {one["path"] for one in gateway.status()["cache"]["hydrator"]["damaged"]}
 
 
 @pytest.mark.timeout(1800)
-def test_no_reader_gets_a_wrong_byte_of_damaged_objects(site: Site) -> None:
+def test_no_reader_gets_a_wrong_byte_of_damaged_objects(gateway: Gateway) -> None:
     kinds = ("good", "deleted", *DAMAGES)
     names = [f"{kind}-{number}" for kind in kinds for number in range(EACH)]
-    written = make(site, "step_1", names)
-    site.gateway.evict("step_1")
+    written = make(gateway, "step_1", names)
+    gateway.evict("step_1")
     for name in names:
         kind = name.partition("-")[0]
         if kind == "deleted":
             # By a request: rclone believes for minutes that a file is there.
-            site.server.client().delete_object(Bucket=BUCKET, Key=f"step_1/{name}")
+            gateway.server.client().delete_object(Bucket=BUCKET, Key=f"step_1/{name}")
         elif kind in DAMAGES:
-            DAMAGES[kind](site.stored(f"step_1/{name}"))
+            DAMAGES[kind](gateway.stored(f"step_1/{name}"))
     with ThreadPoolExecutor(READERS) as pool:
         counted = pool.map(
-            lambda _: read_at_random(site, "step_1", written, READS // READERS), range(READERS)
+            lambda _: read_at_random(gateway, "step_1", written, READS // READERS), range(READERS)
         )
         errors = sum(counted, Counter[str]())
     print(f"{READS} reads, {errors.total()} of them errors")
     damaged = {name for name in names if not name.startswith("good")}
     assert set(errors) == damaged
     wanted = {f"step_1/{name}" for name in damaged}
-    until(lambda: damaged_paths(site) == wanted, "the report of all damaged files")
-    status = site.gateway.status()
+    until(lambda: damaged_paths(gateway) == wanted, "the report of all damaged files")
+    status = gateway.status()
     assert not status["healthy"]
     assert status["cache"]["hydrator"]["counters"]["wrong_objects"] >= len(damaged)
 
 
-def test_reads_wait_while_the_bucket_hangs(site: Site) -> None:
+def test_reads_wait_while_the_bucket_hangs(gateway: Gateway) -> None:
     """They outlive the leases of their clients, which are renewed meanwhile."""
-    where = (str(LOAD), "127.0.0.1", str(site.gateway.port), "/checkpoints")
+    where = (str(LOAD), "127.0.0.1", str(gateway.port), "/checkpoints")
     shape = ("--dir", "step_1", "--file", str(DEPTH * MIB), "--connections", str(CONNECTIONS))
     subprocess.run([*where, "write", *shape], check=True)
-    site.gateway.until_drained()
-    site.gateway.evict("step_1")
-    held = site.proxy.inject(lambda r: "range" in r.headers, Act.HOLD, float("inf"))
+    gateway.until_drained()
+    gateway.evict("step_1")
+    held = gateway.proxy.inject(lambda r: "range" in r.headers, Act.HOLD, float("inf"))
     asked = [*where, "read", "--verify", *shape, "--depth", str(DEPTH)]
     with subprocess.Popen(asked, stdout=subprocess.PIPE, text=True) as readers:
         held.wait()
@@ -170,28 +163,28 @@ def test_what_was_evicted_on_postgresql_is_read_after_a_kill(
         "namespace": {"url": postgres.create_database()},
         "nfs": {"lease_seconds": 5, "grace_seconds": 5},
     }
-    with running(tmp_path, values) as site:
-        written = make(site, "step_1", [f"shard-{number}" for number in range(4)])
-        site.gateway.evict("step_1")
-        absent = site.gateway.status()["cache"]["absent"]
+    with running(tmp_path, values) as gateway:
+        written = make(gateway, "step_1", [f"shard-{number}" for number in range(4)])
+        gateway.evict("step_1")
+        absent = gateway.status()["cache"]["absent"]
         assert absent == {"files": len(written), "bytes": len(written) * SIZE}
-        settings = loader.load(site.gateway.config, {})
+        settings = gateway.settings
 
         def only_receipts() -> bool:
             reserved = {str(ino) for (ino,) in query(settings, RESERVED)}
-            left = site.gateway.files_dir.glob("*/*")
+            left = gateway.files_dir.glob("*/*")
             return {path.name.partition(".")[0] for path in left} <= reserved
 
         until(only_receipts, "the removal of all data files but those of receipts")
-        site.gateway.kill("ganesha")
-        site.gateway.until_said("ganesha ready", 2)
-        with nfs4.Client(site.gateway.port) as client:
+        gateway.kill("ganesha")
+        gateway.until_said("ganesha ready", 2)
+        with nfs4.Client(gateway.port) as client:
             for name, data in written.items():
                 handle = client.handle("checkpoints", "step_1", name)
                 pieces = (client.read(handle, at, MIB) for at in range(0, SIZE, MIB))
                 assert b"".join(pieces) == data
         until(
-            lambda: site.gateway.status()["cache"]["absent"]["files"] == 0,
+            lambda: gateway.status()["cache"]["absent"]["files"] == 0,
             "the arrival of all files",
         )
-    assert site.gateway.spillway("fsck").stdout == "0 problems found, 0 left\n"
+    assert gateway.spillway("fsck").stdout == "0 problems found, 0 left\n"

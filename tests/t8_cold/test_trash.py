@@ -5,23 +5,20 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterator
 from contextlib import closing, suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateway.common.errors import TrashRefused
 from gateway.common.types import GATEWAY_CRED
-from gateway.config import loader
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO, TRASH_INO
 from gateway.lifecycle.trash.trash import Trash
 from gateway.rpc.control import opened
 from gateway.rpc.frames import Op, RpcRequest
 from tests.support import nfs4
-from tests.support.site import Site, running
+from tests.support.gateway import Gateway
 from tests.support.volumes import query
 from tests.support.waiting import until
 
@@ -29,15 +26,9 @@ MIB = 1024 * 1024
 PATH = "run/step-1"
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with running(tmp_path) as made:
-        yield made
-
-
-def write(site: Site, files: dict[str, bytes]) -> None:
-    site.gateway.spillway("mkdir", "-p", PATH)
-    with nfs4.Client(site.gateway.port) as client:
+def write(gateway: Gateway, files: dict[str, bytes]) -> None:
+    gateway.spillway("mkdir", "-p", PATH)
+    with nfs4.Client(gateway.port) as client:
         at = client.handle("checkpoints", *PATH.split("/"))
         for name, data in files.items():
             with client.opened(at, name, empties=True) as file:
@@ -45,9 +36,9 @@ def write(site: Site, files: dict[str, bytes]) -> None:
                     file.write(data[offset : offset + MIB], offset)
 
 
-def put(site: Site) -> str:
+def put(gateway: Gateway) -> str:
     """Put the checkpoint into the trash, when the catalogue has it as complete."""
-    settings = loader.load(site.gateway.config, {})
+    settings = gateway.settings
     asked = "SELECT ino, evidence FROM checkpoint WHERE path = :path AND state <> 'writing'"
 
     def trashed() -> str:
@@ -61,13 +52,13 @@ def put(site: Site) -> str:
         return until(trashed, "a complete checkpoint that may be put into the trash")
 
 
-def put_with(site: Site, fingerprint: int) -> int:
+def put_with(gateway: Gateway, fingerprint: int) -> int:
     """Ask over the control socket for the rename of a put. Returns its errno.
 
     Args:
         fingerprint: fingerprint of the request.
     """
-    settings = loader.load(site.gateway.config, {})
+    settings = gateway.settings
     with opened(settings) as control:
         [run] = control.run([RpcRequest(Op.LOOKUP, ROOT_INO, b"run")])
         assert run.attr is not None
@@ -75,58 +66,58 @@ def put_with(site: Site, fingerprint: int) -> int:
         return control.run([asked._replace(cred=GATEWAY_CRED)])[0].errno
 
 
-def listed(site: Site) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(
-        site.gateway.spillway("trash", "list", "--json").stdout
-    )["trash"]
+def listed(gateway: Gateway) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(gateway.spillway("trash", "list", "--json").stdout)[
+        "trash"
+    ]
     return found
 
 
-def test_a_checkpoint_comes_back_byte_for_byte(site: Site) -> None:
+def test_a_checkpoint_comes_back_byte_for_byte(gateway: Gateway) -> None:
     files = {"a.distcp": os.urandom(3 * MIB), ".metadata": b"meta"}
-    write(site, files)
-    site.gateway.until_drained()
-    assert put_with(site, fingerprint=1) == errno.EBUSY
-    with nfs4.Client(site.gateway.port) as client:
+    write(gateway, files)
+    gateway.until_drained()
+    assert put_with(gateway, fingerprint=1) == errno.EBUSY
+    with nfs4.Client(gateway.port) as client:
         before = client.handle("checkpoints", *PATH.split("/"), "a.distcp")
-        trashed = put(site)
+        trashed = put(gateway)
         # What a client has open it reads on, and nothing leads there any more.
         assert client.read(before, 0, 4096) == files["a.distcp"][:4096]
         run = client.handle("checkpoints", "run")
         assert client.names(run) == []
         with pytest.raises(nfs4.Status):
             client.handle("checkpoints", ".spillway", "trash", trashed)
-    site.gateway.until_drained()
-    assert site.objects() == {f"{PATH}/{name}": data for name, data in files.items()}
-    facts = site.gateway.status()
+    gateway.until_drained()
+    assert gateway.objects() == {f"{PATH}/{name}": data for name, data in files.items()}
+    facts = gateway.status()
     assert (facts["trash"]["entries"], facts["dirty"]["files"]) == (1, 0)
     assert facts["trash"]["bucket_bytes"] == sum(map(len, files.values()))
     assert 6 * 86_400 < facts["trash"]["next_expiry_seconds"] <= 7 * 86_400
-    [entry] = listed(site)
+    [entry] = listed(gateway)
     assert (entry["path"], entry["by"]) == (f"/checkpoints/{PATH}", "a person")
 
-    write(site, {"a.distcp": b"newer"})
-    site.gateway.until_drained()
-    assert site.objects() == {
+    write(gateway, {"a.distcp": b"newer"})
+    gateway.until_drained()
+    assert gateway.objects() == {
         f"{PATH}/a.distcp": b"newer",
         f".spillway/trash/{trashed}/a.distcp": files["a.distcp"],
         f"{PATH}/.metadata": b"meta",
     }
-    refused = site.gateway.spillway("trash", "restore", trashed, check=False)
+    refused = gateway.spillway("trash", "restore", trashed, check=False)
     assert refused.returncode == 1 and "there already" in refused.stderr
-    site.gateway.spillway("rm", "-r", PATH)
-    site.gateway.spillway("trash", "restore", f"/checkpoints/{PATH}")
-    assert listed(site) == []
-    site.gateway.until_drained()
-    assert site.objects() == {f"{PATH}/{name}": data for name, data in files.items()}
-    site.gateway.evict(PATH)
-    with nfs4.Client(site.gateway.port) as client:
+    gateway.spillway("rm", "-r", PATH)
+    gateway.spillway("trash", "restore", f"/checkpoints/{PATH}")
+    assert listed(gateway) == []
+    gateway.until_drained()
+    assert gateway.objects() == {f"{PATH}/{name}": data for name, data in files.items()}
+    gateway.evict(PATH)
+    with nfs4.Client(gateway.port) as client:
         at = client.handle("checkpoints", *PATH.split("/"), "a.distcp")
         found = [client.read(at, offset, MIB) for offset in range(0, 3 * MIB, MIB)]
         assert b"".join(found) == files["a.distcp"]
-    put(site)
-    asked = site.gateway.spillway("trash", "empty", "--all", check=False)
+    put(gateway)
+    asked = gateway.spillway("trash", "empty", "--all", check=False)
     assert asked.returncode == 2 and "--yes" in asked.stderr
-    site.gateway.spillway("trash", "empty", "--all", "--yes")
-    assert listed(site) == []
-    until(lambda: site.objects() == {}, "the deletion of the objects")
+    gateway.spillway("trash", "empty", "--all", "--yes")
+    assert listed(gateway) == []
+    until(lambda: gateway.objects() == {}, "the deletion of the objects")

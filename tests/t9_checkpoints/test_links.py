@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.support import nfs4
+from tests.support.gateway import Gateway, running
 from tests.support.nfs4 import op, putfh
-from tests.support.site import Site, running
 from tests.support.waiting import until
 
 SECONDS = float(os.environ.get("SPILLWAY_LINKS_SECONDS", "12"))
@@ -43,8 +43,8 @@ class Polling:
     """Reads both links in a thread, without a cache, and compares what they name: the complete one
     with what clients read, the durable one with what the bucket has at that moment."""
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self.polls = 0
@@ -66,7 +66,7 @@ class Polling:
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
-                with suppress(OSError, EOFError), nfs4.Client(self._site.gateway.port) as client:
+                with suppress(OSError, EOFError), nfs4.Client(self._gateway.port) as client:
                     while not self._stop.wait(POLL_SECONDS):
                         self._look(client)
                         self.polls += 1
@@ -86,7 +86,7 @@ class Polling:
         step = 0 if link is None else link.step
         if step and self.durable[-1:] != [step]:
             for name in FILES:
-                path = self._site.stored(f"{RUN}/step-{step}/{name}")
+                path = self._gateway.stored(f"{RUN}/step-{step}/{name}")
                 is_stored = path.exists() and path.read_bytes() == content(step, name)
                 # rclone takes a file away for a moment while its object is replaced.
                 if not is_stored and _link(client, "latest-durable") == link:
@@ -148,11 +148,11 @@ def _save(client: nfs4.Client, step: int, is_killed: Callable[[], bool]) -> bool
     return True
 
 
-def _save_whole(site: Site, step: int) -> int:
+def _save_whole(gateway: Gateway, step: int) -> int:
     """Save this checkpoint, or a later one if the server goes away meanwhile. Returns its step."""
     while True:
         try:
-            with nfs4.Client(site.gateway.port) as client:
+            with nfs4.Client(gateway.port) as client:
                 _save(client, step, lambda: False)
         except (OSError, EOFError, nfs4.Status):
             time.sleep(0.2)
@@ -166,7 +166,7 @@ def test_both_links_leave_a_step_before_it_is_saved_again(tmp_path: Path) -> Non
     values: dict[str, dict[str, Any]] = {
         "drain": {"settle_seconds": 0.1, "poll_seconds": 0.1, "retry_max_seconds": 0.5},
     }
-    with running(tmp_path, values) as site, nfs4.Client(site.gateway.port) as client:
+    with running(tmp_path, values) as gateway, nfs4.Client(gateway.port) as client:
 
         def both_name(step: int) -> bool:
             links = ("latest-complete", "latest-durable")
@@ -192,8 +192,8 @@ def test_the_links_name_what_is_whole_whatever_is_killed(tmp_path: Path) -> None
         "drain": {"settle_seconds": 0.1, "poll_seconds": 0.1, "retry_max_seconds": 0.5},
     }
     chosen = random.Random(11)
-    with running(tmp_path, values) as site:
-        polling = Polling(site)
+    with running(tmp_path, values) as gateway:
+        polling = Polling(gateway)
         step, last, killed_saves, again = 0, 0, 0, 0
         until_seconds = time.monotonic() + SECONDS
         kill_at = time.monotonic() + 1.0
@@ -210,15 +210,15 @@ def test_the_links_name_what_is_whole_whatever_is_killed(tmp_path: Path) -> None
                 # A process may need longer for its start than the time between kills.
                 is_on = time.monotonic() < until_seconds or len(kills) < len(VICTIMS)
                 # One that died often without serving is started later.
-                if is_on and time.monotonic() >= kill_at and site.gateway.pid(victim) is not None:
+                if is_on and time.monotonic() >= kill_at and gateway.pid(victim) is not None:
                     kills.append(victim)
-                    site.gateway.kill(victim)
+                    gateway.kill(victim)
                     kill_at = time.monotonic() + SECONDS / len(VICTIMS)
                 is_again = step > 0 and chosen.random() < 0.4
                 step += 0 if is_again else 1
                 again += is_again and step == last
                 try:
-                    with nfs4.Client(site.gateway.port) as client:
+                    with nfs4.Client(gateway.port) as client:
                         if _save(client, step, lambda: chosen.random() < 0.1):
                             last = step
                         else:
@@ -226,7 +226,7 @@ def test_the_links_name_what_is_whole_whatever_is_killed(tmp_path: Path) -> None
                     time.sleep(REST_SECONDS)
                 except (OSError, EOFError, nfs4.Status):
                     time.sleep(0.2)  # the server is away
-            last = _save_whole(site, step + 1)
+            last = _save_whole(gateway, step + 1)
 
             def is_named() -> bool:
                 return bool(polling.error) or (

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import nfs4
-from tests.support.site import Site, running
+from tests.support.gateway import Gateway, running
 from tests.support.waiting import until
 
 MIB = 1024 * 1024
@@ -34,8 +34,8 @@ def digests(client: nfs4.Client, *path: str) -> dict[str, str]:
     return found
 
 
-def keys(site: Site) -> set[str]:
-    return {key for key in site.objects() if "probe" not in key}
+def keys(gateway: Gateway) -> set[str]:
+    return {key for key in gateway.objects() if "probe" not in key}
 
 
 @pytest.mark.timeout(300)
@@ -45,8 +45,7 @@ def test_what_is_promoted_is_read_when_the_original_is_gone(
     # The bucket would keep what clients remove until a newer one is there.
     monkeypatch.setenv("SPILLWAY_RETENTION_ROTATION_HOURS", "0")
     written = {"__0_0.distcp": os.urandom(SIZE), "__1_0.distcp": b"x", ".metadata": b"all of it"}
-    with running(tmp_path) as site:
-        gateway = site.gateway
+    with running(tmp_path) as gateway:
         gateway.spillway("mkdir", "-p", "job/step-5")
         with nfs4.Client(gateway.port) as client:
             promoted = client.handle("checkpoints", ".spillway", "promoted")
@@ -69,7 +68,7 @@ def test_what_is_promoted_is_read_when_the_original_is_gone(
             wanted = {name: hashlib.sha256(data).hexdigest() for name, data in written.items()}
             kept = {f".spillway/promoted/best/{name}" for name in written}
             kept.add(".spillway/promoted/best.json")
-            until(lambda: keys(site) == kept, "the deletion of the original's objects")
+            until(lambda: keys(gateway) == kept, "the deletion of the original's objects")
             best = ("checkpoints", ".spillway", "promoted", "best")
             assert digests(client, *best) == wanted
             # What clients read is kept on the disk, and given up, as any file.
@@ -86,5 +85,5 @@ def test_what_is_promoted_is_read_when_the_original_is_gone(
             assert client.names(client.handle(*best[:-1])) == []
             with pytest.raises(nfs4.Status):
                 client.getattr(directory)
-        until(lambda: keys(site) == set(), "the deletion of the copy's objects")
+        until(lambda: keys(gateway) == set(), "the deletion of the copy's objects")
         assert gateway.spillway("promotion", "list").stdout == "nothing is promoted\n"

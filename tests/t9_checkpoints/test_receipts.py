@@ -21,8 +21,8 @@ from gateway.db.models import CHECKPOINTS_INO, ROOT_INO, RUNS_INO
 from tests.support import nfs4, trash
 from tests.support.checkpoints.records import record
 from tests.support.checkpoints.world import World, follow
+from tests.support.gateway import Gateway, running
 from tests.support.nfs4 import op, putfh
-from tests.support.site import Site, running
 from tests.support.t9.random import change_some
 from tests.support.t9.receiving import control_of, save, tree
 from tests.support.volumes import query
@@ -254,7 +254,7 @@ def test_an_idle_gateway_writes_no_status(world: World) -> None:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     with running(tmp_path_factory.mktemp("receipts")) as made:
         yield made
 
@@ -269,8 +269,8 @@ def readlink(client: nfs4.Client, *names: str) -> bytes | None:
     return reply.opaque()
 
 
-def test_a_job_reads_receipts_through_nfs(site: Site) -> None:
-    with nfs4.Client(site.gateway.port) as client:
+def test_a_job_reads_receipts_through_nfs(gateway: Gateway) -> None:
+    with nfs4.Client(gateway.port) as client:
         at = client.handle("checkpoints")
         for name in ("run", "step-1"):
             client.mkdir(at, name, 0o755)
@@ -287,7 +287,7 @@ def test_a_job_reads_receipts_through_nfs(site: Site) -> None:
             lambda: readlink(client, "runs", "run", "latest-complete") == b"../../../run/step-1",
             "the other link",
         )
-        done = site.gateway.spillway(
+        done = gateway.spillway(
             "wait", "--durable", "--json", "/checkpoints/.spillway/runs/run/latest-durable"
         )
         assert json.loads(done.stdout)["durable"] is True
@@ -316,9 +316,9 @@ def test_a_job_reads_receipts_through_nfs(site: Site) -> None:
         held = client.handle("checkpoints", "run")
         with client.opened(held, "x.tmp") as file:
             file.write(b"1")
-        late = site.gateway.spillway("wait", "--durable", "run", "--timeout", "1", check=False)
+        late = gateway.spillway("wait", "--durable", "run", "--timeout", "1", check=False)
         assert late.returncode == 1
         assert "/checkpoints/run/x.tmp: held: by a pattern" in late.stderr
         until(lambda: shown("status.json")["files_at_risk"] == 1, "the file", timeout_seconds=60)
-        site.gateway.spillway("rm", "-r", "--force", "run")
+        gateway.spillway("rm", "-r", "--force", "run")
         until(lambda: client.names(client.handle("checkpoints", ".spillway", "runs")) == [], "gone")

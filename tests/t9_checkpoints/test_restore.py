@@ -28,8 +28,7 @@ from gateway.objectstore.checksums import ChecksumKind
 from tests.support.checkpoints.world import follow, rows_of
 from tests.support.drainsite import MIB, PART_BYTES, PREFIX, Site
 from tests.support.s3proxy import S3Proxy
-from tests.support.s3server import RcloneServer, die_with_parent
-from tests.support.site import flip
+from tests.support.s3server import RcloneServer, die_with_parent, flip
 from tests.support.t9 import restore
 from tests.support.waiting import until
 

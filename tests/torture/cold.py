@@ -25,7 +25,7 @@ from gateway.config import datadir
 from gateway.namespace.server_reports import SPACE_REPORT, Level
 from tests.support.disks import small_disk
 from tests.support.gateway import Gateway
-from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
+from tests.support.s3server import RcloneServer
 from tests.torture.refills import (
     LIMIT_SECONDS,
     SAVE_MIB,
@@ -37,7 +37,6 @@ from tests.torture.refills import (
 )
 from tests.torture.verify import verify_fsck
 
-BUCKET = "checkpoints"
 DISK_MIB = {"vm": 384, "load": 2048}
 """The size of the disk by client. Eight readers of the load generator have 54 MiB on their way to
 the disk at once, and it saves some 40 MiB a second. Between the marks of cold reads and of slowed
@@ -81,7 +80,6 @@ def run(directory: Path, seed: int, times: float, readers: int, client: str) -> 
     """
     with ExitStack() as stack:
         server = stack.enter_context(RcloneServer(directory / "s3"))
-        server.client().create_bucket(Bucket=BUCKET)
         data, disk_mib = directory / "gateway" / "data", DISK_MIB[client]
         stack.enter_context(small_disk(data, directory / "disk.img", disk_mib))
         gateway = _gateway(directory / "gateway", server)
@@ -110,10 +108,7 @@ def run(directory: Path, seed: int, times: float, readers: int, client: str) -> 
 def _gateway(directory: Path, server: RcloneServer) -> Gateway:
     return Gateway(
         directory,
-        bucket=BUCKET,
-        endpoint_url=server.url,
-        access_key_id=ACCESS_KEY,
-        secret_access_key=SECRET_KEY,
+        server,
         values={
             "nfs": {"lease_seconds": 5, "grace_seconds": 5},
             "space": {"reserve_bytes": 1 << 24, "slow_from": SLOW_FROM},

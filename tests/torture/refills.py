@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self
 
-from gateway.config import loader
 from tests.support.client import MOUNT, start_program
 from tests.support.gateway import Gateway
 from tests.support.s3server import die_with_parent
@@ -125,7 +124,7 @@ class LoadRefill:
 
     def start(self, gateway: Gateway, work: Work) -> None:
         """Start the program."""
-        export = loader.load(gateway.config, {}).nfs.export
+        export = gateway.settings.nfs.export
         self._process = subprocess.Popen(
             [
                 *(NFSLOAD, "127.0.0.1", str(gateway.port), export, "refill", "--dir", TOP),

@@ -12,17 +12,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.config import loader
-from tests.support.gateway import Gateway
+from tests.support.gateway import BUCKET, Gateway
 from tests.support.postgres import PostgresServer
-from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer, die_with_parent
+from tests.support.s3server import RcloneServer, die_with_parent
 from tests.support.waiting import until
 from tests.torture import verify
 from tests.torture.killer import Answers, Killer
 
 NFSLOAD = Path(__file__).parents[2] / "build" / "bench" / "nfsload"
 ENGINES = ("sqlite", "postgres")
-BUCKET = "checkpoints"
 TOP = "torture"
 DRAIN_SECONDS = 180.0
 STOP_SECONDS = 120.0
@@ -58,7 +56,6 @@ def run(directory: Path, plan: Plan, say: Say) -> str:
     directory.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         server = stack.enter_context(RcloneServer(directory / "s3"))
-        server.client().create_bucket(Bucket=BUCKET)
         postgres = None
         if plan.engine == "postgres":
             postgres = stack.enter_context(PostgresServer(directory / "postgres"))
@@ -68,7 +65,7 @@ def run(directory: Path, plan: Plan, say: Say) -> str:
             stuck = drain_error(gateway)
         say(f"{time.monotonic():.6f} stopped; comparing")
         # A loss may be the cause of all other errors, so the names are compared first.
-        found = verify.tree(loader.load(gateway.config, {}), TOP)
+        found = verify.tree(gateway.settings, TOP)
         outcome = verify.verify_names(_logs(directory, plan), found)
         reclaimed = verify.verify_fsck(gateway)
         if stuck:
@@ -98,10 +95,7 @@ def _gateway(directory: Path, server: RcloneServer, postgres: PostgresServer | N
         values["namespace"] = {"url": postgres.create_database()}
     return Gateway(
         directory / "gateway",
-        bucket=BUCKET,
-        endpoint_url=server.url,
-        access_key_id=ACCESS_KEY,
-        secret_access_key=SECRET_KEY,
+        server,
         values=values,
     )
 
@@ -112,7 +106,7 @@ def _logs(directory: Path, plan: Plan) -> list[Path]:
 
 @contextmanager
 def _writers(gateway: Gateway, directory: Path, plan: Plan) -> Iterator[Answers]:
-    export = loader.load(gateway.config, {}).nfs.export
+    export = gateway.settings.nfs.export
     writers = subprocess.Popen(
         [
             *(NFSLOAD, "127.0.0.1", str(gateway.port), export, "torture"),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 
-from tests.support.site import Site
+from tests.support.gateway import Gateway
 
 
-def digests(site: Site) -> dict[str, str]:
-    return {key: hashlib.sha256(body).hexdigest() for key, body in site.objects().items()}
+def digests(gateway: Gateway) -> dict[str, str]:
+    return {key: hashlib.sha256(body).hexdigest() for key, body in gateway.objects().items()}
 
 
 def below(directory: str, files: dict[str, str]) -> dict[str, str]:
