@@ -29,7 +29,8 @@ from tests.bench.names import CHANGES
 from tests.bench.rows import Row, Target
 from tests.support.gateway import Values
 from tests.support.nfsserver import Server
-from tests.support.s3server import RcloneServer, credentials, die_with_parent
+from tests.support.processes import process
+from tests.support.s3server import RcloneServer, credentials
 from tests.support.stopping import stop_outside_turns
 from tests.support.waiting import until
 
@@ -261,18 +262,10 @@ def site(directory: Path, url: str = "") -> Iterator[Site]:
 @contextmanager
 def _draining(server: Server, log: Path) -> Iterator[subprocess.Popen[bytes]]:
     settings = server.settings
-    command = [sys.executable, "-m", "gateway.processes.drain", "--config", str(settings.source)]
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            command, stdout=output, stderr=output, preexec_fn=die_with_parent, env={**os.environ}
-        )
     report = settings.run_dir / "drain.json"
-    try:
+    with process("drain", settings, log) as started:
         until(partial(_says, report, '"reachable"'), f"the drain; its log: {log}")
-        yield process
-    finally:
-        process.kill()
-        process.wait()
+        yield started
 
 
 def _says(path: Path, text: str) -> bool:

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gateway.common.types import ROOT_CRED, Sealed, SetAttr
-from gateway.config import loader
 from gateway.db.models import ROOT_INO
 from gateway.objectstore.checksums import ChecksumKind
 from tests.bench.rows import Measured, Row, Target
@@ -33,7 +32,7 @@ from tests.support.namespace import Namespace
 from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer, credentials
 from tests.support.verifier import Verifier
-from tests.support.volumes import make_settings, make_volume, query
+from tests.support.volumes import make_volume, query, write_settings
 from tests.support.waiting import until
 
 MIB = 1024 * 1024
@@ -100,11 +99,8 @@ class Bench:
                 "poll_seconds": 0.1,
             },
         }
-        self.settings = make_settings(directory / "data", values)
+        self.settings = write_settings(directory / "data", values)
         make_volume(self.settings)
-        self.settings.source.write_text(
-            loader.render({"gateway": {"data_dir": str(self.settings.data_dir)}, **values})
-        )
         self.settings.credentials_file.touch(0o600)
         self.settings.credentials_file.write_text(credentials())
         self._rclone_conf = directory / "rclone.conf"

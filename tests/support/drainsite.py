@@ -6,12 +6,11 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +19,21 @@ from botocore.exceptions import ResponseStreamingError
 from gateway.common import clock
 from gateway.common.errors import NotFound
 from gateway.common.types import ROOT_CRED, Attr, Sealed, SetAttr
-from gateway.config import loader
 from gateway.db.models import RESERVED_NAME, ROOT_INO
 from gateway.objectstore.request import Conditions
 from gateway.objectstore.s3 import S3Store
 from tests.support.drain import Drain
 from tests.support.namespace import Namespace
 from tests.support.owner import OWNER, own
+from tests.support.processes import process
 from tests.support.s3proxy import DEADLINE_SECONDS, S3Proxy
 from tests.support.s3server import (
     MotoServer,
     Server,
     WeedServer,
     credentials,
-    die_with_parent,
 )
-from tests.support.volumes import forget_reserved, make_settings, make_volume, query
+from tests.support.volumes import forget_reserved, make_volume, query, write_settings
 
 MIB = 1024 * 1024
 PART_BYTES = 5 * MIB
@@ -87,9 +85,8 @@ class Site:
             "namespace": {"url": database_url},
         }
         self.values = values
-        self.settings = make_settings(directory / "data", values)
+        self.settings = write_settings(directory / "data", values)
         make_volume(self.settings)
-        self.configure()
         self.set_credentials(credentials())
         self.namespace = Namespace(self.settings)
         self.output = directory / "drain.log"
@@ -110,14 +107,10 @@ class Site:
         self.namespace.close()
         self.client.close()
 
-    def configure(self, **drain: Any) -> None:
-        """Set keys of the section [drain] for drains that start later."""
-        self.values["drain"].update(drain)
-        data_dir = self.settings.data_dir
-        self.settings = make_settings(data_dir, self.values)
-        self.settings.source.write_text(
-            loader.render({"gateway": {"data_dir": str(data_dir)}, **self.values})
-        )
+    def configure(self, section: str = "drain", /, **keys: Any) -> None:
+        """Set keys of a section of the configuration for processes that start later."""
+        self.values.setdefault(section, {}).update(keys)
+        self.settings = write_settings(self.settings.data_dir, self.values)
 
     def set_credentials(self, text: str) -> None:
         """Replace the credentials file as a person does."""
@@ -308,25 +301,9 @@ class Site:
             thread.join(DEADLINE_SECONDS)
             drain.close()
 
-    @contextmanager
-    def process(self) -> Iterator[subprocess.Popen[bytes]]:
-        """Run the drain as a process of its own."""
-        command = [
-            sys.executable,
-            "-m",
-            "gateway.processes.drain",
-            "--config",
-            str(self.settings.source),
-        ]
-        with self.output.open("ab") as output:
-            process = subprocess.Popen(
-                command, stdout=output, stderr=output, preexec_fn=die_with_parent
-            )
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
+    def process(self, name: str = "drain") -> AbstractContextManager[subprocess.Popen[bytes]]:
+        """Run the drain, or another process of the gateway, by itself."""
+        return process(name, self.settings, self.output)
 
     @staticmethod
     def kill(process: subprocess.Popen[bytes]) -> None:

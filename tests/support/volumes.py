@@ -28,6 +28,18 @@ Values = Mapping[str, Mapping[str, Any]]
 
 def make_settings(directory: Path, values: Values | None = None) -> Settings:
     """Return settings of a gateway below a directory. Values override, by section and key."""
+    return loader.from_mapping(_merged(directory, values), {}, directory / "spillway.toml")
+
+
+def write_settings(directory: Path, values: Values | None = None) -> Settings:
+    """Make settings, and write the file of which commands and processes read them."""
+    settings = make_settings(directory, values)
+    directory.mkdir(parents=True, exist_ok=True)
+    settings.source.write_text(loader.render(_merged(directory, values)))
+    return settings
+
+
+def _merged(directory: Path, values: Values | None) -> dict[str, dict[str, Any]]:
     merged: dict[str, dict[str, Any]] = {
         "gateway": {"data_dir": str(directory)},
         "bucket": {"name": "checkpoints"},
@@ -36,7 +48,7 @@ def make_settings(directory: Path, values: Values | None = None) -> Settings:
     }
     for section, keys in (values or {}).items():
         merged.setdefault(section, {}).update(keys)
-    return loader.from_mapping(merged, {}, directory / "spillway.toml")
+    return merged
 
 
 def make_volume(settings: Settings) -> None:

@@ -73,7 +73,7 @@ def warm(site: ColdSite, ino: int) -> None:
 def test_an_archived_object_is_asked_back(aws_site: ColdSite) -> None:
     """Clients wait for a while and are told EIO; when the object is back, it is fetched."""
     site = aws_site
-    site.set_cache(restore_wait_seconds=0.5, restore_tier=BULK)
+    site.configure("cache", restore_wait_seconds=0.5, restore_tier=BULK)
     ino, data = site.cold_file(3 * MIB)
     archive(site)
     cold = frozen(site)
@@ -123,7 +123,7 @@ def test_each_archive_is_asked_as_it_can_be(
 ) -> None:
     """moto knows no archives of INTELLIGENT_TIERING, so the proxy answers for the store."""
     site = aws_site
-    site.set_cache(restore_tier=wanted)
+    site.configure("cache", restore_tier=wanted)
     ino, _ = site.cold_file(MIB)
     frozen(site)
     heads(site, {"x-amz-storage-class": storage_class, "x-amz-archive-status": status})
@@ -139,7 +139,7 @@ def test_each_archive_is_asked_as_it_can_be(
 
 def test_without_capacity_for_expedited_it_is_asked_again_as_standard(aws_site: ColdSite) -> None:
     site = aws_site
-    site.set_cache(restore_tier=EXPEDITED)
+    site.configure("cache", restore_tier=EXPEDITED)
     ino, data = site.cold_file(3 * MIB)
     archive(site)
 
@@ -185,7 +185,7 @@ def test_what_is_being_restored_is_known_after_a_restart(aws_site: ColdSite) -> 
 def test_it_is_shown_until_when_an_object_is_back_that_has_no_room(aws_site: ColdSite) -> None:
     site = aws_site
     site.values["space"]["reserve_bytes"] = 1 << 50
-    site.set_cache(restore_wait_seconds=0.2)
+    site.configure("cache", restore_wait_seconds=0.2)
     ino, data = site.cold_file(3 * MIB)
     archive(site)
     cold = frozen(site)

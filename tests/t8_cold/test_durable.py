@@ -187,12 +187,12 @@ def test_a_restart_fetches_what_is_missing_only(site: ColdSite) -> None:
 def test_kills_at_any_moment(site: ColdSite) -> None:
     """Nothing is fetched twice but what was under way, and the map never names wrong bytes."""
     ino, data = site.cold_file(80 * MIB)
-    site.set_cache(bytes_per_second=50 * MIB)
+    site.configure("cache", bytes_per_second=50 * MIB)
     kills = 3
     with site.control:
         for _ in range(kills):
             before = site.fetched_bytes()
-            with site.hydrator() as process:
+            with site.process("cache") as process:
                 site.control.want(ino)
                 until(lambda: site.fetched_bytes() > before, "a request")  # noqa: B023
                 time.sleep(random.uniform(0.0, 0.4))
@@ -201,7 +201,7 @@ def test_kills_at_any_moment(site: ColdSite) -> None:
             for block in site.durable(ino):
                 at = slice(block * BLOCK_BYTES, (block + 1) * BLOCK_BYTES)
                 assert bytes_now[at] == data[at]
-        with site.hydrator():
+        with site.process("cache"):
             site.control.want(ino)
             site.arrive(ino, 60)
     assert site.bytes_of(ino) == data
@@ -214,7 +214,7 @@ def test_verified_blocks_outlive_a_kill_before_their_sync(site: ColdSite) -> Non
     """They are in the data file. They are verified there, and neither fetched nor written again."""
     ino, data = site.cold_file(20 * MIB)
     hold = hold_rest(site)
-    with site.control, site.hydrator() as process:
+    with site.control, site.process("cache") as process:
         site.control.want(ino, 0)
         site.control.wait(Op.PRESENT, ino, 4)
         site.kill(process)

@@ -64,7 +64,7 @@ def test_a_refusal_is_no_reason_to_ask_again_at_once(
     answer: int | Exception,
     again_seconds: float,
 ) -> None:
-    cold.configured("cache", evict_from=0.1, evict_to=0.0)
+    cold.configure("cache", evict_from=0.1, evict_to=0.0)
     cold.save("run", 4, hours_ago=1)
     control = Refusing(answer)
     working = cold.evictor()
@@ -84,7 +84,7 @@ def test_a_file_that_stays_busy_is_asked_for_ever_less_often(
     cold: Cold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader of one moment must not keep a file on a full disk for a minute."""
-    cold.configured("cache", evict_from=0.1, evict_to=0.0)
+    cold.configure("cache", evict_from=0.1, evict_to=0.0)
     cold.save("run", 4, hours_ago=1)
     control = Refusing(errno.EBUSY)
     working = cold.evictor()
@@ -105,7 +105,7 @@ def test_a_file_that_stays_busy_is_asked_for_ever_less_often(
 
 def test_a_server_that_went_away_is_asked_again_soon(cold: Cold) -> None:
     """Clients write as soon as it is back."""
-    cold.configured("cache", evict_from=0.1, evict_to=0.0)
+    cold.configure("cache", evict_from=0.1, evict_to=0.0)
     cold.save("run", 4, hours_ago=1)
     working = cold.evictor()
     working._open_control = lambda: closing(Refusing(ControlSocketClosed("gone")))
@@ -116,7 +116,7 @@ def test_a_server_that_has_no_time_is_not_asked_for_every_file(
     cold: Cold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(evictor_module, "TOGETHER", 1)
-    cold.configured("cache", evict_from=0.1, evict_to=0.0)
+    cold.configure("cache", evict_from=0.1, evict_to=0.0)
     cold.save("run", 4, hours_ago=1)
     control = Refusing(errno.EAGAIN)
     working = cold.evictor()
@@ -128,7 +128,7 @@ def test_a_server_that_has_no_time_is_not_asked_for_every_file(
 def test_a_row_stays_until_its_deletion_is_durable(
     cold: Cold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cold.configured("cache", evict_from=0.1, evict_to=0.0)
+    cold.configure("cache", evict_from=0.1, evict_to=0.0)
     inos = cold.save("run", 4, hours_ago=1)
 
     def fail(_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_a_kill_between_commit_and_unlink_leaves_nothing_behind(cold: Cold) -> N
 
 
 def test_the_database_may_be_away(cold: Cold, monkeypatch: pytest.MonkeyPatch) -> None:
-    cold.configured("cache", evict_from=0.1, evict_to=0.0)
+    cold.configure("cache", evict_from=0.1, evict_to=0.0)
     cold.save("run", 4, hours_ago=1)
 
     def away(_settings: Settings) -> None:
@@ -220,7 +220,7 @@ def test_only_the_look_at_the_tables_needs_a_rest(
     cold: Cold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While the bucket or the server is slow, a rest as long as that would let the disk fill."""
-    cold.configured("cache", evict_from=0.1, evict_to=0.0)
+    cold.configure("cache", evict_from=0.1, evict_to=0.0)
     inos = cold.save("run", 4, hours_ago=1)
     for number in range(4):
         cold.write(f"dirty{number}", os.urandom(FILE_BYTES))
@@ -280,7 +280,7 @@ def no_bucket(site: Cold) -> Callable[[], None]:
 def test_a_bucket_that_refuses_us_is_said_once_and_skips_no_file(
     cold: Cold, caplog: pytest.LogCaptureFixture, break_: Callable[[Cold], Callable[[], None]]
 ) -> None:
-    cold.configured("cache", evict_from=0.1, evict_to=0.0)
+    cold.configure("cache", evict_from=0.1, evict_to=0.0)
     inos = cold.save("run", 4, hours_ago=1)
     mend = break_(cold)
     working = cold.evictor()
@@ -300,7 +300,7 @@ def test_a_key_that_shows_no_object_is_not_tried_at_every_file(
     cold: Cold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(evictor_module, "TOGETHER", 2)
-    cold.configured("cache", evict_from=0.05, evict_to=0.0)
+    cold.configure("cache", evict_from=0.05, evict_to=0.0)
     inos = cold.save("run", 8, hours_ago=1)
     now = [clock.monotonic_seconds()]
     monkeypatch.setattr(clock, "monotonic_seconds", lambda: now[0])

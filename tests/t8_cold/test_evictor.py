@@ -78,7 +78,7 @@ def test_above_the_watermark_whole_old_directories_go_first(cold: Cold) -> None:
 def test_an_object_that_is_not_what_was_recorded_keeps_its_file(
     cold: Cold, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cold.configured("cache", evict_from=0.1, evict_to=0.0)
+    cold.configure("cache", evict_from=0.1, evict_to=0.0)
     deleted, replaced, other = cold.save("run", 3, hours_ago=1)
     cold.save("more", 1, hours_ago=0.1)
     cold.client.delete_object(Bucket=cold.bucket, Key="team/run/run/f00")
@@ -101,7 +101,7 @@ def test_an_object_that_is_not_what_was_recorded_keeps_its_file(
 
 
 def test_a_bucket_that_does_not_answer_evicts_nothing(cold: Cold) -> None:
-    cold.configured("cache", evict_from=0.1, evict_to=0.0)
+    cold.configure("cache", evict_from=0.1, evict_to=0.0)
     cold.save("run", 4, hours_ago=1)
     cold.proxy.inject(lambda request: request.operation == "HEAD", Act.FAIL, math.inf)
     assert cold.evictor().step() == RETRY_SECONDS
@@ -109,9 +109,7 @@ def test_a_bucket_that_does_not_answer_evicts_nothing(cold: Cold) -> None:
 
 
 def test_what_is_kept_or_not_at_home_stays(cold: Cold) -> None:
-    cold.configured(
-        "cache", evict_from=0.1, evict_to=0.0, keep=["production/*"], keep_seconds=600.0
-    )
+    cold.configure("cache", evict_from=0.1, evict_to=0.0, keep=["production/*"], keep_seconds=600.0)
     kept = cold.save("production/a", 1, hours_ago=5)
     fresh = cold.save("fresh", 1, hours_ago=0.1)
     renamed = cold.save("old/a/b", 1, hours_ago=5) + cold.save("there/a", 1, hours_ago=5)
@@ -132,13 +130,13 @@ def test_what_is_kept_or_not_at_home_stays(cold: Cold) -> None:
     assert {*kept, *fresh, *renamed, *moved, *linked, dirty}.isdisjoint(evicted(cold))
     # When the bucket has followed the rename, and nothing is fresh any more, they go.
     cold.drain()
-    cold.configured("cache", keep_seconds=0.0)
+    cold.configure("cache", keep_seconds=0.0)
     cold.evictor().step()
     assert cold.absent() == {*gone, *renamed, *fresh, dirty}
 
 
 def test_what_is_pinned_stays(cold: Cold) -> None:
-    cold.configured("cache", evict_from=0.1, evict_to=0.0)
+    cold.configure("cache", evict_from=0.1, evict_to=0.0)
     tree = cold.save("runs/a/deep", 2, hours_ago=5)
     file, other = cold.save("runs/b", 2, hours_ago=5)
     linked, late = cold.save("runs/c", 2, hours_ago=5)
@@ -167,7 +165,7 @@ def test_what_is_pinned_stays(cold: Cold) -> None:
 
 
 def test_top_directories_have_limits_of_their_own(cold: Cold) -> None:
-    cold.configured("cache", limits=["scratch=3MiB", "missing=1MiB"])
+    cold.configure("cache", limits=["scratch=3MiB", "missing=1MiB"])
     scratch = cold.save("scratch/a/b", 5, hours_ago=2) + cold.save("scratch/c", 3, hours_ago=1)
     cold.save("other", 8, hours_ago=9)
     working = cold.evictor()
@@ -181,8 +179,8 @@ def test_top_directories_have_limits_of_their_own(cold: Cold) -> None:
 
 
 def test_a_directory_that_cannot_shrink_to_its_limit_keeps_nothing_else(cold: Cold) -> None:
-    cold.configured("cache", evict_from=0.6, evict_to=0.5, limits=["production=1MiB"])
-    cold.configured("cache", keep=["production/*"])
+    cold.configure("cache", evict_from=0.6, evict_to=0.5, limits=["production=1MiB"])
+    cold.configure("cache", keep=["production/*"])
     cold.save("production", 14, hours_ago=9)
     others = cold.save("other", 6, hours_ago=1)
     files = -(-(cold.used_bytes() - DISK_BYTES // 2) // FILE_BYTES)
@@ -211,7 +209,7 @@ def test_blocks_of_absent_files_that_nobody_uses_go_first(cold: Cold) -> None:
     cold.read(used, hours_ago=0)
     cold.run("INSERT INTO warm_request VALUES (:ino, 1)", ino=wanted)
     cold.asked.clear()
-    cold.configured("cache", evict_from=0.05, evict_to=0.0)
+    cold.configure("cache", evict_from=0.05, evict_to=0.0)
     cold.evictor().step()
     assert evicted(cold) == [old, before]
     assert not any(cold.settings.files_dir.glob(f"*/{old}.*"))
@@ -234,7 +232,7 @@ def test_blocks_that_a_killed_hydrator_did_not_record_are_evicted(cold: Cold) ->
     cold.namespace.files.path(empty, epochs[empty] - 1).write_bytes(b"of an earlier epoch")
     used_bytes = cold.used_bytes()
     cold.asked.clear()
-    cold.configured("cache", evict_from=0.05, evict_to=0.0, keep=["kept"])
+    cold.configure("cache", evict_from=0.05, evict_to=0.0, keep=["kept"])
     evictor = cold.evictor()
     evictor.step()
     evictor.step()
@@ -262,7 +260,7 @@ def foreign(site: Cold) -> None:
 
 @pytest.mark.parametrize("break_", [unmounted, foreign])
 def test_the_disk_of_somebody_else_is_left_alone(cold: Cold, break_: Any) -> None:
-    cold.configured("cache", evict_from=0.1, evict_to=0.0)
+    cold.configure("cache", evict_from=0.1, evict_to=0.0)
     cold.save("run", 4, hours_ago=1)
     before = (cold.settings.files_dir / data_files.NAME).read_text()
     working = cold.evictor()
@@ -285,7 +283,7 @@ def test_the_disk_of_somebody_else_is_left_alone(cold: Cold, break_: Any) -> Non
 def test_room_for_the_next_save_is_made_before_it(
     cold: Cold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cold.configured("cache", evict_from=0.8, evict_to=0.7)
+    cold.configure("cache", evict_from=0.8, evict_to=0.7)
     working = cold.evictor()
     working.step()
     cold.save("save1", 12, hours_ago=5)  # 6 MiB
@@ -309,7 +307,7 @@ def test_room_for_the_next_save_is_made_before_it(
 
 
 def test_a_save_as_large_as_the_disk_does_not_empty_it(cold: Cold) -> None:
-    cold.configured("cache", evict_from=0.8, evict_to=0.7)
+    cold.configure("cache", evict_from=0.8, evict_to=0.7)
     # Below half of the watermark, 6.4 MiB, everything stays.
     small = cold.save("small", 8, hours_ago=9)
     working = cold.evictor()

@@ -78,8 +78,8 @@ def make_large(site: ColdSite) -> list[int]:
 def test_memory_is_bounded_with_many_large_files(site: ColdSite, endpoint: str) -> None:
     inos = make_large(site)
     site.values["bucket"]["endpoint_url"] = endpoint
-    site.set_cache(workers=16)
-    with site.control, site.hydrator() as process:
+    site.configure("cache", workers=16)
+    with site.control, site.process("cache") as process:
         for ino in inos:
             site.control.want(ino, SIZE // 2)
         for ino in inos:

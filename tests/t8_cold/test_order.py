@@ -45,7 +45,7 @@ def test_a_wanted_range_is_the_next_one_beside_a_warm_with_a_rate(site: ColdSite
     wanted = [f"wanted-{number}" for number in range(3)]
     inos = site.cold(files | {name: os.urandom(BLOCK_BYTES) for name in wanted})
     # A request has its turn each second, so a busy machine leaves the order as it is.
-    site.set_cache(workers=WORKERS, bytes_per_second=BLOCK_BYTES)
+    site.configure("cache", workers=WORKERS, bytes_per_second=BLOCK_BYTES)
     warm(site, inos[:WARMED])
     with site.hydrating():
         until(lambda: len(site.gets()) >= 2, "the warm")
@@ -70,7 +70,7 @@ def test_a_wanted_range_is_the_next_one_beside_a_warm_with_a_rate(site: ColdSite
 @pytest.mark.alone
 def test_two_hundred_small_files_are_warmed_in_a_few_seconds(site: ColdSite) -> None:
     inos = site.cold({f"f{number:03}": os.urandom(1000) for number in range(200)})
-    site.set_cache(workers=WORKERS)
+    site.configure("cache", workers=WORKERS)
     warm(site, inos)
     gets = site.proxy.inject(lambda r: "range" in r.headers, Act.HOLD, 1e9)
     with site.hydrating() as hydrator:

@@ -39,7 +39,7 @@ def test_a_file_comes_back_in_any_order_of_reads(site: ColdSite) -> None:
 
 def test_the_wanted_block_comes_first(site: ColdSite) -> None:
     ino, data = site.cold_file(40 * MIB)
-    site.set_cache(workers=1)
+    site.configure("cache", workers=1)
     site.hydrate(ino, data, 24 * MIB)
     first = site.gets()[0].headers["range"]
     assert first.startswith(f"bytes={24 * MIB}-")
@@ -70,7 +70,7 @@ def test_what_clients_wait_for_comes_before_the_rest_of_other_files(site: ColdSi
     """Two files are asked for while a third one is fetched as a whole, by one thread."""
     files = {name: os.urandom(40 * MIB) for name in "abc"}
     a, b, c = site.cold(files)
-    site.set_cache(workers=1)
+    site.configure("cache", workers=1)
     asked = threading.Event()
 
     def more(_told: object) -> None:
@@ -164,7 +164,7 @@ def test_siblings_follow_a_reader_in_the_order_of_names(site: ColdSite) -> None:
 def test_read_ahead_can_be_off(site: ColdSite) -> None:
     files = {f"ckpt/shard-{number}": os.urandom(MIB) for number in range(4)}
     inos = site.cold(files)
-    site.set_cache(read_ahead=False)
+    site.configure("cache", read_ahead=False)
     with site.hydrating() as hydrator:
         for ino in inos[:2]:
             site.control.want(ino, 0)
@@ -179,7 +179,7 @@ def test_the_rates_hold(site: ColdSite) -> None:
     """The bytes of answers count. The first range passes at once; the next waits until it is
     paid."""
     ino, data = site.cold_file(32 * MIB)
-    site.set_cache(bytes_per_second=16 * MIB)
+    site.configure("cache", bytes_per_second=16 * MIB)
     site.hydrate(ino, data)
     first, second = sorted(one.time for one in site.gets())
     assert second - first >= 0.5
@@ -188,7 +188,7 @@ def test_the_rates_hold(site: ColdSite) -> None:
 @pytest.mark.alone
 def test_requests_are_spaced(site: ColdSite) -> None:
     inos = site.cold({f"f{number}": os.urandom(1000) for number in range(6)})
-    site.set_cache(requests_per_second=5)
+    site.configure("cache", requests_per_second=5)
     with site.hydrating() as hydrator:
         for ino in inos:
             site.control.want(ino, 0)
@@ -227,7 +227,7 @@ def test_sigterm_ends_it_soon(site: ColdSite) -> None:
     site.proxy.inject(
         lambda r: r.headers.get("range", "").startswith(f"bytes={16 * MIB}-"), Act.HOLD, 99
     )
-    with site.control, site.hydrator() as process:
+    with site.control, site.process("cache") as process:
         site.control.want(ino, 0)
         until(lambda: 12 * MIB in (one.offset for one in site.control.of(Op.PRESENT)), "block 3")
         began = clock.monotonic_seconds()

@@ -5,13 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gateway.catalogue.receipt_reconciler import ReceiptReconciler
 from gateway.catalogue.tracker import Follower
-from gateway.config import loader
 from gateway.config.settings import Settings
 from gateway.lifecycle.trash import expiry
 from tests.support.checkpoints.world import World, follow
@@ -20,7 +18,7 @@ from tests.support.namespace import Namespace
 from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import RcloneServer
 from tests.support.t9.rotating import Job
-from tests.support.volumes import make_settings, make_volume
+from tests.support.volumes import make_volume, write_settings
 
 
 @pytest.fixture
@@ -47,13 +45,8 @@ def reconciler(world: World) -> Iterator[ReceiptReconciler]:
 @pytest.fixture
 def configured(tmp_path: Path) -> Iterator[World]:
     """A namespace on SQLite with a configuration file, which commands read."""
-    settings = make_settings(tmp_path)
+    settings = write_settings(tmp_path)
     make_volume(settings)
-    values: dict[str, dict[str, Any]] = {
-        "gateway": {"data_dir": tmp_path},
-        "bucket": {"name": "checkpoints"},
-    }
-    settings.source.write_text(loader.render(values))
     made = World(settings, Namespace(settings))
     yield made
     made.end()

@@ -13,14 +13,13 @@ from gateway.cli import policies
 from gateway.cli.main import main
 from gateway.common import clock
 from gateway.common.models import from_json
-from gateway.config import loader
 from gateway.config.settings import Settings
 from gateway.service.policies import RetentionSummary
 from tests.support.checkpoints.keeping import Bin, applier, catch_up, save
 from tests.support.checkpoints.world import World
 from tests.support.namespace import Namespace
 from tests.support.t9.knowntime import read_at
-from tests.support.volumes import make_settings, make_volume, query, status_of
+from tests.support.volumes import make_volume, query, status_of, write_settings
 
 FILE = """
 [[policy]]
@@ -38,13 +37,8 @@ delete_after_days = 7
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    settings = make_settings(tmp_path / "data")
+    settings = write_settings(tmp_path / "data")
     make_volume(settings)
-    values: dict[str, dict[str, Any]] = {
-        "gateway": {"data_dir": tmp_path / "data"},
-        "bucket": {"name": "checkpoints"},
-    }
-    settings.source.write_text(loader.render(values))
     made = World(settings, Namespace(settings))
     save(made, *(f"jobs/a/step-{step}" for step in range(1, 5)))
     catch_up(made)

@@ -10,14 +10,12 @@ import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from gateway.catalogue import store, tracker
 from gateway.catalogue.manifests import document
 from gateway.catalogue.tracker import Follower
 from gateway.common import failpoints
 from gateway.common.failpoints import CATALOGUE_COMMIT
-from gateway.config import loader
 from gateway.config.settings import Settings
 from gateway.db.engine import Database
 from tests.support.checkpoints.world import World, follow, rebuilt, rows_of
@@ -25,7 +23,7 @@ from tests.support.forking import context
 from tests.support.libraries import UNUSED
 from tests.support.namespace import Namespace
 from tests.support.s3server import die_with_parent
-from tests.support.volumes import make_settings, make_volume, query
+from tests.support.volumes import make_volume, query, write_settings
 from tests.support.waiting import until
 
 MEMBERS = int(os.environ.get("SPILLWAY_MEMBERS", "20000"))
@@ -88,13 +86,8 @@ def running(settings: Settings) -> Iterator[subprocess.Popen[str]]:
 
 
 def gateway_in(directory: Path) -> Settings:
-    settings = make_settings(directory)
+    settings = write_settings(directory)
     make_volume(settings)
-    values: dict[str, dict[str, Any]] = {
-        "gateway": {"data_dir": directory},
-        "bucket": {"name": "checkpoints"},
-    }
-    settings.source.write_text(loader.render(values))
     Namespace(settings).close()
     return settings
 

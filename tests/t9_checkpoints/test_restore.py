@@ -6,10 +6,8 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -27,8 +25,8 @@ from gateway.objectstore.bodies import digest
 from gateway.objectstore.checksums import ChecksumKind
 from tests.support.checkpoints.world import follow, rows_of
 from tests.support.drainsite import MIB, PART_BYTES, PREFIX, Site
-from tests.support.s3proxy import S3Proxy
-from tests.support.s3server import RcloneServer, die_with_parent, flip
+from tests.support.processes import process
+from tests.support.s3server import flip
 from tests.support.t9 import restore
 from tests.support.waiting import until
 
@@ -36,14 +34,6 @@ BUCKET = "checkpoints"
 SECONDS = 60.0
 TARGET = b"../elsewhere/\xff"
 Content = dict[bytes, str]
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with RcloneServer(tmp_path / "s3") as server, S3Proxy(server.port) as proxy:
-        made = Site(tmp_path, server, BUCKET, proxy)
-        yield made
-        made.close()
 
 
 class Saves:
@@ -96,25 +86,9 @@ class Saves:
         return whole
 
 
-@contextmanager
-def catalogue(site: Site, failpoint: str = "") -> Iterator[subprocess.Popen[bytes]]:
-    argv = [
-        sys.executable,
-        "-m",
-        "gateway.processes.checkpoints",
-        "--config",
-        str(site.settings.source),
-    ]
-    environment = {**os.environ, "SPILLWAY_FAILPOINT": failpoint}
-    with (site.settings.log_dir / "checkpoints.log").open("ab") as log:
-        process = subprocess.Popen(
-            argv, stdout=log, stderr=log, preexec_fn=die_with_parent, env=environment
-        )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
+def catalogue(site: Site, failpoint: str = "") -> AbstractContextManager[subprocess.Popen[bytes]]:
+    log = site.settings.log_dir / "checkpoints.log"
+    return process("checkpoints", site.settings, log, SPILLWAY_FAILPOINT=failpoint)
 
 
 def is_restored(saves: Saves, wanted: set[str]) -> bool:

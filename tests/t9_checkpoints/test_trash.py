@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,6 @@ from gateway.common import clock
 from gateway.common.errors import NotFound, TrashRefused
 from gateway.common.failpoints import TRASH_STEP
 from gateway.common.types import GATEWAY_CRED, ROOT_CRED, SetAttr
-from gateway.config import loader
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO, TRASH_INO
 from gateway.lifecycle.trash import expiry
@@ -36,7 +34,7 @@ from tests.support.t9.trash import (
     reserved,
     with_values,
 )
-from tests.support.volumes import make_settings, make_volume, query
+from tests.support.volumes import make_settings, make_volume, query, write_settings
 
 pytestmark = pytest.mark.usefixtures("control_socket_of_namespace")
 
@@ -280,14 +278,8 @@ def test_kills_at_each_step(tmp_path: Path) -> None:
 
 
 def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = make_settings(tmp_path, {"nfs": {"port": free_port()}})
+    settings = write_settings(tmp_path, {"nfs": {"port": free_port()}})
     make_volume(settings)
-    values: dict[str, dict[str, Any]] = {
-        "gateway": {"data_dir": tmp_path},
-        "bucket": {"name": "checkpoints"},
-        "nfs": {"port": settings.nfs.port},
-    }
-    settings.source.write_text(loader.render(values))
     world = World(settings, Namespace(settings))
     ids = []
     for _ in range(2):

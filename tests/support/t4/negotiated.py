@@ -6,8 +6,7 @@ from tests.support.drainsite import Site
 
 
 def configured(site: Site, checksum: str) -> Site:
-    site.values["bucket"]["checksum"] = checksum
-    site.configure()
+    site.configure("bucket", checksum=checksum)
     return site
 
 

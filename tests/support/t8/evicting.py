@@ -73,11 +73,6 @@ class Cold(Site):
     before_asked: Callable[[list[RpcRequest]], None] = staticmethod(lambda _requests: None)
     """Hears of requests before they are answered."""
 
-    def configured(self, section: str, **values: Any) -> None:
-        """Set keys of a section of the configuration."""
-        self.values.setdefault(section, {}).update(values)
-        self.configure()
-
     def save(self, directory: str, files: int, hours_ago: float) -> list[int]:
         """Make a directory of drained files that were uploaded some hours ago. Returns them."""
         inos = [
@@ -143,8 +138,8 @@ def cold(store: RcloneServer, tmp_path: Path) -> Iterator[Cold]:
     with tmpfs(tmp_path / "gateway" / "data" / "files"), S3Proxy(store.port) as proxy:
         site = Cold(tmp_path / "gateway", store, f"b{os.urandom(4).hex()}", proxy)
         site.asked = []
-        site.configured("space", reserve_bytes=0)
-        site.configured("cache", evict_from=0.8, evict_to=0.5)
+        site.configure("space", reserve_bytes=0)
+        site.configure("cache", evict_from=0.8, evict_to=0.5)
         try:
             yield site
         finally:

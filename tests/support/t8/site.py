@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,14 +12,12 @@ from typing import Any
 
 from gateway.cache.hydrator import Hydrator
 from gateway.common.types import Attr, Residency
-from gateway.config import loader
 from gateway.db.drain_models import HYDRATE
 from gateway.namespace import residency
 from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.fake_control_socket import FakeControlSocket
 from tests.support.s3proxy import S3Proxy
-from tests.support.s3server import Server, die_with_parent
-from tests.support.volumes import make_settings
+from tests.support.s3server import Server
 from tests.support.waiting import until
 
 BLOCK_BYTES = 4 * MIB
@@ -33,19 +29,9 @@ class ColdSite(Site):
     def __init__(self, directory: Path, server: Server, bucket: str, proxy: S3Proxy) -> None:
         super().__init__(directory, server, bucket, proxy)
         # The disk of the tests may be full of other things.
-        self.values["cache"] = {"workers": 4, "evict_from": 1.0}
-        self.values["space"] = {"slow_from": 0.999, "reserve_bytes": 0}
+        self.configure("cache", workers=4, evict_from=1.0)
+        self.configure("space", slow_from=0.999, reserve_bytes=0)
         self.control = FakeControlSocket(self.namespace, self.settings.run_dir)
-        self.set_cache()
-
-    def set_cache(self, **cache: Any) -> None:
-        """Set keys of the section [cache] for hydrators that start later."""
-        self.values["cache"].update(cache)
-        data_dir = self.settings.data_dir
-        self.settings = make_settings(data_dir, self.values)
-        self.settings.source.write_text(
-            loader.render({"gateway": {"data_dir": str(data_dir)}, **self.values})
-        )
 
     def evict(self, ino: int) -> Attr:
         """Evict a file as the server does."""
@@ -144,20 +130,3 @@ class ColdSite(Site):
             thread.join(20)
             assert not thread.is_alive()
         assert self.control.wrong == []
-
-    @contextmanager
-    def hydrator(self, *command: str) -> Iterator[subprocess.Popen[bytes]]:
-        """Run the hydrator as a process of its own."""
-        program = command or (sys.executable, "-m", "gateway.processes.cache")
-        with self.output.open("ab") as output:
-            process = subprocess.Popen(
-                [*program, "--config", str(self.settings.source)],
-                stdout=output,
-                stderr=output,
-                preexec_fn=die_with_parent,
-            )
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
