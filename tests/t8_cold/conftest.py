@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import MotoServer, RcloneServer, Server
+from tests.support.t8.evicting import Cold, tmpfs
 from tests.support.t8.site import ColdSite
 
 _numbers = itertools.count(1)
@@ -52,3 +53,17 @@ def site(tmp_path: Path, rclone: RcloneServer) -> Iterator[ColdSite]:
 def aws_site(tmp_path: Path, moto: MotoServer) -> Iterator[ColdSite]:
     """A gateway on moto, which answers conditions, versions and archives as AWS does."""
     yield from _made(tmp_path, moto)
+
+
+@pytest.fixture
+def cold(rclone: RcloneServer, tmp_path: Path) -> Iterator[Cold]:
+    """Make a gateway whose data files are on a disk of 16 MiB: the watermarks are 12.8 and 8."""
+    with tmpfs(tmp_path / "gateway" / "data" / "files"), S3Proxy(rclone.port) as proxy:
+        made = Cold(tmp_path / "gateway", rclone, f"small-{next(_numbers)}", proxy)
+        made.asked = []
+        made.configure("space", reserve_bytes=0)
+        made.configure("cache", evict_from=0.8, evict_to=0.5)
+        try:
+            yield made
+        finally:
+            made.close()

@@ -30,9 +30,7 @@ from gateway.rpc.frames import Op, RpcReply, RpcRequest
 from tests.support.direct import Direct
 from tests.support.s3proxy import Act
 from tests.support.s3server import credentials
-from tests.support.t8.evicting import FILE_BYTES, Cold, cold, store
-
-__all__ = ["cold", "store"]
+from tests.support.t8.evicting import FILE_BYTES, Cold
 
 context = multiprocessing.get_context("forkserver")
 

@@ -11,9 +11,7 @@ from gateway.drain import verify
 from gateway.rpc.frames import Op, RpcRequest
 from tests.support.drainsite import PREFIX
 from tests.support.s3proxy import Act
-from tests.support.t8.evicting import Cold, cold, store
-
-__all__ = ["cold", "store"]
+from tests.support.t8.evicting import Cold
 
 
 def evict(site: Cold, path: str, data: bytes) -> int:

@@ -21,9 +21,7 @@ from gateway.objectstore.s3 import S3Store
 from gateway.rpc.frames import Op, RpcRequest
 from gateway.service import status
 from tests.support.s3proxy import Act
-from tests.support.t8.evicting import DISK_BYTES, FILE_BYTES, HOUR_NS, Cold, cold, store
-
-__all__ = ["cold", "store"]
+from tests.support.t8.evicting import DISK_BYTES, FILE_BYTES, HOUR_NS, Cold
 
 
 def evicted(site: Cold) -> list[int]:

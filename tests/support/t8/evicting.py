@@ -8,8 +8,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from gateway.cache.evictor import Evictor
 from gateway.common import clock
 from gateway.common.types import Residency
@@ -19,8 +17,6 @@ from gateway.rpc.frames import RpcReply, RpcRequest
 from tests.support.direct import Direct
 from tests.support.drainsite import Site
 from tests.support.namespace import Namespace
-from tests.support.s3proxy import S3Proxy
-from tests.support.s3server import RcloneServer
 from tests.support.tools import run_as_root
 from tests.support.volumes import query
 
@@ -124,23 +120,3 @@ class Cold(Site):
     def used_bytes(self) -> int:
         found = os.statvfs(self.settings.files_dir)
         return (found.f_blocks - found.f_bavail) * found.f_frsize
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RcloneServer]:
-    with RcloneServer(tmp_path_factory.mktemp("s3") / "rclone") as server:
-        yield server
-
-
-@pytest.fixture
-def cold(store: RcloneServer, tmp_path: Path) -> Iterator[Cold]:
-    """Make a gateway whose data files are on a disk of 16 MiB: the watermarks are 12.8 and 8."""
-    with tmpfs(tmp_path / "gateway" / "data" / "files"), S3Proxy(store.port) as proxy:
-        site = Cold(tmp_path / "gateway", store, f"b{os.urandom(4).hex()}", proxy)
-        site.asked = []
-        site.configure("space", reserve_bytes=0)
-        site.configure("cache", evict_from=0.8, evict_to=0.5)
-        try:
-            yield site
-        finally:
-            site.close()
