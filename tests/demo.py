@@ -19,7 +19,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tests.support.client import read_back, save
-from tests.support.gateway import BUCKET, PROGRAM, Gateway
+from tests.support.clisite import PROGRAM
+from tests.support.gateway import BUCKET, Gateway
 from tests.support.ports import free_port
 from tests.support.s3server import RcloneServer
 from tests.support.vm.build import build_image

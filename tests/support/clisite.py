@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -85,10 +85,22 @@ def _hear_hangups() -> None:
 
 
 class Running:
-    """A running ``spillway up``, and the lines that it has printed."""
+    """A running command, as ``spillway up``, and the lines that it has printed.
 
-    def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+    Args:
+        say: called with each line.
+        process_group: its process group (0: its own one; default: ours).
+    """
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        say: Callable[[str], None] = lambda _line: None,
+        process_group: int | None = None,
+    ) -> None:
         self.lines: list[str] = []
+        self._say = say
         self.process = subprocess.Popen(
             argv,
             env=dict(env),
@@ -96,15 +108,18 @@ class Running:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            process_group=process_group,
             preexec_fn=_hear_hangups,
         )
-        self._reader = threading.Thread(target=self._read)
+        self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(line.rstrip("\n"))
+        with self.process.stdout:
+            for line in self.process.stdout:
+                self.lines.append(line.rstrip("\n"))
+                self._say(self.lines[-1])
 
     def expect(self, part: str, after: int = 0) -> str:
         """Wait for a line that contains a part, from line number ``after`` on. Returns the line."""
@@ -130,5 +145,3 @@ class Running:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL)
         self.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()

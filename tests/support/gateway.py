@@ -6,8 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +15,7 @@ from gateway.common.models import to_json
 from gateway.config import loader
 from gateway.config.settings import Settings
 from gateway.service import status
+from tests.support.clisite import PROGRAM, Running
 from tests.support.namespace import Namespace
 from tests.support.owner import confirm
 from tests.support.ports import free_port
@@ -24,7 +23,6 @@ from tests.support.s3proxy import S3Proxy
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer
 from tests.support.waiting import until
 
-PROGRAM = Path(sys.executable).with_name("spillway")
 PLUGINS_DIR = Path(__file__).parents[2] / "build" / "lib"
 
 BUCKET = "checkpoints"
@@ -70,7 +68,7 @@ class Gateway:
         self._proxy = proxy
         self._say = say
         self._process_group = process_group
-        self._process: subprocess.Popen[str] | None = None
+        self._up: Running | None = None
         self._environ = {
             name: value for name, value in os.environ.items() if not name.startswith("AWS_")
         }
@@ -163,26 +161,25 @@ class Gateway:
 
     def start(self) -> None:
         """Run ``spillway up`` in the background, and return before it is ready."""
-        self._process = subprocess.Popen(
-            [PROGRAM, "up", "--config", self.config],
-            env=self._environ,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            process_group=self._process_group,
-        )
-        threading.Thread(target=self._read, args=(self._process,), daemon=True).start()
+        argv = [str(PROGRAM), "up", "--config", str(self.config)]
+        self._up = Running(argv, self._environ, self._note, self._process_group)
+
+    def _note(self, line: str) -> None:
+        self.lines.append(line)
+        self._say(line)
+
+    @property
+    def _process(self) -> subprocess.Popen[str]:
+        assert self._up is not None
+        return self._up.process
 
     def kill_all(self) -> None:
         """Kill ``up`` with SIGKILL. The kernel kills its children with it."""
-        assert self._process is not None
         self._process.kill()
         self._process.wait()
 
     def children(self) -> dict[str, int]:
         """Return the pids of the running children of ``up``, by program."""
-        assert self._process is not None
         listed = subprocess.run(
             ["pgrep", "-l", "-P", str(self._process.pid)], capture_output=True, text=True
         )
@@ -192,7 +189,6 @@ class Gateway:
     @property
     def has_ended(self) -> bool:
         """Whether ``up`` has ended."""
-        assert self._process is not None
         return self._process.poll() is not None
 
     def require_up(self) -> None:
@@ -207,19 +203,11 @@ class Gateway:
         return self
 
     def __exit__(self, *error: object) -> None:
-        assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         try:
             self._process.wait(90)  # up gives its children 75 s in all
         finally:
             self._process.kill()
-
-    def _read(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        with process.stdout:
-            for line in process.stdout:
-                self.lines.append(line.rstrip("\n"))
-                self._say(self.lines[-1])
 
     def said(self, text: str) -> int:
         """Return how many lines of ``up`` contain a text."""
@@ -245,7 +233,6 @@ class Gateway:
     @property
     def up_pid(self) -> int:
         """The process id of ``spillway up``."""
-        assert self._process is not None
         return self._process.pid
 
     def pid(self, name: str) -> int:

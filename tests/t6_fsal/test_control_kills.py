@@ -15,7 +15,8 @@ from pathlib import Path
 from gateway.namespace.data_files import DataFiles
 from gateway.rpc.control import UNDER_WAY
 from tests.support import nfs4
-from tests.support.gateway import PROGRAM, Gateway
+from tests.support.clisite import PROGRAM
+from tests.support.gateway import Gateway
 from tests.support.s3server import RcloneServer
 from tests.support.t6.trees import make_big
 from tests.support.volumes import query

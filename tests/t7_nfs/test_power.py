@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.client import MOUNT, start_program
+from tests.support.clisite import PROGRAM
 from tests.support.confirmed import check, files_in
 from tests.support.disks import make_ext4, mounted
-from tests.support.gateway import BUCKET, PROGRAM, Gateway
+from tests.support.gateway import BUCKET, Gateway
 from tests.support.owner import own
 from tests.support.s3server import RcloneServer
 from tests.support.vm.build import build_image
