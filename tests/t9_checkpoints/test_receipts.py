@@ -303,7 +303,7 @@ def test_a_job_reads_receipts_through_nfs(gateway: Gateway) -> None:
             return found
 
         until(
-            lambda: shown("checkpoint", "list", "run", "1.json").get("state") == "durable",
+            lambda: shown("checkpoints", "run", "1.json").get("state") == "durable",
             "the document",
         )
         top = client.handle("checkpoints", ".spillway")
