@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import nfs4, nfs41
+from tests.support import nfs4
 from tests.support.nfs4 import op, putfh
-from tests.support.nfs41 import SLOTS, TEST_STATEID, Slot, opened
 from tests.support.nfsserver import EXPORT, Server
+from tests.support.t6 import nfs41
+from tests.support.t6.nfs41 import SLOTS, TEST_STATEID, Slot, opened
 from tests.support.t6.serving import await_control_socket
 
 OLD_STATEID, BAD_STATEID = 10024, 10025
