@@ -18,6 +18,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from gateway.common.units import size
 from tests.support.client import read_back, save
 from tests.support.clisite import PROGRAM
 from tests.support.gateway import BUCKET, Gateway
@@ -32,7 +33,6 @@ NEXT = "step_2000"
 PROMOTED = "release-1"
 RANKS = 8
 SHARD_MIB = 16
-MIB = 1024 * 1024
 RULE = {"name": "ranks", "path": "step_{step}", "files": RANKS}
 """The layout of the save has no file that says that it is complete, so their number must."""
 POLICY = """
@@ -63,7 +63,7 @@ def watch_drain(gateway: Gateway) -> bool:
         status = gateway.status()
         left_bytes = status["dirty"]["bytes"]
         if left_bytes != shown:
-            say(f"drain: {status['dirty']['files']} files, {left_bytes / MIB:.0f} MiB to go")
+            say(f"drain: {status['dirty']['files']} files, {size(left_bytes)} to go")
             shown = left_bytes
         if status["dirty"]["files"] == 0:
             return True

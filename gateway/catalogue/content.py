@@ -23,6 +23,7 @@ from typing import Any
 from gateway.catalogue.facts import READ_MAX_BYTES, Place, PlaceEntry
 from gateway.common.errors import SpillwayError
 from gateway.common.text import printable
+from gateway.common.units import size
 
 UNREADABLE = (zipfile.BadZipFile, OSError, ValueError, NotImplementedError)
 """What ``zipfile`` raises for a file that is not an archive, or is a damaged one."""
@@ -338,7 +339,7 @@ def not_json(place: Place, name: bytes, entry: PlaceEntry) -> tuple[str | None, 
     """Return why a file in a place cannot be used as a JSON object, or None, and the object.
     Raises Unread."""
     if entry.size > READ_MAX_BYTES:
-        return f"{printable(name)} is larger than {READ_MAX_BYTES >> 20} MiB", None
+        return f"{printable(name)} is larger than {size(READ_MAX_BYTES)}", None
     try:
         found = json.loads(place.read(name, entry, 0, READ_MAX_BYTES))
     except (ValueError, RecursionError):

@@ -27,9 +27,10 @@ BYTES_PER_SECOND: Units = {
 
 
 def size(size_bytes: float) -> str:
-    """Format a number of bytes."""
+    """Format a number of bytes. All lines and pages use this form, so that two sizes compare."""
     for unit in _UNITS:
-        if size_bytes < 1024 or unit == _UNITS[-1]:
+        # 1023.95 would be shown as 1024.0, which is 1.0 of the next unit.
+        if size_bytes < (1024 if unit == "B" else 1023.95) or unit == _UNITS[-1]:
             break
         size_bytes /= 1024
     return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"

@@ -9,11 +9,11 @@ const timeZone = figure.dataset.zone; // the gateway's, as in all other places o
 let chart = null;
 let seconds = 3600;
 
+// The form of gateway.common.units.size: the figures beside the chart have it.
 function size(bytes) {
   let at = 0;
-  while (bytes >= 1024 && at < UNITS.length - 1) { bytes /= 1024; at += 1; }
-  const digits = at === 0 || bytes >= 100 || Number.isInteger(bytes) ? 0 : 1;
-  return `${bytes.toFixed(digits)} ${UNITS[at]}`;
+  while (bytes >= (at ? 1023.95 : 1024) && at < UNITS.length - 1) { bytes /= 1024; at += 1; }
+  return `${bytes.toFixed(at ? 1 : 0)} ${UNITS[at]}`;
 }
 
 // The colours are those of the stylesheet, which knows light from dark.
@@ -38,7 +38,7 @@ function axis(scale, side, unit, grid) {
   return {
     scale, side, stroke: colour("text"), size: 74, font: "12px system-ui",
     grid: { show: grid, stroke: colour("grid"), width: 1 }, ticks: { show: false },
-    values: (_chart, values) => values.map((value) => (value == null ? "" : size(value) + unit)),
+    values: (_chart, values) => values.map((value) => (value == null ? "" : size(value).replace(".0 ", " ") + unit)),
     splits: (_chart, _axis, _low, high) => steps(high),
   };
 }

@@ -24,6 +24,7 @@ from gateway.catalogue.statements import ENTRY_COLUMNS
 from gateway.catalogue.tree import CatalogueView, entry_of
 from gateway.common.text import printable, shown
 from gateway.common.types import InodeKind
+from gateway.common.units import size
 from gateway.db.compiled import Session, Statement, b, given_numbers, numbers_of
 from gateway.db.models import ROOT_INO
 from gateway.db.statements import dirent, inode
@@ -264,7 +265,7 @@ class Metrics:
         if entry is None or not entry.is_file:
             return Measure(None, f"{shown(best.file)} is missing")
         if entry.size > READ_MAX_BYTES:
-            return Measure(None, f"{shown(best.file)} is larger than {READ_MAX_BYTES >> 20} MiB")
+            return Measure(None, f"{shown(best.file)} is larger than {size(READ_MAX_BYTES)}")
         try:
             document = json.loads(view.file_reader.read(name, entry, 0, READ_MAX_BYTES))
         except Unread as exc:
