@@ -142,7 +142,7 @@ def saved(name: str) -> tuple[Memory, Layout]:
         ("trainer", "model.safetensors.index.json", b'{"weight_map": {}}', "names no shards"),
         ("trainer", "model.safetensors.index.json", b'{"weight_map": {"a": 1}}', "names no shards"),
         ("trainer", "model.safetensors.index.json", index("../x"), "../x is missing"),
-        ("trainer", "model.safetensors.index.json", b"x" * ((16 << 20) + 1), "larger than 16 MiB"),
+        ("trainer", "model.safetensors.index.json", b"x" * ((16 << 20) + 1), "larger than 16.0 MiB"),
         ("trainer", "trainer_state.json", None, "trainer_state.json is missing"),
         ("dcp", ".metadata", b"", ".metadata is missing"),
         ("orbax", "_CHECKPOINT_METADATA", b"{", "no whole JSON object"),
