@@ -10,7 +10,7 @@ import argparse
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from itertools import chain, groupby
+from itertools import groupby
 from typing import Any
 
 from gateway.catalogue.display_state import ALARMING, ARCHIVED, CATALOGUED, MEANING
@@ -100,7 +100,7 @@ def run(args: argparse.Namespace, gateway: Gateway) -> int:
     else:
         if options.is_sorted:
             cells = [_cells(one, one.path) for one in found]
-            output.show_table(COLUMNS, cells, map(_line, cells))
+            output.show_table(COLUMNS, cells)
         else:
             _show_runs(listing.export, found, runs)
         for text in _meanings(found):
@@ -161,7 +161,7 @@ def _show_runs(export: str, found: Sequence[Listed], runs: Sequence[Run]) -> Non
         about = f": {text(risks[name])}" if name in risks else ""
         title = display(name or export) + about
         rows = [_cells(one, one.path.rpartition("/")[2]) for one in group]
-        output.show_table(COLUMNS, rows, chain([title], map(_line, rows)), title=title)
+        output.show_table(COLUMNS, rows, title=title)
 
 
 def _run_key(one: Run | Listed) -> tuple[Any, ...]:
@@ -194,12 +194,6 @@ def _cells(one: Listed, name: str) -> tuple[str, ...]:
         grade = one.grade or "-"
         age = "-" if one.age_seconds is None else duration(one.age_seconds)
     return step, one.state, grade, size(one.size_bytes), files, age, _remark(one, name)
-
-
-def _line(cells: tuple[str, ...]) -> str:
-    step, state, grade, length, files, age, remark = cells
-    first = f"  {step:>10}  {state:<9} {grade:<6} {length:>10}"
-    return f"{first}  {files:<12} {age:>9}  {remark}".rstrip()
 
 
 def _meanings(found: Sequence[Listed]) -> Iterator[str]:

@@ -72,7 +72,7 @@ def run_fsck(args: argparse.Namespace) -> int:
     else:
         rows = [_cells(problem, args.repair) for problem in problems]
         if rows:
-            output.show_table(COLUMNS, rows, map(_line, rows))
+            output.show_table(COLUMNS, rows)
         print(f"{len(problems)} problems found, {len(left)} left")
     return 1 if left else 0
 
@@ -80,11 +80,6 @@ def run_fsck(args: argparse.Namespace) -> int:
 def _cells(problem: fsck.BrokenInvariant, is_repaired: bool) -> tuple[str, ...]:
     note = problem.repair and (problem.repair if is_repaired else "can be repaired")
     return problem.check, problem.detail, note
-
-
-def _line(cells: tuple[str, ...]) -> str:
-    check, detail, note = cells
-    return f"{check}: {detail}" + (f" [{note}]" if note else "")
 
 
 def _problems(

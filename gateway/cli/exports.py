@@ -67,7 +67,7 @@ def _list(exports: Exports, args: argparse.Namespace) -> int:
     main = exports.main()
     print(f"{main.name}: everything, to {', '.join(main.clients)} (nfs.clients)")
     if found:
-        output.show_table(COLUMNS, map(_cells, found), map(_line, found))
+        output.show_table(COLUMNS, map(_cells, found))
     return 0
 
 

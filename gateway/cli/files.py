@@ -72,7 +72,7 @@ def ls(args: argparse.Namespace, gateway: Gateway) -> int:
         if len(args.paths) > 1 and one.kind == DIRECTORY:
             print(f"{chr(10) if number else ''}{shown_path(path)}:")
         if args.long and rows:
-            output.show_table(COLUMNS, rows, map(_line, rows))
+            output.show_table(COLUMNS, rows)
             continue
         for [name] in rows:
             print(name)
@@ -106,11 +106,6 @@ def _cells(one: Child, long: bool) -> tuple[str, ...]:
         text += f" ({', '.join(remarks)})"
     numbers = map(str, (one.names, one.uid, one.gid, one.size_bytes))
     return mode, *numbers, policies.moment(one.modified_ns)[:19], text
-
-
-def _line(cells: tuple[str, ...]) -> str:
-    mode, names, uid, gid, length, when, text = cells
-    return f"{mode} {names:>3} {uid:>6} {gid:>6} {length:>14} {when} {text}"
 
 
 def stat_arguments(parser: argparse.ArgumentParser) -> None:
@@ -452,15 +447,10 @@ def list_pins(args: argparse.Namespace, gateway: Gateway) -> int:
         for one in found
     ]
     if rows:
-        output.show_table(("path", "by", "since", "why"), rows, map(_pin_line, rows))
+        output.show_table(("path", "by", "since", "why"), rows)
     else:
         print("nothing is pinned")
     return DONE
-
-
-def _pin_line(cells: tuple[str, ...]) -> str:
-    path, by, when, note = cells
-    return f"{path}  ({by}, {when})" + (f": {note}" if note else "")
 
 
 def evict_arguments(parser: argparse.ArgumentParser) -> None:

@@ -42,7 +42,7 @@ def run(args: argparse.Namespace, gateway: Gateway) -> int:
 
 def _list(jobs: Jobs, args: argparse.Namespace) -> int:
     found = list(jobs.every(max(0, args.limit), args.state, args.kind))
-    return output.show_facts(found, args.json, COLUMNS, _cells, _line, "there are no jobs")
+    return output.show_facts(found, args.json, COLUMNS, _cells, "there are no jobs")
 
 
 def _show(jobs: Jobs, args: argparse.Namespace) -> int:

@@ -1,6 +1,6 @@
 """Output of commands: lines and tables for people, one JSON document for scripts, progress.
 
-Tables are for terminals. Scripts, and whatever reads a pipe, get plain lines.
+Tables have headings, at a terminal and in a pipe. Scripts take JSON.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Self, TypeVar
 
 from gateway.common import clock
@@ -101,30 +101,70 @@ STYLES = {
 }
 """The colour of a cell that is a state. NO_COLOR switches all of them off."""
 ROWS_MAX = 2000
-"""More rows are printed as plain lines: the widths of a table are known only when all rows are, and
-it takes a third of a millisecond for each."""
+"""More rows are not laid out to the width of the terminal: that takes a third of a millisecond for
+each. The columns are as wide as the first rows need."""
 
 
 def show_table(
     columns: Sequence[str],
     rows: Iterable[Sequence[str]],
-    plain: Iterable[str],
     *,
     title: str | None = None,
+    plain: Iterable[str] | None = None,
 ) -> None:
-    """Print rows as a table at a terminal, and otherwise, or if they are many, as plain lines.
+    """Print rows as a table with headings. A terminal gets one of its width. Without rows nothing
+    is printed.
 
     Args:
         columns: their headings, those of numbers with a > before.
         rows: rows of cells.
-        plain: the lines.
         title: title of the table.
+        plain: lines in place of the table where the output is no terminal.
     """
-    found = list(islice(rows, ROWS_MAX + 1)) if sys.stdout.isatty() else []
-    if not 0 < len(found) <= ROWS_MAX:
-        for line in plain:
-            print(line)
+    following = iter(rows)
+    first = list(islice(following, ROWS_MAX))
+    more = list(islice(following, 1))
+    if not first:
         return
+    if sys.stdout.isatty() and not more:
+        _show_fitted(columns, first, title)
+        return
+    lines = _lines(columns, first, chain(more, following), title) if plain is None else plain
+    for line in lines:
+        print(line)
+
+
+def _lines(
+    columns: Sequence[str],
+    first: Sequence[Sequence[str]],
+    more: Iterable[Sequence[str]],
+    title: str | None,
+) -> Iterator[str]:
+    """Yield the lines of a table of any width.
+
+    Args:
+        first: rows that decide how wide the columns are.
+        more: rows after these.
+        title: title of the table, below which its lines are indented.
+    """
+    is_number = [one.startswith(">") for one in columns]
+    headings = [one.lstrip(">") for one in columns]
+    widths = [max(map(len, cells)) for cells in zip(headings, *first, strict=True)]
+    # Nothing follows the last column, so no blanks do.
+    widths[-1] = widths[-1] if is_number[-1] else 0
+    indent = "" if title is None else "  "
+    if title is not None:
+        yield title
+    for cells in chain([headings], first, more):
+        padded = (
+            cell.rjust(width) if is_right else cell.ljust(width)
+            for cell, width, is_right in zip(cells, widths, is_number, strict=True)
+        )
+        yield f"{indent}{'  '.join(padded)}".rstrip()
+
+
+def _show_fitted(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None) -> None:
+    """Print a table of the width of the terminal: long cells are wrapped."""
     # The imports are here because rich takes a twentieth of a second, and scripts do not need it.
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -147,7 +187,7 @@ def show_table(
             no_wrap=is_number,
             overflow="fold",
         )
-    for cells in found:
+    for cells in rows:
         made.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in cells))
     Console().print(made)
 
@@ -157,20 +197,19 @@ def show_facts(
     as_json: bool,
     columns: Sequence[str],
     cells: Callable[[F], Sequence[str]],
-    line: Callable[[F], str],
     nothing: str,
 ) -> int:
-    """Print facts as JSON, as a table, or as plain lines. Returns exit status 0.
+    """Print facts as JSON or as a table. Returns exit status 0.
 
     Args:
-        columns: as ``show`` takes them.
-        cells, line: show one of the facts.
+        columns: as ``show_table`` takes them.
+        cells: shows one of the facts as a row.
         nothing: which is printed to a person if there are none.
     """
     if as_json:
         print_json(found)
     elif found:
-        show_table(columns, map(cells, found), map(line, found))
+        show_table(columns, map(cells, found))
     else:
         print(nothing)
     return 0

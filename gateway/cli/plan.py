@@ -224,13 +224,14 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(_facts(inputs, figures, lines), indent=2))
     else:
         rows = [_cells(inputs, figure) for figure in figures]
-        output.show_table(COLUMNS, rows, chain.from_iterable(map(_wrapped_row, rows)))
+        head = _wrapped_row(tuple(one.lstrip(">") for one in COLUMNS))
+        lines_of_figures = chain(head, *map(_wrapped_row, rows))
+        output.show_table(COLUMNS, rows, plain=lines_of_figures)
         print()
         compared = [_compared(inputs, line) for line in lines]
         titles = ("compared", *(f">{title}" for title in WAYS.values()), "formula")
-        output.show_table(
-            titles, compared, chain([_across("", WAYS.values())], *map(_wrapped_line, compared))
-        )
+        head = [_across("compared", WAYS.values())]
+        output.show_table(titles, compared, plain=chain(head, *map(_wrapped_line, compared)))
         print(*_remarks(args), sep="\n")
     return 0
 

@@ -9,9 +9,9 @@ import argparse
 import json
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from itertools import chain, groupby
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,15 @@ from gateway.cli import output
 from gateway.common import clock, retry
 from gateway.common.errors import NotThere, PolicyError, UserError
 from gateway.common.text import display, shown
-from gateway.common.units import duration, size
+from gateway.common.units import days, duration, size
+from gateway.config import loader
 from gateway.lifecycle.retention import policy
-from gateway.lifecycle.retention.facts import Fate
 from gateway.service.gateway import Gateway
 from gateway.service.policies import (
     Action,
     Approval,
     PendingApproval,
     PlannedCheckpoint,
-    Policies,
     PolicyVersion,
     RetentionPlan,
     RetentionSummary,
@@ -44,9 +43,7 @@ def show(plan: RetentionPlan) -> None:
     """Print a plan for a person."""
     for run, group in groupby(plan.checkpoints, lambda one: one.run):
         rows, title = [_action_cells(one) for one in group], display(run) or "/"
-        output.show_table(
-            ACTION_COLUMNS, rows, chain([title], map(_action_line, rows)), title=title
-        )
+        output.show_table(ACTION_COLUMNS, rows, title=title)
     for line in _summary(plan):
         print(line)
 
@@ -57,12 +54,12 @@ def _summary(plan: RetentionPlan) -> Iterator[str]:
     if plan.more_checkpoints:
         yield f"... and {plan.more_checkpoints:,} more: --run RUN shows those of one run"
     yield (
-        f"{plan.kept:,} checkpoints are kept, {plan.deleted:,} expire into the trash "
-        f"({size(plan.deleted_bytes)}{_waiting(plan.asked)}), {plan.evicted:,} leave "
-        f"the local disk, {plan.moved:,} transition to another storage class"
+        f"{plan.kept:,} checkpoints are kept, {plan.deleted:,} are deleted "
+        f"({size(plan.deleted_bytes)}{_waiting(plan.asked)}), {plan.evicted:,} are evicted, "
+        f"{plan.moved:,} move to another storage class"
     )
     if not plan.catalogue_is_made:
-        yield f"nothing expires: {NOT_MADE}"
+        yield f"nothing is deleted: {NOT_MADE}"
     if plan.clock_ahead_seconds:
         yield clock_text(int(plan.clock_ahead_seconds * clock.NS))
     for name in plan.unused_policies:
@@ -74,19 +71,13 @@ def _summary(plan: RetentionPlan) -> Iterator[str]:
 
 def _action_cells(one: PlannedCheckpoint) -> tuple[str, ...]:
     step = "-" if one.step is None else str(one.step)
-    fate = "expire" if one.fate == Fate.DELETE else "keep"
     name = display(one.path.rpartition("/")[2])
-    leaves = f"; leaves the local disk ({one.evicted_by})" if one.evicted_by else ""
+    leaves = f"; is evicted ({one.evicted_by})" if one.evicted_by else ""
     held = "; superseded, and not uploaded meanwhile" if one.superseded else ""
-    moves = f"; transitions to {one.moves_to} ({one.moved_by})" if one.moves_to else ""
+    moves = f"; moves to {one.moves_to} ({one.moved_by})" if one.moves_to else ""
     kept = f"; in {one.storage_class}" if one.storage_class else ""
     why = f"{one.why}{leaves}{moves}{kept}{held}"
-    return step, fate, one.state, size(one.size_bytes), name, why
-
-
-def _action_line(cells: tuple[str, ...]) -> str:
-    step, fate, state, length, name, why = cells
-    return f"  {step:>10}  {fate:<6}  {state:<9} {length:>10}  {name}: {why}"
+    return step, one.fate, one.state, size(one.size_bytes), name, why
 
 
 def _waiting(asked: PendingApproval | None) -> str:
@@ -96,7 +87,7 @@ def _waiting(asked: PendingApproval | None) -> str:
 def asked_text(asked: PendingApproval) -> str:
     """Return what a person must do about a plan that is asked about."""
     return (
-        f"{_amount(asked)} wait, and go into the trash once a person has approved exactly these: "
+        f"{_amount(asked)} wait, and are deleted once a person has approved exactly these: "
         f"spillway policy approve {asked.plan}"
     )
 
@@ -134,11 +125,22 @@ def status_lines(found: RetentionSummary) -> Iterator[tuple[str, str]]:
 
 
 SHOWN = 50
-COLUMNS = ("policy", "state", "since", "by", "says")
+COLUMNS = ("policy", "state", "runs", "keeps", "does", "trash grace")
+HISTORY_COLUMNS = ("policy", "state", "since", "by", "says")
 FATES = ("keep", "delete", "evict", "move")
 ASKED_COLUMNS = ("plan", ">checkpoints", ">size", "asked", "answer")
 DONE_COLUMNS = ("when", "what", "checkpoint", "result", "why", "by")
-_Act = Callable[[Policies, argparse.Namespace], int]
+_Act = Callable[[Gateway, argparse.Namespace], int]
+DONE_WORDS = {
+    "trash": "deleted",
+    "evict": "evicted",
+    "transition": "moved",
+    "undelete": "restored",
+    "release": "released",
+    "remove": "removed for good",
+}
+"""What was done, as people read it. JSON has the names of the actions."""
+_GRACE = ("retention", "trash_seconds")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -154,8 +156,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     name = ("name", {"metavar": "NAME"})
     number = {"type": int, "metavar": "N"}
     file = {"metavar": "FILE"}
-    verb("list", "the policies that are in force", _list, as_json)
-    verb("show", "one policy", _show, as_json, name, ("--version", number))
+    verb("list", "what each policy that is in force keeps and does", _list, as_json)
+    verb("show", "one policy, as TOML", _show, as_json, name, ("--version", number))
     verb("history", "all versions of all policies", _history, as_json)
     verb("set", "store the policies of a file (-: standard input)", _set, done, ("file", file))
     verb("remove", "remove a policy; its versions stay in the history", _remove, done, name)
@@ -187,35 +189,44 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, gateway: Gateway) -> int:
     """Run one verb. Returns its exit status. Raises UserError."""
     act: _Act = args.act
-    return act(gateway.policies, args)
+    return act(gateway, args)
 
 
-def _list(policies: Policies, args: argparse.Namespace) -> int:
-    return _show_versions(list(policies.every()), args)
+NOTHING = "there are no policies: spillway policy set FILE"
 
 
-def _history(policies: Policies, args: argparse.Namespace) -> int:
-    return _show_versions(list(policies.history()), args)
+def _list(gateway: Gateway, args: argparse.Namespace) -> int:
+    found = list(gateway.policies.every())
+    section, key = _GRACE
+    grace = "-"
+    if found and not args.json:
+        grace = duration(float(gateway.configuration().sections[section][key].value))
+
+    def cells(one: PolicyVersion) -> tuple[str, ...]:
+        return _listed_cells(one, grace)
+
+    return output.show_facts(found, args.json, COLUMNS, cells, NOTHING)
 
 
-def _show_versions(found: list[PolicyVersion], args: argparse.Namespace) -> int:
-    nothing = "there are no policies: spillway policy set FILE"
-    return output.show_facts(found, args.json, COLUMNS, _cells, _line, nothing)
+def _history(gateway: Gateway, args: argparse.Namespace) -> int:
+    found = list(gateway.policies.history())
+    return output.show_facts(found, args.json, HISTORY_COLUMNS, _cells, NOTHING)
 
 
-def _show(policies: Policies, args: argparse.Namespace) -> int:
-    found = [one for one in policies.versions(args.name) if args.version in (None, one.version)]
+def _show(gateway: Gateway, args: argparse.Namespace) -> int:
+    found = [
+        one for one in gateway.policies.versions(args.name) if args.version in (None, one.version)
+    ]
     if not found:
         raise NotThere(f"policy {args.name} has no version {args.version}: spillway policy history")
     name, state, when, author, _detail = _cells(found[-1])
-    says = [f"  {line}" for line in _says(found[-1])]
-    text = "\n".join([f"{name}  {state}  {when} by {author}", *says])
-    output.show(found[-1], text, args.json)
+    head = f"# {name}, {state}, since {when} by {author}"
+    output.show(found[-1], "\n".join([head, *_toml_of(found[-1])]), args.json)
     return 0
 
 
-def _set(policies: Policies, args: argparse.Namespace) -> int:
-    stored = policies.set(read(args.file))
+def _set(gateway: Gateway, args: argparse.Namespace) -> int:
+    stored = gateway.policies.set(read(args.file))
     with output.Results(args.json) as results:
         for one in stored:
             results.add(one, _change(one))
@@ -224,16 +235,16 @@ def _set(policies: Policies, args: argparse.Namespace) -> int:
     return 0
 
 
-def _remove(policies: Policies, args: argparse.Namespace) -> int:
-    return _show_changed(policies.remove(args.name), args)
+def _remove(gateway: Gateway, args: argparse.Namespace) -> int:
+    return _show_changed(gateway.policies.remove(args.name), args)
 
 
-def _enable(policies: Policies, args: argparse.Namespace) -> int:
-    return _show_changed(policies.switch(args.name, is_enabled=True), args)
+def _enable(gateway: Gateway, args: argparse.Namespace) -> int:
+    return _show_changed(gateway.policies.switch(args.name, is_enabled=True), args)
 
 
-def _disable(policies: Policies, args: argparse.Namespace) -> int:
-    return _show_changed(policies.switch(args.name, is_enabled=False), args)
+def _disable(gateway: Gateway, args: argparse.Namespace) -> int:
+    return _show_changed(gateway.policies.switch(args.name, is_enabled=False), args)
 
 
 def _show_changed(one: StoredVersion, args: argparse.Namespace) -> int:
@@ -245,9 +256,9 @@ def _change(one: StoredVersion) -> str:
     return _line(one) if one.changed else f"{one.name}: unchanged"
 
 
-def _plan(policies: Policies, args: argparse.Namespace) -> int:
+def _plan(gateway: Gateway, args: argparse.Namespace) -> int:
     others = [] if args.policy is None else read(args.policy)
-    plan = policies.plan(others, args.run_name, args.fate)
+    plan = gateway.policies.plan(others, args.run_name, args.fate)
     if args.json:
         output.print_json(plan)
     else:
@@ -255,36 +266,34 @@ def _plan(policies: Policies, args: argparse.Namespace) -> int:
     return 0
 
 
-def _approve(policies: Policies, args: argparse.Namespace) -> int:
-    one = policies.approve(args.plan)
+def _approve(gateway: Gateway, args: argparse.Namespace) -> int:
+    one = gateway.policies.approve(args.plan)
     text = f"{one.plan}: approved; the gateway deletes these checkpoints within minutes"
     output.show(one, text, args.json)
     return 0
 
 
-def _log(policies: Policies, args: argparse.Namespace) -> int:
-    found = policies.log(args.run_name, max(0, args.limit))
+def _log(gateway: Gateway, args: argparse.Namespace) -> int:
+    found = gateway.policies.log(args.run_name, max(0, args.limit))
     if args.json:
         output.print_json(found)
         return 0
     rows = [_done(one) for one in reversed(found)]
     if rows:
-        output.show_table(DONE_COLUMNS, rows, map(_done_line, rows))
+        output.show_table(DONE_COLUMNS, rows)
+    else:
+        print("nothing was done yet" if args.run_name is None else "nothing was done to this run")
     return 0
 
 
 def _done(one: Action) -> tuple[str, ...]:
     when, ended = moment(one.began_ns), one.result or "under way"
-    return when, one.what, display(one.path), ended, one.reason, one.author
+    what = DONE_WORDS.get(one.what, one.what)
+    return when, what, display(one.path), ended, one.reason, one.author
 
 
-def _done_line(cells: tuple[str, ...]) -> str:
-    when, what, path, result, reason, author = cells
-    return f"{when}  {what:<10} {path}: {result}: {reason} [{author}]"
-
-
-def _clock(policies: Policies, args: argparse.Namespace) -> int:
-    time = policies.confirm_clock() if args.confirm else policies.clock()
+def _clock(gateway: Gateway, args: argparse.Namespace) -> int:
+    time = gateway.policies.confirm_clock() if args.confirm else gateway.policies.clock()
     ahead_ns = int(time.clock_ahead_seconds * clock.NS)
     text = f"ages are counted to {moment(time.ages_until_ns)}"
     if ahead_ns:
@@ -321,23 +330,90 @@ def _cells(one: PolicyVersion) -> tuple[str, ...]:
     state = "enabled" if one.enabled else "disabled"
     state = "removed" if one.document is None else state
     when = moment(one.created_ns)
-    return f"{one.name} v{one.version}", state, when, one.author, ", ".join(_says(one))
+    says = ""
+    if one.document is not None:
+        keeps, does = (", ".join(words) or "nothing" for words in _words(one.document))
+        says = f"{_selected(one.document)}: keeps {keeps}; {does}"
+    return f"{one.name} v{one.version}", state, when, one.author, says
 
 
-def _says(one: PolicyVersion) -> list[str]:
-    says = one.document or {}
-    return [f"{key} = {json.dumps(value)}" for key, value in says.items() if key != "name"]
+def _listed_cells(one: PolicyVersion, grace: str) -> tuple[str, ...]:
+    """Return the row of a policy in force. Args: grace, for which the trash has what it deletes."""
+    document = one.document or {}
+    keeps, does = _words(document)
+    name, state, *_since = _cells(one)
+    deletes = DELETES in does
+    return (
+        *(name, state, _selected(document), ", ".join(keeps) if deletes else "all"),
+        *(", ".join(does), grace if deletes else "-"),
+    )
+
+
+def _selected(document: Mapping[str, Any]) -> str:
+    """Return the patterns of the runs and paths that a policy selects."""
+    path = document.get("path")
+    text = document.get("run", "*") + ("" if path is None else f", only paths {path}")
+    return shown(text)
+
+
+DELETES = "deletes the others"
+
+
+def _words(document: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Return what a policy keeps, and what it does, in words."""
+    keeps, does = [], []
+    if newest := document.get("keep_newest"):
+        keeps.append("the newest" if newest == 1 else f"the newest {newest:,}")
+    if steps := document.get("keep_every_steps"):
+        keeps.append(f"one every {steps:,} steps")
+    if best := document.get("keep_best"):
+        which = "lowest" if best["best"] == "min" else "highest"
+        what = f"{best['number']:,} with the {which} {best['key']} in {best['file']}"
+        keeps.append(shown(f"the {what}"))
+    tiers, age = document.get("thin", []), document.get("delete_after_days")
+    if tiers:
+        keeps.append(f"those younger than {days(tiers[0]['older_than_days'])}")
+    until = "" if age is None else f", up to {days(age)}"
+    keeps += [
+        f"one every {one['one_per_hours']:g} h of those older than {days(one['older_than_days'])}"
+        + (until if one is tiers[-1] else "")
+        for one in tiers
+    ]
+    if age is not None and not tiers:
+        keeps.append(f"those younger than {days(age)}")
+    if keeps:
+        does.append(DELETES)
+    if (hours := document.get("evict_after_hours")) is not None:
+        does.append(f"evicts what was unused for {hours:g} h")
+    if (storage_class := document.get("storage_class")) is not None:
+        after = days(document["transition_after_days"])
+        does.append(f"moves objects to {storage_class} after {after}")
+    return keeps, does
+
+
+def _toml_of(one: PolicyVersion) -> Iterator[str]:
+    """Yield the lines of a policy as ``spillway policy set`` takes them."""
+    if one.document is None:
+        return
+    yield "[[policy]]"
+    for key, value in one.document.items():
+        yield f"{key} = {''.join(map(_escaped, loader.to_toml(value)))}"
+
+
+def _escaped(character: str) -> str:
+    """Escape a character that a terminal would obey. TOML reads it back."""
+    return character if character.isprintable() else f"\\U{ord(character):08x}"
 
 
 def _line(one: PolicyVersion) -> str:
-    name, state, when, author, detail = _cells(one)
-    return f"{name}  {state:<8}  {when} by {author}  {detail}".rstrip()
+    name, state, when, author, says = _cells(one)
+    return f"{name}  {state}  {when} by {author}  {says}".rstrip()
 
 
-def _approvals(policies: Policies, args: argparse.Namespace) -> int:
+def _approvals(gateway: Gateway, args: argparse.Namespace) -> int:
     nothing = "no plan has asked for an approval yet"
-    found = policies.approvals()
-    return output.show_facts(found, args.json, ASKED_COLUMNS, _asked, _asked_line, nothing)
+    found = gateway.policies.approvals()
+    return output.show_facts(found, args.json, ASKED_COLUMNS, _asked, nothing)
 
 
 def _asked(one: Approval) -> tuple[str, ...]:
@@ -348,13 +424,8 @@ def _asked(one: Approval) -> tuple[str, ...]:
     return one.plan, f"{one.checkpoints:,}", size(one.bytes), asked, answer
 
 
-def _asked_line(one: Approval) -> str:
-    plan, checkpoints, length, asked, answer = _asked(one)
-    return f"{plan}  {checkpoints} checkpoints, {length}, asked {asked}: {answer}"
-
-
-def _validate(policies: Policies, args: argparse.Namespace) -> int:
-    found = policies.validate(document_of(args.file))
+def _validate(gateway: Gateway, args: argparse.Namespace) -> int:
+    found = gateway.policies.validate(document_of(args.file))
     text = f"{args.file}: {'valid' if found.valid else found.error}"
     output.show(found, text, args.json)
     return int(not found.valid)

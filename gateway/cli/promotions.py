@@ -60,12 +60,12 @@ def promotions_arguments(parser: argparse.ArgumentParser) -> None:
 def promotions(args: argparse.Namespace, gateway: Gateway) -> int:
     """List the promotions. Raises UserError."""
     found = list(gateway.promotions.every())
-    return output.show_facts(found, args.json, COLUMNS, _cells, _line, "nothing is promoted")
+    return output.show_facts(found, args.json, COLUMNS, _cells, "nothing is promoted")
 
 
 def _cells(one: Promotion) -> tuple[str, ...]:
     files, length = f"{one.files:,}", size(one.size_bytes)
-    why = shown(one.reason or one.note)
+    why = "; ".join(filter(None, (shown(one.reason or one.note), *_remarks(one))))
     source = display(one.source)
     return one.name, one.state, files, length, source, one.by, moment(one.asked_ns)[:10], why
 
@@ -117,10 +117,14 @@ def _line(one: Promotion) -> str:
         text += f": {shown(one.reason)}"
     elif one.note:
         text += f": {shown(one.note)}"
+    return "; ".join([text, *_remarks(one)])
+
+
+def _remarks(one: Promotion) -> Iterator[str]:
+    """Yield what is unusual of a promotion."""
     if one.legal_hold:
-        text += "; under a legal hold"
+        yield "under a legal hold"
     if one.run is None:
-        text += "; no rule recognised it as a checkpoint"
+        yield "no rule recognised it as a checkpoint"
     if one.state == PromotionState.DONE and not one.is_tagged:
-        text += "; its objects have no tag"
-    return text
+        yield "its objects have no tag"

@@ -117,15 +117,14 @@ def _show(
         return
     rows = [_cells(one) for one in files]
     if rows:
-        output.show_table(COLUMNS, rows, map(_line, rows))
+        output.show_table(COLUMNS, rows)
     if has_more:
         print("... and more: --limit N shows N")
     elif not files:
         print("nothing waits for the bucket")
     given = [(str(one.order), _path(one.path)) for one in orders]
     if given:
-        lines = (f"{order:<10} {path}" for order, path in given)
-        output.show_table(("order", "file or directory"), given, lines)
+        output.show_table(("order", "file or directory"), given)
 
 
 def _cells(one: WaitingFile) -> tuple[str, ...]:
@@ -143,11 +142,6 @@ def _cells(one: WaitingFile) -> tuple[str, ...]:
 
 def _path(path: str | None) -> str:
     return "?" if path is None else display(path)
-
-
-def _line(cells: tuple[str, ...]) -> str:
-    state, length, age, text = cells
-    return f"{state:<10} {length:>10} {age:>9}  {text}"
 
 
 DRAINED = 0

@@ -68,11 +68,11 @@ def list_calls(args: argparse.Namespace, gateway: Gateway) -> int:
         if not changes and gateway.configuration().sections["nfs"]["names_log"].value == "off":
             nothing += ": nfs.names_log is off"
         found = changes if args.json else changes[::-1]
-        return output.show_facts(found, args.json, NAMES, _name_cells, _name_line, nothing)
+        return output.show_facts(found, args.json, NAMES, _name_cells, nothing)
     calls = gateway.audit(most, args.who, args.path, since, until)
     listed = calls if args.json else calls[::-1]
     return output.show_facts(
-        listed, args.json, CALL_COLUMNS, _call_cells, _call_line, "there are no such calls"
+        listed, args.json, CALL_COLUMNS, _call_cells, "there are no such calls"
     )
 
 
@@ -86,11 +86,6 @@ def _name_cells(one: NameChange) -> tuple[str, ...]:
     return when, one.client or "here", str(one.uid), one.what, path
 
 
-def _name_line(one: NameChange) -> str:
-    when, client, uid, what, path = _name_cells(one)
-    return f"{when}  {client} uid {uid}  {what} {path}"
-
-
 def _call_cells(one: RecordedCall) -> tuple[str, ...]:
     when = moment(one.at_ns)
     result = "not known" if one.status is None else str(one.status)
@@ -98,11 +93,6 @@ def _call_cells(one: RecordedCall) -> tuple[str, ...]:
         result += f": {shown(one.detail)}"
     what = f"{one.method} {shown(one.path)}"
     return when, shown(one.who) or "?", one.address or "here", what, result
-
-
-def _call_line(one: RecordedCall) -> str:
-    when, who, address, what, result = _call_cells(one)
-    return f"{when}  {who} ({address})  {what}: {result}"
 
 
 STEPS_MAX = 2000
@@ -138,7 +128,7 @@ def show_history(args: argparse.Namespace, gateway: Gateway) -> int:
         return 0
     found = [dict(zip(history.columns, row, strict=True)) for row in history.rows]
     nothing = "there are no samples of this time: the gateway did not run, or they are forgotten"
-    return output.show_facts(found, False, HISTORY_COLUMNS, _history_cells, _history_line, nothing)
+    return output.show_facts(found, False, HISTORY_COLUMNS, _history_cells, nothing)
 
 
 def _span(args: argparse.Namespace) -> tuple[datetime, datetime, int]:
@@ -170,13 +160,6 @@ def _text(name: str, value: float | None) -> str:
     if name.endswith("_seconds"):
         return duration(value)
     return size(value) if name.endswith("_bytes") else f"{value:.0f}"
-
-
-def _history_line(one: dict[str, Any]) -> str:
-    when, *figures = _history_cells(one)
-    names = [column.lstrip(">") for column in HISTORY_COLUMNS[1:]]
-    texts = [f"{name} {text}" for name, text in zip(names, figures, strict=True) if text != "-"]
-    return f"{when}  {', '.join(texts)}"
 
 
 def events_arguments(parser: argparse.ArgumentParser) -> None:
@@ -291,7 +274,7 @@ def show_configuration(args: argparse.Namespace, gateway: Gateway) -> int:
         return 0
     keys = [(f"{section}.{name}", one) for section in found for name, one in found[section].items()]
     rows = [_key_cells(name, one) for name, one in keys]
-    output.show_table(KEY_COLUMNS, rows, map(_key_line, rows), title=whole.source)
+    output.show_table(KEY_COLUMNS, rows, title=whole.source)
     if len(keys) == 1:
         print(keys[0][1].doc)
     return 0
@@ -308,8 +291,3 @@ def _key_cells(name: str, one: Key) -> tuple[str, ...]:
         source = one.variable
     value, default = (shown(json.dumps(of)) for of in (one.value, one.default))
     return name, value, source, "" if is_default else default
-
-
-def _key_line(cells: tuple[str, ...]) -> str:
-    name, value, source, _default = cells
-    return f"{name} = {value}  ({source})"

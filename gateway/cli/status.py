@@ -302,7 +302,6 @@ def _counted(count: int, noun: str, size_bytes: int) -> str:
 
 
 OPERATION_COLUMNS = ("operation", ">answered", ">delayed", ">mean", ">99 % in", ">bytes", "errors")
-_LINE = "{:<10} {:>10} {:>9} {:>9} {:>9} {:>9}  {}"
 
 
 def statistics_arguments(parser: argparse.ArgumentParser) -> None:
@@ -326,10 +325,7 @@ def show_operations(found: Statistics, as_json: bool) -> int:
         for kind, counts in found.operations.items()
         if counts.latency.count or counts.delayed
     ]
-    head = [column.lstrip(">") for column in OPERATION_COLUMNS]
-    output.show_table(
-        OPERATION_COLUMNS, rows, (_LINE.format(*row).rstrip() for row in [head, *rows])
-    )
+    output.show_table(OPERATION_COLUMNS, rows)
     sizes, times = found.commit_sizes, found.commit_seconds
     print(
         f"{times.count} commits of the namespace, {sizes.sum / max(1, sizes.count):.1f} changes "
@@ -393,9 +389,7 @@ def _show_clients(found: ClientList, as_json: bool) -> int:
     if not found.clients:
         print("no client has a lease: nobody mounts, or the NFS server just started")
     else:
-        output.show_table(
-            CLIENT_COLUMNS, map(_client_cells, found.clients), map(_client_line, found.clients)
-        )
+        output.show_table(CLIENT_COLUMNS, map(_client_cells, found.clients))
     if (others := found.others) is not None:
         print(
             f"all further addresses: {others.operations} operations, "
@@ -420,14 +414,6 @@ def _client_cells(one: Client) -> tuple[str, ...]:
     )
 
 
-def _client_line(one: Client) -> str:
-    address, name, version, reading, writing, read, written, operations, seen = _client_cells(one)
-    return (
-        f"{address}  {name}  NFSv{version}  open for reading {reading}, for writing {writing}; "
-        f"read {read}, written {written}, operations {operations}; seen {seen}"
-    )
-
-
 def _moved(count_bytes: int, rate: int) -> str:
     return f"{size(count_bytes)} ({size(rate)}/s)"
 
@@ -436,7 +422,7 @@ def _show_opens(found: Opens, as_json: bool) -> int:
     if as_json:
         output.print_json(found)
         return 0
-    output.show_facts(found.opens, False, OPENS, _open_cells, _open_line, "no client has it open")
+    output.show_facts(found.opens, False, OPENS, _open_cells, "no client has it open")
     if not found.is_whole:
         print(f"more files are open than the {OPENS_MAX} that were looked at")
     return 0
@@ -444,8 +430,3 @@ def _show_opens(found: Opens, as_json: bool) -> int:
 
 def _open_cells(one: Open) -> tuple[str, ...]:
     return display(one.path), one.address or UNKNOWN, str(one.open_reading), str(one.open_writing)
-
-
-def _open_line(one: Open) -> str:
-    path, address, reading, writing = _open_cells(one)
-    return f"{path}: {address}: open for reading {reading}, for writing {writing}"

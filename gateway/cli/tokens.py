@@ -91,18 +91,12 @@ def _add(tokens: Tokens, args: argparse.Namespace) -> int:
 
 def _list(tokens: Tokens, args: argparse.Namespace) -> int:
     nothing = "there are no tokens: spillway token create --role admin"
-    return output.show_facts(list(tokens.every()), args.json, COLUMNS, _cells, _line, nothing)
+    return output.show_facts(list(tokens.every()), args.json, COLUMNS, _cells, nothing)
 
 
 def _cells(one: TokenInfo) -> tuple[str, ...]:
     times = (one.last_used_ns, one.expires_ns)
     return one.id, one.role, one.state, one.name, *(moment(at) if at else "never" for at in times)
-
-
-def _line(one: TokenInfo) -> str:
-    used = f"used {moment(one.last_used_ns)}" if one.last_used_ns else "never used"
-    ends = f", expires {moment(one.expires_ns)}" if one.expires_ns else ""
-    return f"{one.id}  {one.role:<8}  {one.state:<7}  {one.name}: {used}{ends}"
 
 
 def _revoke(tokens: Tokens, args: argparse.Namespace) -> int:

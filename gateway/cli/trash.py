@@ -19,7 +19,7 @@ from gateway.service.gateway import Gateway
 from gateway.service.trash import Expired, TrashBin, Trashed, TrashSummary
 
 _ID = re.compile("t[0-9]{1,19}")
-COLUMNS = ("id", ">size", "time", "path", "deleted", "by", "why")
+COLUMNS = ("id", ">size", "time left", "deleted", "path, by whom, and why")
 
 
 def list_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +57,9 @@ def show(args: argparse.Namespace, gateway: Gateway) -> int:
     if args.json:
         output.print_json({"trash": found})
     elif found:
-        output.show_table(COLUMNS, map(_cells, found), chain.from_iterable(map(_lines, found)))
+        output.show_table(COLUMNS, map(_cells, found))
+        for line in chain.from_iterable(map(_remarks, found)):
+            print(line)
     else:
         print("the trash is empty")
     return DONE
@@ -145,24 +147,26 @@ def lines(found: TrashSummary) -> Iterator[tuple[str, str]]:
 
 
 def _cells(one: Trashed) -> tuple[str, ...]:
-    left = "being removed" if one.is_expiring else f"{duration(one.left_seconds)} left"
-    left = "goes early" if one.early and not one.is_expiring else left
-    left = f"stays: {one.stays}" if one.stays else left
-    when = moment(one.deleted_ns)[:19]
-    return one.id, size(one.size_bytes), left, display(one.path), when, one.by, one.reason
+    left = duration(one.left_seconds)
+    if one.is_expiring:
+        left = "being removed"
+    elif one.stays:
+        left = "stays"
+    elif one.early:
+        left = "goes early"
+    # In one column, which a narrow terminal wraps: reasons are long.
+    what = f"{display(one.path)}: {one.by}: {one.reason}"
+    return one.id, size(one.size_bytes), left, moment(one.deleted_ns)[:10], what
 
 
-def _lines(one: Trashed) -> Iterator[str]:
-    id, length, left, path, when, by, reason = _cells(one)
-    left = "stays" if one.stays else left
-    yield f"{id:<8} {length:>10}  {left:<14} {path}"
-    yield f"{'':<8} {when}  {by}: {reason}"
+def _remarks(one: Trashed) -> Iterator[str]:
+    """Yield why something leaves the trash earlier or later than its grace says, and what to do."""
     if one.early:
-        yield f"{'':<8} goes early: {one.early}: take it back: spillway trash restore {id}"
+        yield f"{one.id} goes early: {one.early}: restore it: spillway trash restore {one.id}"
     if one.held:
-        yield f"{'':<8} {HELD}: let it go: spillway trash release {id}"
+        yield f"{one.id} is {HELD}: let it go: spillway trash release {one.id}"
     if one.stays:
         yield (
-            f"{'':<8} {one.stays}: take it back: spillway trash restore {id}, or "
-            f"remove it: spillway trash empty {id} --yes"
+            f"{one.id} stays: {one.stays}: restore it: spillway trash restore {one.id}, or "
+            f"remove it for good: spillway trash empty {one.id} --yes"
         )

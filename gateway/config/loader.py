@@ -181,18 +181,19 @@ def render(values: Mapping[str, Mapping[str, Any]]) -> str:
         for spec in fields(cls):
             out += [f"# {line}\n" for line in spec.metadata["doc"].splitlines()]
             if spec.name in given:
-                out.append(f"{spec.name} = {_toml(given[spec.name])}\n")
+                out.append(f"{spec.name} = {to_toml(given[spec.name])}\n")
             else:
                 value = "" if spec.default is MISSING else spec.default
-                out.append(f"# {spec.name} = {_toml(value)}\n")
+                out.append(f"# {spec.name} = {to_toml(value)}\n")
     return "".join(out)
 
 
-def _toml(value: Any) -> str:
+def to_toml(value: Any) -> str:
+    """Return a value as TOML has it in one line."""
     if isinstance(value, Path):
         value = str(value)
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
+        return "[" + ", ".join(to_toml(item) for item in value) + "]"
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key} = {_toml(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{key} = {to_toml(item)}" for key, item in value.items()) + "}"
     return json.dumps(value, ensure_ascii=False)

@@ -139,8 +139,8 @@ def test_policies_are_told(site: Site, tmp_path: Path, capsys: pytest.CaptureFix
     assert {**shown, "changed": True} == stored[0]
     assert main(["policy", "show", "a", "--config", str(site.config)]) == 0
     head, *says = capsys.readouterr().out.splitlines()
-    assert head.startswith("a v3  enabled  ")
-    assert says == ["  keep_newest = 1", '  run = "*"']
+    assert head.startswith("# a v3, enabled, since ")
+    assert says == ["[[policy]]", "keep_newest = 1", 'name = "a"', 'run = "*"']
     assert ask(site, capsys, "policy remove a")["document"] is None
     assert ask(site, capsys, "policy clock --confirm")["clock_ahead_seconds"] == 0
 

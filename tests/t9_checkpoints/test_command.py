@@ -64,7 +64,8 @@ def test_it_lists_runs_and_steps_in_the_order_of_numbers(
     assert run(configured) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("job: durable: step 9 (")
-    assert lines[3].split() == [
+    assert lines[1].split() == ["step", "state", "grade", "size", "files", "age", "checkpoint"]
+    assert lines[4].split() == [
         *("1000", "writing", "-", "1", "B", "1", "file", "-", "step-1000:"),
         *(".metadata", "is", "missing"),
     ]
@@ -176,12 +177,12 @@ def test_it_says_what_shows_that_a_checkpoint_is_complete_and_what_is_broken(
     assert [one["step"] for one in listed(configured, capsys, "--state", "broken")] == [4]
     assert run(configured) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[3].split()[:3] == ["3", "complete", "marked"]
-    assert lines[4].split()[:3] == ["4", "broken", "-"]
-    assert lines[4].endswith("step-4: 2 of 5 files are gone")
-    assert lines[5:] == [f"{word}: {MEANING[word]}" for word in ("broken", "marked")]
+    assert lines[4].split()[:3] == ["3", "complete", "marked"]
+    assert lines[5].split()[:3] == ["4", "broken", "-"]
+    assert lines[5].endswith("step-4: 2 of 5 files are gone")
+    assert lines[6:] == [f"{word}: {MEANING[word]}" for word in ("broken", "marked")]
     assert run(configured, "--text", "step-1") == 0
-    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert len(capsys.readouterr().out.splitlines()) == 3
     file = str(configured.settings.source)
     paths = [f"/checkpoints/run/step-{step}" for step in (2, 4)]
     assert main(["checkpoint", "show", "--config", file, *paths]) == 0

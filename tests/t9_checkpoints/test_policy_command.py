@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -79,12 +81,19 @@ def test_policies_have_versions(
     assert run(world, "enable", "newest") == 0
     assert run(world, "remove", "scratch") == 0
     capsys.readouterr()
+    assert run(world, "list") == 0
+    head, row = (re.split("  +", line) for line in capsys.readouterr().out.splitlines())
+    assert head == ["policy", "state", "runs", "keeps", "does", "trash grace"]
+    assert row == ["newest v4", "enabled", "*", "the newest 3", "deletes the others", "7.0 d"]
     (found,) = told(capsys, world, "list")
     assert (found["version"], found["enabled"]) == (4, True)
     assert found["document"] == document["policy"][0]
     assert found["author"]
     assert run(world, "show", "newest", "--version", "1") == 0
-    assert "  keep_newest = 2\n" in capsys.readouterr().out
+    stored = capsys.readouterr().out
+    assert stored.startswith("# newest v1, enabled, since ")
+    first = told(capsys, world, "show", "newest", "--version", "1")["document"]
+    assert tomllib.loads(stored) == {"policy": [first]}
     assert told(capsys, world, "show", "newest", "--version", "1")["document"]["keep_newest"] == 2
     history = told(capsys, world, "history")
     assert [(one["name"], one["version"], one["enabled"]) for one in history] == [
@@ -99,6 +108,78 @@ def test_policies_have_versions(
     for words in (("remove", "scratch"), ("enable", "other"), ("show", "other")):
         assert run(world, *words) == 2
         assert f"there is no policy {words[1]}" in capsys.readouterr().err
+
+
+BEST = {"number": 2, "file": "m.json", "key": "loss", "best": "min"}
+THIN = [{"older_than_days": 1, "one_per_hours": 2}, {"older_than_days": 7, "one_per_hours": 24}]
+
+
+@pytest.mark.parametrize(
+    ("says", "cells"),
+    [
+        ({"run": "a*", "keep_newest": 1}, ["a*", "the newest", "deletes the others", "7.0 d"]),
+        (
+            {"path": "b/*", "keep_every_steps": 1000, "keep_best": BEST},
+            [
+                *(
+                    "*, only paths b/*",
+                    "one every 1,000 steps, the 2 with the lowest loss in m.json",
+                ),
+                *("deletes the others", "7.0 d"),
+            ],
+        ),
+        (
+            {"run": "*", "thin": THIN, "delete_after_days": 30},
+            [
+                "*",
+                "those younger than 1 day, one every 2 h of those older than 1 day, one every 24 h "
+                "of those older than 7 days, up to 30 days",
+                *("deletes the others", "7.0 d"),
+            ],
+        ),
+        (
+            {"run": "*", "delete_after_days": 1, "evict_after_hours": 6},
+            [
+                *("*", "those younger than 1 day"),
+                *("deletes the others, evicts what was unused for 6 h", "7.0 d"),
+            ],
+        ),
+        (
+            {"run": "*", "storage_class": "STANDARD_IA", "transition_after_days": 30},
+            ["*", "all", "moves objects to STANDARD_IA after 30 days", "-"],
+        ),
+    ],
+)
+def test_a_list_says_in_words_what_a_policy_keeps_and_does(
+    says: dict[str, Any],
+    cells: list[str],
+    world: World,
+    file: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file.write_text(json.dumps({"policy": [{"name": "one", **says}]}))
+    assert run(world, "set", file) == 0
+    capsys.readouterr()
+    assert run(world, "list") == 0
+    row = re.split("  +", capsys.readouterr().out.splitlines()[1])
+    assert row == ["one v1", "enabled", *cells]
+
+
+def test_what_show_prints_can_be_set_again(
+    world: World, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd = 'é"\\ \x1b[2J\u202e*'
+    says = {"name": "one", "run": odd, "keep_best": BEST, "thin": THIN, "wait_hours": 0.5}
+    file.write_text(json.dumps({"policy": [says]}))
+    assert run(world, "set", file) == 0
+    capsys.readouterr()
+    assert run(world, "show", "one") == 0
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown and "\u202e" not in shown and "é" in shown
+    assert tomllib.loads(shown) == {"policy": [says]}
+    file.write_text(shown)
+    assert run(world, "set", file) == 0
+    assert "one: unchanged" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -126,12 +207,14 @@ def test_a_plan_says_what_and_why_before_anything_is_stored(
     assert run(world, "plan", "--policy", file) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "jobs/a"
-    assert lines[1].split()[:3] == ["1", "expire", "durable"]
-    assert "step-1: it is not among the newest 2 (newest); step 4 is newer" in lines[1]
-    assert "step-3: it is among the newest 2 (newest)" in lines[3]
-    assert lines[5:] == [
-        "2 checkpoints are kept, 2 expire into the trash (20 B; 2 of them after an approval), 0 "
-        "leave the local disk, 0 transition to another storage class",
+    assert lines[1].split() == ["step", "fate", "state", "size", "checkpoint", "why"]
+    assert lines[2].split()[:3] == ["1", "delete", "durable"]
+    why = re.split("  +", lines[2])[-2:]
+    assert why == ["step-1", "it is not among the newest 2 (newest); step 4 is newer and durable"]
+    assert re.split("  +", lines[4])[-2:] == ["step-3", "it is among the newest 2 (newest)"]
+    assert lines[6:] == [
+        "2 checkpoints are kept, 2 are deleted (20 B; 2 of them after an approval), 0 are evicted, "
+        "0 move to another storage class",
         "policy scratch selects no checkpoint",
         "no deletion by newest was approved yet: 2 checkpoints, 20 B wait for an approval once the "
         "policies are stored",
@@ -223,8 +306,8 @@ def test_a_large_plan_is_approved_by_its_id(
     applier(world, trash).run_once()
     lines = list(policies.status_lines(retention_of(world.settings)))
     asks = (
-        "ASKS: 7 checkpoints, 70 B wait, and go into the trash once a person has approved exactly "
-        f"these: spillway policy approve {plan}"
+        "ASKS: 7 checkpoints, 70 B wait, and are deleted once a person has approved exactly these: "
+        f"spillway policy approve {plan}"
     )
     assert lines == [("retention", "2 policies"), ("retention", asks)]
     assert run(world, "approve", "other") == 2
@@ -237,9 +320,10 @@ def test_a_large_plan_is_approved_by_its_id(
     assert len(trash.log()) == 8
     capsys.readouterr()
     assert run(world, "log", "--limit", "1") == 0
-    line = capsys.readouterr().out
-    assert " trash " in line and "/checkpoints/jobs/a/step-8: in the trash as t" in line
-    assert line.endswith("[newest v1]\n")
+    head, row = (re.split("  +", line) for line in capsys.readouterr().out.splitlines())
+    assert head == ["when", "what", "checkpoint", "result", "why", "by"]
+    assert row[1:3] == ["deleted", "/checkpoints/jobs/a/step-8"]
+    assert row[3].startswith("in the trash as t") and row[-1] == "newest v1"
     assert len(told(capsys, world, "log")) == 8
     ((_label, text),) = policies.status_lines(retention_of(world.settings))
     assert text.startswith("2 policies; last action ")
@@ -260,7 +344,7 @@ def test_a_clock_that_jumped_is_confirmed(
     lines = dict(policies.status_lines(retention_of(world.settings)))
     assert "the clock is 365.0 d ahead" in lines["retention"]
     assert run(world, "plan") == 0
-    assert "0 expire into the trash" in capsys.readouterr().out
+    assert "0 are deleted (0 B)" in capsys.readouterr().out
     assert run(world, "clock") == 1
     assert "spillway policy clock --confirm" in capsys.readouterr().out
     assert run(world, "clock", "--confirm") == 0

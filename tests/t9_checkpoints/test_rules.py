@@ -24,6 +24,7 @@ from tests.support.checkpoints.memory import Memory, judge, parts, rules_of
 NS = 1_000_000_000
 DONE_BY_CUT = {"orbax, commit file", "marker", "patterns"}
 """Whose last file says by its name alone that the others are there."""
+TOO_LARGE = b"x" * ((16 << 20) + 1)
 NOT_SEEN = "count"
 """A bare number of files says nothing about their ends."""
 
@@ -142,7 +143,7 @@ def saved(name: str) -> tuple[Memory, Layout]:
         ("trainer", "model.safetensors.index.json", b'{"weight_map": {}}', "names no shards"),
         ("trainer", "model.safetensors.index.json", b'{"weight_map": {"a": 1}}', "names no shards"),
         ("trainer", "model.safetensors.index.json", index("../x"), "../x is missing"),
-        ("trainer", "model.safetensors.index.json", b"x" * ((16 << 20) + 1), "larger than 16.0 MiB"),
+        ("trainer", "model.safetensors.index.json", TOO_LARGE, "larger than 16.0 MiB"),
         ("trainer", "trainer_state.json", None, "trainer_state.json is missing"),
         ("dcp", ".metadata", b"", ".metadata is missing"),
         ("orbax", "_CHECKPOINT_METADATA", b"{", "no whole JSON object"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -294,7 +295,11 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         return status, said.out + said.err
 
     status, said = run("trash", "list")
-    assert status == 0 and said.count(f"/checkpoints/{PATH}\n") == 2 and "\x1b" not in said
+    head, *rows = said.splitlines()
+    assert re.split("  +", head)[-1] == "path, by whom, and why"
+    assert status == 0 and len(rows) == 2 and "\x1b" not in said
+    assert all(f"  /checkpoints/{PATH}: evil" in row for row in rows)
+    assert all(row.endswith(": it is not among the newest 3") for row in rows)
     status, said = run("trash", "restore", f"/checkpoints/{PATH}")
     assert status == 1 and f"2 times: name one: {ids[0]}, {ids[1]}" in said
     assert run("trash", "restore", "t9")[0] == 1

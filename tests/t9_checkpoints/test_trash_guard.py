@@ -193,9 +193,10 @@ def test_people_are_told_what_stays(configured: World, capsys: pytest.CaptureFix
     assert task.run_once() == expiry.PASS_SECONDS
     file = str(world.settings.source)
     assert main(["trash", "--config", file, "list"]) == 0
-    first, _when, why = capsys.readouterr().out.splitlines()
-    assert first.split()[3:] == ["stays", "/checkpoints/run/step-1"]
-    assert why.strip().startswith(f"{NONE_LEFT}: take it back: spillway trash restore")
+    _head, row, why = capsys.readouterr().out.splitlines()
+    assert row.split()[3] == "stays" and row.split()[5] == "/checkpoints/run/step-1:"
+    restore = f"restore it: spillway trash restore {trashed}"
+    assert why.startswith(f"{trashed} stays: {NONE_LEFT}: {restore}")
     main(["status", "--config", file])
     assert "1 stay although they were to be removed: spillway trash list" in capsys.readouterr().out
     world.namespace.close()

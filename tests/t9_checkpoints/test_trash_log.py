@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from pathlib import Path
 
@@ -70,9 +71,12 @@ def test_a_person_is_named(configured: World, capsys: pytest.CaptureFixture[str]
         ("undelete", me, "a person took it back", PATH, back),
         ("remove", me, "a person emptied the trash", "run/step-2", REMOVED),
     ]
-    lines = run("policy", "log").splitlines()
-    assert f"undelete   /checkpoints/{PATH}: {back}: a person took it back [{me}]" in lines[0]
-    assert f"remove     /checkpoints/run/step-2: {REMOVED}: a person emptied" in lines[1]
+    head, *rows = (re.split("  +", line) for line in run("policy", "log").splitlines())
+    assert head == ["when", "what", "checkpoint", "result", "why", "by"]
+    assert [row[1:] for row in rows] == [
+        ["restored", f"/checkpoints/{PATH}", back, "a person took it back", me],
+        ["removed for good", "/checkpoints/run/step-2", REMOVED, "a person emptied the trash", me],
+    ]
 
 
 CUT_OFF = {
