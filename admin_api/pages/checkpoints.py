@@ -55,7 +55,8 @@ def show(
 ) -> HTMLResponse:
     """Show the runs, those at risk first, each with its newest checkpoints."""
     with gateway.database.reading() as session:
-        risks = checkpoints.models(gateway.settings, measure(session))
+        waiting = checkpoints.waiting_bytes(session)
+        risks = checkpoints.models(gateway.settings, measure(session), waiting)
         risks.sort(key=lambda one: (one.alarm is None, -one.at_risk_seconds, one.run))
         shown = [
             (one, *_newest(gateway, session, one.run)) for one in risks[first : first + RUNS_SHOWN]
@@ -143,7 +144,8 @@ def listing(
             is_descending=asked.is_descending,
             after=_after(sort, cursor),
         )
-        risks = checkpoints.models(gateway.settings, measure(session)) if run else []
+        waiting = checkpoints.waiting_bytes(session)
+        risks = checkpoints.models(gateway.settings, measure(session), waiting) if run else []
     facts: dict[str, Any] = {
         "found": [row.model for row in rows[:ROWS]],
         "next": _cursor(rows[ROWS - 1].key) if len(rows) > ROWS else None,
@@ -315,7 +317,7 @@ def delete(gateway: Governed, call: Recorded, who: Admin, ino: Ino, sent: Sent) 
         insists=sent.get("insists") == "yes",
         seen=(sent.get("evidence", ""),),
     )
-    return after("/trash", "ok", f"{one.path} is in the trash, and can be taken back.")
+    return after("/trash", "ok", f"{one.path} is in the trash, and can be restored.")
 
 
 @orders_router.post("/warm")

@@ -200,12 +200,12 @@ def list_runs(
     key = key_of(cursor, str)
     after = None if key is None else bytes_of(key[0])
     with gateway.database.reading() as session:
-        found = measure(session)
+        found, waiting = measure(session), checkpoints.waiting_bytes(session)
     if run is not None:
         found = [one for one in found if one.run == bytes_of(run)]
     rest = [one for one in found if after is None or one.run > after]
     shown = rest[:limit]
     return Page(
-        items=checkpoints.models(gateway.settings, shown),
+        items=checkpoints.models(gateway.settings, shown, waiting),
         next=cursor_of([text_of(shown[-1].run)]) if len(rest) > limit else None,
     )

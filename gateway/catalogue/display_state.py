@@ -100,10 +100,11 @@ MEANING: dict[str, str] = {
     CheckpointState.DRAINING: "its save has ended, and the bucket has some of it",
     CheckpointState.DURABLE: "the bucket has all of it",
     CheckpointState.BROKEN: (
-        "it was complete, and has lost members since: no other one is deleted for it"
+        "it was complete, and has lost members since: no other one is deleted for it. Save it "
+        "again, or delete it"
     ),
     ARCHIVED: "the bucket has all of it, in another storage class",
-    EXPIRED: "it is in the trash, and can be taken back",
+    EXPIRED: "it was deleted, and can be restored from the trash",
     Grade.LISTED: "its index names its members, and all are there and as long as the index says",
     Grade.ALIKE: "it has the same members as the complete ones before it in its run",
     Grade.MARKED: "its save has ended, and nothing lists its members: no other one is deleted for "

@@ -110,11 +110,17 @@ class Risk(NamedTuple):
     size: int
     """Bytes that the bucket lacks."""
 
-    def eta_seconds(self, bytes_per_second: float) -> float | None:
-        """Return the time until the bucket has all of it, or None if that cannot be told."""
+    def eta_seconds(self, bytes_per_second: float, waiting_bytes: int) -> float | None:
+        """Return the time until the bucket has all of it, or None if that cannot be told. What else
+        waits may be sent before it, so it counts too.
+
+        Args:
+            bytes_per_second: rate of the drain.
+            waiting_bytes: bytes of everything that waits for the bucket.
+        """
         if not self.size:
             return 0.0
-        return self.size / bytes_per_second if bytes_per_second > 0 else None
+        return max(self.size, waiting_bytes) / bytes_per_second if bytes_per_second > 0 else None
 
 
 class CatalogueSummary(NamedTuple):

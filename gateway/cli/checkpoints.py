@@ -42,7 +42,9 @@ def text(run: Run) -> str:
     if not run.at_risk_seconds and not run.at_risk_bytes:
         return "; ".join([*words, "nothing newer is at risk"])
     left = run.eta_seconds
-    eta = "the drain sends nothing" if left is None else f"{duration(left)} to go"
+    eta = "the drain sends nothing"
+    if left is not None:
+        eta = f"the whole queue takes {duration(left)}"
     words.append(f"at risk: {duration(run.at_risk_seconds)}, {size(run.at_risk_bytes)}, {eta}")
     return "; ".join(words)
 
@@ -53,6 +55,7 @@ def _named(one: NewestCheckpoint) -> str:
 
 
 RISKS_SHOWN = 5
+AT_RISK_REMEDY = "see that the drain keeps up: spillway queue list"
 COLUMNS = (">step", "state", "grade", ">size", "files", ">age", "checkpoint")
 Listed = Checkpoint | Expired
 """What a list has: the catalogue's, and what is in the trash."""
@@ -134,8 +137,7 @@ def lines(catalogue: CatalogueStatus) -> Iterator[tuple[str, str]]:
     for one in first:
         name = display(one.run) or "the export's root"
         if one.alarm is not None:
-            remedy = "see that the drain keeps up: spillway queue"
-            yield "AT RISK", f"{name}: {one.alarm}; {text(one)}; {remedy}"
+            yield "AT RISK", f"{name}: {one.alarm}; {text(one)}; {AT_RISK_REMEDY}"
         else:
             yield "at risk", f"{name}: {text(one)}"
     if (more := len(catalogue.at_risk) - len(first)) > 0:
@@ -158,8 +160,11 @@ def line(catalogue: CatalogueStatus) -> tuple[str, str]:
 def _show_runs(export: str, found: Sequence[Listed], runs: Sequence[Run]) -> None:
     risks = {one.run: one for one in runs}
     for name, group in groupby(found, lambda one: one.run):
-        about = f": {text(risks[name])}" if name in risks else ""
-        title = display(name or export) + about
+        title = display(name or export)
+        if name in risks:
+            title += f": {text(risks[name])}"
+        if name in risks and (alarm := risks[name].alarm) is not None:
+            title += f"; AT RISK: {alarm}: {AT_RISK_REMEDY}"
         rows = [_cells(one, one.path.rpartition("/")[2]) for one in group]
         output.show_table(COLUMNS, rows, title=title)
 
@@ -251,11 +256,11 @@ def delete_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def delete(args: argparse.Namespace, gateway: Gateway) -> int:
-    """Put checkpoints into the trash. Returns exit status 1 if one stays. Raises UserError."""
+    """Move checkpoints into the trash. Returns exit status 1 if one stays. Raises UserError."""
 
     def act(path: str) -> None:
         made = gateway.checkpoints.delete(path, args.reason, insists=args.force)
-        back = f"spillway trash restore {made.id} takes it back"
+        back = f"spillway trash restore {made.id} restores it"
         results.add(made, f"{display(made.path)}: in the trash as {made.id}: {back}")
 
     with output.Results(args.json) as results:

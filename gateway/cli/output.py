@@ -287,7 +287,9 @@ class Transfer:
             self._points.popleft()
 
     def text(self, total_bytes: int, files: int, left_files: int) -> str:
-        """Return the share, the rate and the time to go, as of the last ``note``.
+        """Return the share, the rate and the time to go of all files, as of the last ``note``.
+
+        Without a rate no time is told.
 
         Args:
             total_bytes: total bytes of all files.
@@ -311,8 +313,9 @@ class Transfer:
         (since, before), (now, done) = self._points[0], self._points[-1]
         rate = max(0, done - before) / (now - since) if now > since else 0.0
         share = done / total_bytes if total_bytes else share
-        left = duration((total_bytes - done) / rate) if rate else "?"
-        pace = f"{size(rate)}/s, {left} to go"
+        pace = f"{size(rate)}/s"
+        if rate:
+            pace += f", {duration((total_bytes - done) / rate)} to go"
         return f"{bar(share)}  {size(done)} of {size(total_bytes)}", pace
 
 

@@ -20,6 +20,7 @@ from gateway.common.text import display, shown
 from gateway.common.units import duration, size
 from gateway.rpc.statistics import Histogram, Operations, Statistics
 from gateway.service import clients, status
+from gateway.service.alarms import alarms_of
 from gateway.service.bucket import Checksum
 from gateway.service.clients import OPENS_MAX, Client, ClientList, Open, Opens
 from gateway.service.gateway import Gateway
@@ -65,6 +66,8 @@ def run(args: argparse.Namespace, gateway: Gateway) -> int:
 def lines(found: Status) -> Iterator[tuple[str, str]]:
     """Yield label and value of each line, for a person."""
     yield "gateway", "healthy" if found.healthy else "NEEDS ATTENTION"
+    if not found.healthy:
+        yield from (("why", f"{one.text}. {one.remedy}") for one in alarms_of(found) if one.is_bad)
     for name, process in found.processes.items():
         yield name, _process_text(process)
     bucket = found.bucket
@@ -96,6 +99,9 @@ def _waiting_lines(found: Status) -> Iterator[tuple[str, str]]:
     if dirty.open_for_writing_files:
         opened = _counted(dirty.open_for_writing_files, "file", dirty.open_for_writing_bytes)
         text += f"; of these open for writing: {opened}"
+    rate = found.drain.bytes_per_second if found.drain is not None and found.drain.alive else None
+    if rate and dirty.bytes:
+        text += f"; all sent in {duration(dirty.bytes / rate)} at {size(rate)}/s"
     yield "not drained", text
     if (oldest := dirty.oldest) is not None:
         age, length = duration(oldest.age_seconds), size(oldest.size_bytes)

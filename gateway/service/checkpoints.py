@@ -13,7 +13,7 @@ from functools import cache
 from itertools import islice
 from typing import Any, Literal, NamedTuple, Protocol
 
-from sqlalchemy import BigInteger, func, literal_column, select, tuple_
+from sqlalchemy import BigInteger, and_, func, literal_column, select, tuple_
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import Boolean
@@ -35,7 +35,15 @@ from gateway.config.settings import Settings
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
 from gateway.db.schema import reading
-from gateway.db.statements import catalogue, checkpoint, manifest, promotion
+from gateway.db.statements import (
+    IS_CLIENTS,
+    IS_DIRTY,
+    catalogue,
+    checkpoint,
+    inode,
+    manifest,
+    promotion,
+)
 from gateway.namespace.lookup import Browser, PinLookup
 from gateway.objectstore.key_mapper import key_of
 from gateway.service import deletion, trash
@@ -66,20 +74,32 @@ class Run(Model):
     """The age of the work that is only here."""
     at_risk_bytes: int
     eta_seconds: float | None
-    """Time until the bucket has it. null: the drain sends nothing."""
+    """Time until the bucket has everything that waits, at the rate of the last minute; 0: nothing
+    of this run waits. null: the drain sends nothing."""
     alarm: str | None
     """Which threshold of `checkpoints.rpo_*` is exceeded."""
 
 
-def models(settings: Settings, risks: Sequence[Risk]) -> list[Run]:
-    """Return the runs."""
+def waiting_bytes(session: Session) -> int:
+    """Return the bytes of all files that wait for the bucket."""
+    ((size_bytes,),) = session.all(WAITING)
+    # On PostgreSQL the sum is a Decimal.
+    return int(size_bytes)
+
+
+def models(settings: Settings, risks: Sequence[Risk], all_waiting_bytes: int) -> list[Run]:
+    """Return the runs.
+
+    Args:
+        all_waiting_bytes: bytes of all files that wait, of runs or not.
+    """
     drain = datadir.read(settings, datadir.DRAIN)
     rate = drain.get("bytes_per_second") if drain is not None and datadir.alive(drain) else None
     bytes_per_second = float(rate) if isinstance(rate, int) else 0.0
     now_ns = clock.now_ns()
     found = []
     for one in risks:
-        eta_seconds = one.eta_seconds(bytes_per_second)
+        eta_seconds = one.eta_seconds(bytes_per_second, all_waiting_bytes)
         found.append(
             Run(
                 run=text_of(one.run),
@@ -132,6 +152,12 @@ _MANIFEST = (
     )
     .scalar_subquery()
 )
+WAITING = Statement(
+    select(func.coalesce(func.sum(inode.c.size), 0)).where(
+        and_(*IS_DIRTY, inode.c.nlink > 0, IS_CLIENTS)
+    )
+)
+"""Selects the bytes that wait for the bucket. What is in the trash is reserved, and is not sent."""
 ARCHIVED_COUNT = Statement(
     select(func.count()).where(
         checkpoint.c.storage_class.is_not(None),
@@ -373,7 +399,8 @@ class LocalCheckpoints:
             risks = [one for one in measure(session) if wanted.run in (None, one.run)]
             expired = trash.expired(settings, session, wanted.run) if options.is_whole else []
             has_all = is_made(session)
-        every_run = models(settings, risks)
+            waiting = waiting_bytes(session)
+        every_run = models(settings, risks, waiting)
         return Listing(has_all, every_run, found, expired, settings.nfs.export)
 
     def unrecognised(self) -> list[UnknownDirectory]:
@@ -616,7 +643,7 @@ def gather(settings: Settings, session: Session) -> CatalogueStatus:
     ((archived,),) = session.all(ARCHIVED_COUNT)
     counts = dict.fromkeys(CATALOGUED, 0) | found.states | {ARCHIVED: archived}
     counts[CheckpointState.DURABLE] -= archived
-    every_run = models(settings, found.risks)
+    every_run = models(settings, found.risks, waiting_bytes(session))
     unknown = datadir.read(settings, datadir.UNRECOGNISED)
     at_risk = sorted(
         (run for run in every_run if run.at_risk_seconds or run.at_risk_bytes),

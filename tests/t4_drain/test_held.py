@@ -6,13 +6,13 @@ import threading
 
 import pytest
 
-from admin_api.pages.dashboard import alarms_of
 from gateway.catalogue.tracker import Follower
 from gateway.cli import status as cli
 from gateway.db.engine import Database
 from gateway.drain import queue
 from gateway.drain.plan import survey
 from gateway.service import alarms, status
+from gateway.service.alarms import alarms_of
 from gateway.service.queue import opened
 from tests.support.drainsite import Site
 from tests.support.waiting import until

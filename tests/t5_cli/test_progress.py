@@ -51,10 +51,10 @@ def test_only_the_last_seconds_count() -> None:
 
 
 def test_without_a_rate_the_time_to_go_is_not_known() -> None:
-    assert "0 B/s, ? to go" in course((0, 7)).text(10, 1, 1)
-    assert "0 B/s, ? to go" in course((0, 7), (5, 7)).text(10, 1, 1)
+    assert course((0, 7)).text(10, 1, 1).endswith("0 B/s")
+    assert course((0, 7), (5, 7)).text(10, 1, 1).endswith("0 B/s")
     # A file that is written again has fewer bytes done.
-    assert "0 B/s, ? to go" in course((0, 7), (5, 3)).text(10, 1, 1)
+    assert course((0, 7), (5, 3)).text(10, 1, 1).endswith("0 B/s")
 
 
 def test_files_without_bytes_are_counted() -> None:

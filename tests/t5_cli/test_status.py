@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import sqlalchemy
 
-from admin_api.pages.dashboard import alarms_of
 from gateway.common import clock
 from gateway.common.errors import UserError
 from gateway.common.models import from_json
@@ -23,6 +22,7 @@ from gateway.config.settings import Settings
 from gateway.db.compiled import Statement
 from gateway.db.models import ROOT_INO
 from gateway.db.schema import opened, reading
+from gateway.service.alarms import alarms_of
 from gateway.service.status import Status
 from tests.support.clisite import Site, spillway
 from tests.support.disks import small_disk
@@ -98,6 +98,7 @@ def test_a_gateway_that_is_down(site: Site, bucket: RcloneServer) -> None:
     disk = facts["disk"]
     assert 0 < disk["free_bytes"] <= disk["total_bytes"]
     assert line(lines, "gateway") == "NEEDS ATTENTION"
+    assert line(lines, "why").startswith("The gateway does not run. Clients wait. Start it: ")
     assert line(lines, "ganesha") == "NOT RUNNING"
     assert line(lines, "draining") == "the drain has not reported yet"
     assert line(lines, "not drained") == "0 files, 0 B"
@@ -118,6 +119,7 @@ def test_a_healthy_gateway(site: Site, bucket: RcloneServer) -> None:
     assert facts["drain"]["uploads"] == report["uploads"]
     assert line(lines, "gateway") == "healthy"
     assert line(lines, "ganesha") == f"ready, pid {os.getpid()}, for 5.0 h, restarted 2 times"
+    assert "why" not in dict(lines)
     assert line(lines, "draining") == "1 upload, 3.0 GiB, 1.0 MiB sent"
     assert line(lines, "failing") == r"upload x\x1b[2J, 7 tries: no\nway"
 
@@ -258,6 +260,8 @@ def test_a_bucket_that_refuses_the_drain(site: Site, bucket: RcloneServer) -> No
     assert code == 1
     assert facts["bucket"]["reachable"] is True
     assert "bucket refused for 2.0 h: denies put_object" in line(lines, "draining")
+    why = line(lines, "why")
+    assert why.startswith("The bucket is refused for 2.0 h: denies put_object. Correct the credent")
 
 
 @pytest.mark.parametrize("dead", CHILDREN)
@@ -343,6 +347,11 @@ def test_what_is_dirty(site: Site, bucket: RcloneServer) -> None:
         "4 files, 6.0 MiB; of these open for writing: 2 files, 2.9 KiB"
     )
     assert line(lines, "oldest").startswith(r"/checkpoints/step 2\n/w\xff.pt, 5.0 MiB, waiting for")
+    sealed = 6 << 20
+    for rate, told in ((sealed // 60, "; all sent in 1.0 min at 102.4 KiB/s"), (0, ""), (None, "")):
+        pretend_running(site.settings, {"bytes_per_second": rate})
+        text = line(status(site)[2], "not drained")
+        assert text == f"4 files, 6.0 MiB; of these open for writing: 2 files, 2.9 KiB{told}"
 
 
 def test_the_oldest_of_files_that_are_all_open(site: Site, bucket: RcloneServer) -> None:
@@ -366,6 +375,7 @@ def test_wrong_credentials(site: Site, bucket: RcloneServer) -> None:
     code, facts, lines = status(site)
     assert code == 1
     assert facts["bucket"]["reachable"] is False
+    assert line(lines, "why").startswith("The bucket cannot be used: ")
     assert str(site.settings.credentials_file) in facts["bucket"]["error"]
     assert "NOT USABLE: " in line(lines, "bucket")
     assert "a-wrong-secret" not in f"{facts}{lines}"

@@ -14,12 +14,12 @@ import pytest
 
 from admin_api.access.authentication import authenticate
 from admin_api.app import create_app
-from admin_api.pages.dashboard import alarms_of
 from gateway.cli.main import main
 from gateway.db.schema import opened
 from gateway.rpc import clients
 from gateway.rpc.clients import ClientCounts, Opened
 from gateway.service import alarms
+from gateway.service.alarms import alarms_of
 from gateway.service.clients import gather_shared_names
 from gateway.service.status import gather_quickly
 from tests.support import nfs4

@@ -9,9 +9,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from admin_api.pages.dashboard import alarms_of
 from gateway.common.models import from_json
 from gateway.service import alarms
+from gateway.service.alarms import alarms_of
 from gateway.service.status import Status
 from tests.support import nfs4
 from tests.support.gateway import Gateway, running

@@ -138,24 +138,25 @@ def test_the_risk_of_each_run(settings: Settings, monkeypatch: pytest.MonkeyPatc
     # Rows of an older release do not say since when.
     query(settings, "UPDATE checkpoint SET dirty_since_ns = NULL")
     assert measured(settings)[b"nothing yet"].seconds == 0.0
-    assert found[b"behind"].eta_seconds(5.0) == 87.0
-    assert found[b"behind"].eta_seconds(0.0) is None
-    assert found[b"at rest"].eta_seconds(0.0) == 0.0
+    assert found[b"behind"].eta_seconds(5.0, 0) == 87.0
+    assert found[b"behind"].eta_seconds(5.0, 500) == 100.0, "others may be sent before it"
+    assert found[b"behind"].eta_seconds(0.0, 500) is None
+    assert found[b"at rest"].eta_seconds(0.0, 500) == 0.0
     report = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid()), "bytes_per_second": 5}
     (settings.run_dir / "drain.json").write_text(json.dumps(report))
-    texts = {one.run: checkpoints.text(one) for one in models(settings, list(found.values()))}
+    texts = {one.run: checkpoints.text(one) for one in models(settings, list(found.values()), 500)}
     assert texts == {
         "at rest": "durable: step 2 (2.2 h ago); nothing newer is at risk",
         "behind": "durable: step 10 (50.0 min ago); complete: step 30 (16.7 min ago); "
-        "at risk: 50.0 min, 435 B, 1.4 min to go",
+        "at risk: 50.0 min, 435 B, the whole queue takes 1.7 min",
         "gone back": "durable: step 50 (1.4 h ago); nothing newer is at risk",
         "broken": "durable: step 20 (50.0 min ago); nothing newer is at risk",
         "fresh": "durable: step 2 (40 s ago); complete: step 3 (30 s ago); "
-        "at risk: 40 s, 9 B, 2 s to go",
+        "at risk: 40 s, 9 B, the whole queue takes 1.7 min",
         "nothing yet": "nothing is durable; complete: step 1 (11.7 min ago); "
-        "at risk: 13.3 min, 3 B, 1 s to go",
+        "at risk: 13.3 min, 3 B, the whole queue takes 1.7 min",
         "ahead": "durable: step 1 (0 s ago); complete: step 2 (0 s ago); "
-        "at risk: 0 s, 6 B, 1 s to go",
+        "at risk: 0 s, 6 B, the whole queue takes 1.7 min",
     }
 
 

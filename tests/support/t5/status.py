@@ -16,7 +16,10 @@ def status(site: Site) -> tuple[int, dict[str, Any], list[tuple[str, str]]]:
     result = spillway("status", "--config", site.config, "--json")
     assert result.stderr == ""
     facts = json.loads(result.stdout)
-    return result.returncode, facts, lines_of(facts)
+    lines = lines_of(facts)
+    # Whatever needs attention, the cause and what to do are told.
+    assert facts["healthy"] == all(label != "why" for label, _text in lines), lines
+    return result.returncode, facts, lines
 
 
 def lines_of(facts: dict[str, Any]) -> list[tuple[str, str]]:
