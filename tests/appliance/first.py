@@ -192,8 +192,8 @@ class Run:
     def _once(self) -> str:
         """Return digests of what is made once, and the tokens."""
         files = f"sha256sum $(ls -d {' '.join(_MADE_ONCE)})"
-        # What follows the name is when it was used.
-        tokens = "runuser -u spillway -- spillway token list | cut -d: -f1"
+        # When a token was used is not made once.
+        tokens = "runuser -u spillway -- spillway token list --json | grep -v last_used"
         return self._machine.ssh(f"{files}; {tokens}").stdout
 
 
