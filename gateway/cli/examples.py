@@ -86,7 +86,7 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
         ("checkpoint show /checkpoints/run7/step100", "Shows its state, pins and promotions.")
     ),
     "checkpoint delete": _of(
-        ("checkpoint delete /checkpoints/run7/step100", "Puts a checkpoint into the trash."),
+        ("checkpoint delete /checkpoints/run7/step100", "Moves a checkpoint into the trash."),
         (
             'checkpoint delete --force --reason "diverged" /checkpoints/run7/step100',
             "Does so although it is the newest one of its run.",
@@ -101,12 +101,12 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
         ("policy log --limit 20", "Shows the last 20 actions."),
     ),
     "trash list": _of(
-        ("trash list", "Lists what was deleted, and for how long it can be taken back.")
+        ("trash list", "Lists what was deleted, and for how long it can be restored.")
     ),
     "trash empty": _of(("trash empty --all --yes", "Removes all of it for good.")),
     "trash restore": _of(
-        ("trash restore /checkpoints/run7/step100", "Takes a checkpoint back to its path."),
-        ("trash restore 17 --to /checkpoints/run7/old", "Takes it back to another path."),
+        ("trash restore /checkpoints/run7/step100", "Restores a checkpoint at its path."),
+        ("trash restore 17 --to /checkpoints/run7/old", "Restores it at another path."),
     ),
     "trash release": _of(
         ("trash release t1234", "Lets a checkpoint go without a newer one in the bucket."),
@@ -141,7 +141,7 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
     ),
     "promotion list": _of(("promotion list", "Lists the copies that stay.")),
     "promotion remove": _of(
-        ("promotion remove llama-v3 --yes", "Removes such a copy, also from the bucket.")
+        ("promotion remove llama-v3 --yes", "Removes such a copy for good, also from the bucket.")
     ),
     "checkpoint pin": _of(
         ("checkpoint pin /checkpoints/run7/step100", "No policy deletes it, and it is not evicted.")

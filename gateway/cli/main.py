@@ -126,7 +126,7 @@ SUBCOMMANDS = (
     Subcommand("checkpoint pins", "list pins", files.pins_arguments, act=files.list_pins),
     Subcommand(
         "checkpoint delete",
-        "move a checkpoint to the trash",
+        "delete a checkpoint: move it into the trash",
         checkpoints.delete_arguments,
         act=checkpoints.delete,
     ),
@@ -138,7 +138,7 @@ SUBCOMMANDS = (
     ),
     Subcommand(
         "promotion remove",
-        "remove a promotion, also from the bucket",
+        "remove a promoted copy for good, also from the bucket",
         promotions.demote_arguments,
         act=promotions.demote,
     ),
@@ -196,7 +196,7 @@ SUBCOMMANDS = (
 NOUNS = {
     "checkpoint": "list, keep, promote and delete checkpoints",
     "promotion": "list and remove promotions",
-    "trash": "list, restore and remove deleted checkpoints",
+    "trash": "restore deleted checkpoints, or remove them for good",
     "bucket": "test the bucket, its settings and its manifests",
 }
 """The nouns whose verbs are in ``SUBCOMMANDS``."""

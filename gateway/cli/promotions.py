@@ -71,7 +71,7 @@ def _cells(one: Promotion) -> tuple[str, ...]:
 
 
 def demote_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--yes", action="store_true", help="remove the copy, also in the bucket")
+    parser.add_argument("--yes", action="store_true", help="do it: it cannot be undone")
     parser.add_argument("--release-hold", action="store_true", help="end its legal hold first")
     parser.add_argument(
         "--wait",
@@ -88,7 +88,7 @@ def demote(args: argparse.Namespace, gateway: Gateway) -> int:
     one = gateway.promotions.named(args.name)
     if not args.yes:
         what = f"{one.files:,} files, {size(one.size_bytes)}"
-        text = f"{one.name}: {what} would be removed, also from the bucket: add --yes"
+        text = f"{one.name}: {what} would be removed for good, also from the bucket: add --yes"
         output.show({**to_json(one), "removed": False}, text, args.json)
         return NOT_POSSIBLE
     try:

@@ -54,8 +54,8 @@ as on the gateway; only `warm` without `--wait` names its job there. A command t
 something prints what is there now, or what was done, and for several paths a list. Moments are RFC
 3339 in UTC, to the nanosecond: `2026-11-23T09:30:00.123456789Z`. A path for which nothing could be
 done is not in the list: why not is said on standard error, and the exit status is not 0. Without
-`--json`, a standard output that is no terminal gets plain lines in place of tables, and progress is
-on standard error.
+`--json`, a list has headings also where the standard output is no terminal: its columns are then as
+wide as their texts, and no text is cut or wrapped. Progress is then on standard error.
 
 ## Exit status
 

@@ -1,4 +1,4 @@
-"""Command `spillway trash`: what retention and people deleted, and how it is taken back."""
+"""Command `spillway trash`: what policies and people deleted, and how it is restored."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def empty_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all", action="store_true", help="everything that is in the trash, except what is held"
     )
-    parser.add_argument("--yes", action="store_true", help="do it: it cannot be taken back")
+    parser.add_argument("--yes", action="store_true", help="do it: it cannot be undone")
     output.option(parser)
     parser.add_argument("ids", nargs="*", metavar="ID")
 
@@ -77,7 +77,10 @@ def release(args: argparse.Namespace, gateway: Gateway) -> int:
 def _let_go(trash: TrashBin, found: Sequence[Expired], args: argparse.Namespace) -> int:
     def act(trash_id: str) -> None:
         made = trash.release(trash_id)
-        results.add(made, f"{trash_id}: released: it leaves the bucket within some minutes")
+        results.add(
+            made,
+            f"{trash_id}: released: it leaves the bucket within some minutes",
+        )
 
     with output.Results(args.json) as results:
         return each([one.id for one in found], act)
@@ -91,7 +94,7 @@ def empty(args: argparse.Namespace, gateway: Gateway) -> int:
         for one in chosen:
             with showing(args.json) as tell:
                 done = trash.remove(one, tell)
-            results.add(done, f"{one.id}: removed" if done.removed else None)
+            results.add(done, f"{one.id}: removed for good" if done.removed else None)
             status = max(status, refuse_each(done.failures))
     return status
 
@@ -118,7 +121,7 @@ def _with_ids(trash: TrashBin, ids: Sequence[str] | None) -> list[Expired]:
 
 
 def restore(args: argparse.Namespace, gateway: Gateway) -> int:
-    """Take a checkpoint back. Returns exit status 1 if it stays in the trash. Raises UserError."""
+    """Restore a checkpoint. Returns exit status 1 if it stays in the trash. Raises UserError."""
     made = gateway.trash.undelete(args.what, args.to)
     path = display(made.path)
     text = (
@@ -135,7 +138,7 @@ def lines(found: TrashSummary) -> Iterator[tuple[str, str]]:
         text = f"{count} {noun}, {size(found.local_bytes)} on the disk, "
         text += f"{size(found.bucket_bytes)} in the bucket"
         if found.next_expiry_seconds is not None:
-            text += f"; the next is removed in {duration(found.next_expiry_seconds)}"
+            text += f"; the next is removed for good in {duration(found.next_expiry_seconds)}"
         if found.early:
             text += f"; {size(found.size_bytes)} are more than retention.trash_max_bytes, "
             text += f"{size(found.max_bytes)}: the oldest {found.early} go early"
@@ -149,7 +152,7 @@ def lines(found: TrashSummary) -> Iterator[tuple[str, str]]:
 def _cells(one: Trashed) -> tuple[str, ...]:
     left = duration(one.left_seconds)
     if one.is_expiring:
-        left = "being removed"
+        left = "being removed for good"
     elif one.stays:
         left = "stays"
     elif one.early:

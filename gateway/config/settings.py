@@ -265,8 +265,8 @@ class RetentionSettings:
         True,
     )
     trash_seconds: float = key(
-        "For so long a checkpoint that a policy deleted can be taken back (spillway trash\n"
-        "restore). 0: it is removed at once.",
+        "For so long a deleted checkpoint can be restored: spillway trash restore.\n"
+        "0: it is removed for good at once.",
         7 * 86_400.0,
         checks.at_least(0),
     )

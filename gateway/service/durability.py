@@ -88,7 +88,7 @@ class DurabilityWait:
             raise NotThere(f"{shown(self._path)} was removed meanwhile")
         if is_trashed(session, top):
             raise NotPossible(
-                f"{shown(self._path)} is not sent: a policy put it into the trash: take it back: "
+                f"{shown(self._path)} is not sent: it was deleted: restore it: "
                 "spillway trash restore"
             )
         keys = KeyMapper(session, self._context.settings.bucket.prefix)

@@ -403,7 +403,7 @@ def _path_of(session: Session, ino: int) -> bytes | None:
     if ino == ROOT_INO:
         raise NotPossible("the whole export cannot be promoted: name a checkpoint")
     if is_trashed(session, ino):
-        raise NotPossible("a policy put it into the trash: take it back: spillway trash restore")
+        raise NotPossible("it was deleted: restore it: spillway trash restore")
     paths = store.paths_of(session, ino)
     if paths and paths[0].split(b"/")[0] == RESERVED_NAME:
         raise NotPossible(f"{printable(paths[0])}: it is the gateway's own, and stays already")

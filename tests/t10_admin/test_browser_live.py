@@ -147,7 +147,7 @@ def delete_by_a_policy(gateway: Gateway, page: Page) -> None:
 
     def is_done() -> bool:
         page.goto("/policies")
-        return "into the trash" in page.get_by_role("region", name="What was done").inner_text()
+        return "Deleted" in page.get_by_role("region", name="What was done").inner_text()
 
     until(is_done, "the deletion", 60)
     until(lambda: 1 not in states(gateway), "step 1 is not listed")
@@ -156,8 +156,8 @@ def delete_by_a_policy(gateway: Gateway, page: Page) -> None:
 def take_back(gateway: Gateway, page: Page) -> None:
     """Take the deleted checkpoint out of the trash."""
     page.get_by_role("link", name="Trash").click()
-    page.get_by_role("link", name="Take back").click()
-    page.get_by_role("button", name="Take it back").click()
+    page.get_by_role("link", name="Restore").click()
+    page.get_by_role("button", name="Restore it").click()
     expect(page.get_by_role("status").first).to_contain_text("is back")
     until(lambda: 1 in states(gateway), "step 1 is back")
 
@@ -168,7 +168,7 @@ def remove_for_good(gateway: Gateway, page: Page) -> None:
     page.get_by_role("link", name="step 1", exact=True).click()
     page.get_by_role("link", name="Delete").click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_role("button", name="Put it into the trash").click()
+    dialog.get_by_role("button", name="Delete it").click()
     page.get_by_role("link", name="Remove all for good").click()
     page.get_by_role("dialog").get_by_role("button", name="Remove for good").click()
     row = page.get_by_role("row", name="everything in the trash")

@@ -158,6 +158,6 @@ def test_a_plan_says_what_expires_and_what_is_kept(site: Filled) -> None:
     assert re.search("step 1 /checkpoints/jobs/a/step-1 expires [0-9]+ B ", text)
     assert re.search("step 4 /checkpoints/jobs/a/step-4 kept [0-9]+ B ", text)
     fate = text_of(site.page(f"/checkpoints/{site.ino('a/step-1')}/fate"))
-    assert "It goes into the trash, from which it can be taken back." in fate
+    assert "It goes into the trash, from which it can be restored." in fate
     fate = text_of(site.page(f"/checkpoints/{site.ino('a/step-4')}/fate"))
     assert "kept" in fate and "It goes into the trash" not in fate

@@ -108,7 +108,7 @@ def test_pages_without_anything_to_show_say_what_comes(site: AdminSite, http: ht
         ("/files", "This directory is empty"),
         ("/queue", "Nothing waits for the bucket"),
         ("/policies", "No policy deletes anything"),
-        ("/policies/plan", "Nothing expires"),
+        ("/policies/plan", "Nothing is deleted"),
         ("/promotions", "Nothing is promoted"),
         ("/trash", "The trash is empty"),
         ("/jobs", "No jobs"),

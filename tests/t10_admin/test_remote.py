@@ -105,7 +105,7 @@ def test_exports_promotions_and_the_trash_are_changed_from_afar(run: Run, remote
     assert run("trash", "restore", trashed)[0] == 1
     trashed = httpx.delete(path, headers={"Authorization": f"Bearer {token}"}, verify=trust).json()
     assert "add --yes" in run("trash", "empty", "--all")[2]
-    assert done(run, "trash", "empty", "--all", "--yes") == f"{trashed['id']}: removed\n"
+    assert done(run, "trash", "empty", "--all", "--yes") == f"{trashed['id']}: removed for good\n"
 
 
 def test_policies_and_tokens_are_changed_from_afar(

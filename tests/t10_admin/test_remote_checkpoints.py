@@ -210,7 +210,7 @@ def test_promotions_are_made_listed_and_removed(run: Run, gateway: Afar) -> None
     status, out, err = run("promotion", "list")
     assert (status, err) == (0, "") and out.startswith("best 1  copying  2 files, 10 B")
     status, out, err = run("promotion", "remove", "best 1")
-    assert (status, err) == (1, "") and "would be removed, also from the bucket" in out
+    assert (status, err) == (1, "") and "would be removed for good, also from the bucket" in out
     assert run("promotion", "remove", "other", "--yes")[::2] == (
         2,
         "spillway: no promotion other: look with spillway promotion list\n",

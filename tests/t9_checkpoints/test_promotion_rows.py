@@ -254,7 +254,7 @@ def test_the_commands_of_promotions(configured: World, run: Run) -> None:
     assert (best["run"], best["step"], best["note"], best["files"]) == ("job", 5, "paper", 3)
     assert best["path"] == "/checkpoints/.spillway/promoted/best"
     assert (plain["source"], plain["run"]) == ("/checkpoints/plain", None)
-    assert "3 files, 71 B would be removed" in run(1, "promotion", "remove", "best")
+    assert "3 files, 71 B would be removed for good" in run(1, "promotion", "remove", "best")
     assert "no promotion other" in run(2, "promotion", "remove", "other", "--yes")
     assert [one["state"] for one in listed(run, "promotion", "list")] == ["copying", "copying"]
     assert run(0, "promotion", "remove", "best", "--yes", "--no-wait") == "best: is being removed\n"

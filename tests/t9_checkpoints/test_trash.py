@@ -309,5 +309,5 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     status, said = run("trash", "empty", ids[1])
     assert status == 2 and "add --yes" in said
     status, said = run("trash", "empty", "--all", "--yes")
-    assert status == 0 and f"{ids[1]}: removed" in said
+    assert status == 0 and f"{ids[1]}: removed for good" in said
     assert run("trash", "list") == (0, "the trash is empty\n")

@@ -153,7 +153,7 @@ def test_people_are_told_what_goes_early(
     assert [one["early"] for one in found] == [None, None, TOO_LARGE, None]
     assert [one["stays"] for one in found] == [STAYS, None, None, None]
     lines = told("trash", "list")
-    assert f"goes early: {TOO_LARGE}: take it back: spillway trash restore {ids[2]}" in lines
+    assert f"goes early: {TOO_LARGE}: restore it: spillway trash restore {ids[2]}" in lines
     status = told("status")
     more = f"{4 * SIZE} B are more than retention.trash_max_bytes, {3 * SIZE} B"
     assert f"{more}: the oldest 1 go early" in status
