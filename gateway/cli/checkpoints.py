@@ -57,6 +57,7 @@ def _named(one: NewestCheckpoint) -> str:
 RISKS_SHOWN = 5
 AT_RISK_REMEDY = "see that the drain keeps up: spillway queue list"
 COLUMNS = (">step", "state", "grade", ">size", "files", ">age", "checkpoint")
+UNRECOGNISED_COLUMNS = (">files", ">size", "directory", "first file")
 Listed = Checkpoint | Expired
 """What a list has: the catalogue's, and what is in the trash."""
 
@@ -120,9 +121,11 @@ def _show_unrecognised(found: Sequence[UnknownDirectory], as_json: bool) -> int:
     if as_json:
         output.print_json({"unrecognised": found})
         return 0
-    for one in found:
-        count = "1 file" if one.files == 1 else f"{one.files} files"
-        print(f"{display(one.path)}: {count}, {size(one.size_bytes)}: {display(one.first)}")
+    rows = [
+        (f"{one.files:,}", size(one.size_bytes), display(one.path), display(one.first))
+        for one in found
+    ]
+    output.show_table(UNRECOGNISED_COLUMNS, rows)
     if found:
         print("no rule knows these: say what they are with [[checkpoints.rule]]")
     else:

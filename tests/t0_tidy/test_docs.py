@@ -203,7 +203,7 @@ def _texts(path: str) -> list[str]:
 def _alarms() -> list[str]:
     """Return the longest fixed part of the text of each alarm of the dashboard."""
     found = []
-    for node in ast.walk(ast.parse((ROOT / "admin_api/pages/dashboard.py").read_text())):
+    for node in ast.walk(ast.parse((ROOT / "gateway/service/alarms.py").read_text())):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "Alarm":
             text = node.args[1]
             parts = text.values if isinstance(text, ast.JoinedStr) else [text]

@@ -207,8 +207,9 @@ def test_directories_of_tensors_that_no_rule_knows_are_listed(
     configured.write("run/m-step-1.pt", tensors())
     assert run(configured, "--unrecognised") == 0
     assert capsys.readouterr().out.splitlines() == [
-        "/checkpoints: 1 file, 5 B: top.npz",
-        "/checkpoints/ours/alpha: 2 files, 10 B: rank0.pt",
+        "files  size  directory                first file",
+        "    1   5 B  /checkpoints             top.npz",
+        "    2  10 B  /checkpoints/ours/alpha  rank0.pt",
         "no rule knows these: say what they are with [[checkpoints.rule]]",
     ]
     assert run(configured, "--unrecognised", "--json") == 0
