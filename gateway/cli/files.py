@@ -202,7 +202,8 @@ def _history(acts: list[dict[str, Any]]) -> Iterator[str]:
     """Yield what was done lately with the checkpoint that has a path."""
     for one in acts:
         when, result = _local(one["began_at"]), one["result"] or "under way"
-        yield shown(f"{when}  {one['what']}: {result}: {one['reason']} [{one['author']}]")
+        what = policies.DONE_WORDS.get(one["what"], one["what"])
+        yield shown(f"{when}  {what}: {result}: {one['reason']} [{one['author']}]")
 
 
 _WRITERS: dict[str, Callable[[Any], Iterator[str]]] = {

@@ -85,17 +85,24 @@ def test_what_is_read_says_what_a_person_needs(run: Run, monkeypatch: pytest.Mon
     assert re.search(r"4 tries, next in (59|60)\.[0-9] min: 503 SlowDown", failing)
     assert "object            none" in failing
     calls = done(run, "audit", "--who", "admin", "--path", "/api/v1/pins")
-    assert "admin (127.0.0.1)  POST /api/v1/pins: 201" in calls
-    hour = done(run, "history", *past()).splitlines()
-    assert len(hour) == 35 and hour[-1].endswith("MiB, written 3.3 MiB/s, at risk 1.5 min")
-    shown = done(run, "configuration", "drain.workers")
-    assert shown.startswith("drain.workers = ") and len(shown.splitlines()) == 2
+    head, *rows = (re.split("  +", line) for line in calls.splitlines())
+    assert head == ["when", "who", "from", "what", "result"]
+    assert ["admin", "127.0.0.1", "POST /api/v1/pins", "201"] in [row[1:] for row in rows]
+    head, *hour = (
+        re.split("  +", line.strip()) for line in done(run, "history", *past()).splitlines()
+    )
+    assert len(hour) == 35 and head[:3] == ["time", "dirty", "written"]
+    last = dict(zip(head, hour[-1], strict=True))
+    assert (last["written"], last["at risk"]) == ("3.3 MiB/s", "1.5 min")
+    _file, head, row, _doc = done(run, "configuration", "drain.workers").splitlines()
+    assert head.split() == ["key", "value", "from", "default"]
+    assert row.split()[0] == "drain.workers" and row.split()[2] in ("default", "file")
     assert "approved" in done(run, "policy", "approvals")
     assert json.loads(done(run, "token", "whoami", "--json"))["role"] == "admin"
     variable = "SPILLWAY_NAMESPACE_URL"
     monkeypatch.setenv(variable, "postgresql://user:hidden@db.example/name")
     _status, out, _err = run("configuration", "namespace.url", here=True)
-    assert "db.example" in out and f"({variable})" in out and "hidden" not in out
+    assert "db.example" in out and f"  {variable}" in out and "hidden" not in out
 
 
 def test_the_gateway_is_asked_about_its_bucket(run: Run) -> None:
@@ -129,7 +136,7 @@ def test_a_checkpoint_is_deleted_and_taken_back(run: Run) -> None:
         assert step in trash and "diverged" in trash
         assert "it is back" in run("trash", "restore", step)[1]
         history = [line for line in done(run, "stat", step).splitlines() if "history" in line]
-        assert "undelete: " in history[0] and "trash: in the trash as t" in history[1]
+        assert "restored: " in history[0] and "deleted: in the trash as t" in history[1]
         assert "diverged" in history[1]
     [made] = json.loads(done(run, "checkpoint", "delete", "--force", "--json", newest))
     assert made["path"] == f"/checkpoints/{newest}"

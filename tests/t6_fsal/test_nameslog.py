@@ -83,9 +83,9 @@ def test_who_removed_what_is_known_when_its_directory_is_gone(
     ]
     last = said(server, capsys, "--path", "/export/run/c").splitlines()[1:-1]
     assert last[-1].endswith(
-        f"{ONE} uid 1000  rename /export/run/c to /export/run/d, which was replaced"
+        f"{ONE}  1000  rename  /export/run/c to /export/run/d, which was replaced"
     )
-    assert r"remove /export/run/a\nb" in said(server, capsys)
+    assert r"remove  /export/run/a\nb" in said(server, capsys)
     assert (
         said(server, capsys, "--since", "2100-01-01T00:00")
         == "the log of names has nothing of it\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import struct
 import subprocess
@@ -393,7 +394,8 @@ def test_the_command(
     assert run("set", name, "--squash", "root", "--version", "1") == f"{name}: version 2\n"
     assert "has version 2, not 1" in run("remove", name, "--version", "1")
     listed = run("list").splitlines()
-    assert listed[1] == f"{name}: /export/run7, to {HERE}, squash root, version 2"
+    assert listed[1].split() == ["export", "directory", "hosts", "squash", "version", "served"]
+    assert re.split("  +", listed[2]) == [name, "/export/run7", HERE, "root", "2", "yes"]
     [facts] = json.loads(run("list", "--json"))
     assert (facts["served"], facts["path"], facts["clients"]) == (True, "/export/run7", [HERE])
     assert "the exports are in force" in run("reload")
