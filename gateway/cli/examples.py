@@ -124,7 +124,9 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
     "chown": _of(("chown 1000:2000 /checkpoints/run8", "Gives a directory to a user and group.")),
     "chmod": _of(("chmod 2775 /checkpoints/run8", "Lets a group write, and new files be its.")),
     "mv": _of(("mv /checkpoints/run7 /checkpoints/run7-old", "Renames a directory.")),
-    "rm": _of(("rm -r /checkpoints/run7-old", "Removes a tree, also from the bucket.")),
+    "rm": _of(
+        ("rm -r /checkpoints/run7-old", "Removes a tree; checkpoints in it go to the trash.")
+    ),
     "evict": _of(("evict /checkpoints/run7", "Frees the disk of what the bucket has of a run.")),
     "warm": _of(
         ("warm --wait /checkpoints/run7/step100", "Brings a checkpoint back, and waits for it.")
