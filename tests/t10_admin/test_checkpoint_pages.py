@@ -11,6 +11,7 @@ import pytest
 
 from admin_api.pages import checkpoints
 from gateway.catalogue.display_state import MEANING
+from gateway.service import checkpoints as service
 from tests.support.checkpoints.keeping import save
 from tests.support.t10.filled import Filled, filled
 from tests.support.volumes import query
@@ -59,6 +60,16 @@ def test_a_list_says_what_shows_that_each_is_complete(site: Filled) -> None:
     assert MEANING["listed"] in text and MEANING["marked"] not in text
     assert "broken" in text_of(site.page("/checkpoints/list", state="broken"))
     assert BROKEN in text_of(site.page("/checkpoints"))
+
+
+def test_a_run_with_an_alarm_says_why_and_where_to_look(
+    site: Filled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    why = "more than checkpoints.rpo_bytes (5 B) are only here"
+    monkeypatch.setattr(service, "alarm", lambda _settings, _risk: why)
+    for page in ("/", "/checkpoints"):
+        text = text_of(site.page(page))
+        assert f"M{why[1:]}: see what the drain waits for ." in text, page
 
 
 def test_two_checkpoints_of_one_step_are_told_apart(site: Filled) -> None:
@@ -150,12 +161,12 @@ def test_files_say_what_the_bucket_has_of_each(site: Filled) -> None:
     assert re.search(r"__0_0.distcp on the disk nothing of it [0-9.]+ B", page)
 
 
-def test_a_plan_says_what_expires_and_what_is_kept(site: Filled) -> None:
+def test_a_plan_says_what_is_deleted_and_what_is_kept(site: Filled) -> None:
     policy = {"name": "newest", "run": "jobs/*", "keep_newest": 1, "wait_hours": 0}
     site.ask("POST", "policies", 201, json=policy)
     text = text_of(site.page("/policies/plan"))
-    assert "Of 6 checkpoints 3 expire " in text and "3 are kept" in text
-    assert re.search("step 1 /checkpoints/jobs/a/step-1 expires [0-9]+ B ", text)
+    assert "Of 6 checkpoints 3 are deleted " in text and "3 are kept" in text
+    assert re.search("step 1 /checkpoints/jobs/a/step-1 deleted [0-9]+ B ", text)
     assert re.search("step 4 /checkpoints/jobs/a/step-4 kept [0-9]+ B ", text)
     fate = text_of(site.page(f"/checkpoints/{site.ino('a/step-1')}/fate"))
     assert "It goes into the trash, from which it can be restored." in fate

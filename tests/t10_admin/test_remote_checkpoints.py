@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -139,7 +140,9 @@ def test_the_trash_is_listed_gives_back_and_is_emptied(run: Run, gateway: Afar) 
     listed = {one["id"]: one for one in ask(run, "trash", "list")["trash"]}
     assert listed.keys() >= {one, two, three}
     assert listed[one]["path"] == "/checkpoints/jobs/a/step-2"
-    assert r"left     /checkpoints/jobs/odd\n%41/step-1" in run("trash", "list")[1]
+    head, *rows = (re.split("  +", line) for line in run("trash", "list")[1].splitlines())
+    assert head[2] == "time left"
+    assert r"/checkpoints/jobs/odd\n%41/step-1: admin: diverged" in [row[-1] for row in rows]
     for what, to in ((one, ["--to", f"jobs/a/{ODD}"]), ("/checkpoints/jobs/a/step-3", [])):
         status, out, err = run("trash", "restore", what, *to)
         assert (status, err) == (0, "") and out.splitlines()[0].endswith(": it is back")
@@ -208,7 +211,9 @@ def test_promotions_are_made_listed_and_removed(run: Run, gateway: Afar) -> None
     status, out, err = run("checkpoint", "promote", "jobs/b/step-1", "--as", "x", "--no-wait")
     assert (status, out) == (1, "") and "2 files, 10 B are not in the bucket yet" in err
     status, out, err = run("promotion", "list")
-    assert (status, err) == (0, "") and out.startswith("best 1  copying  2 files, 10 B")
+    head, row = (re.split("  +", line) for line in out.splitlines())
+    assert (status, err, head[:4]) == (0, "", ["name", "state", "files", "size"])
+    assert row[:5] == ["best 1", "copying", "2", "10 B", "/checkpoints/jobs/a/step-6"]
     status, out, err = run("promotion", "remove", "best 1")
     assert (status, err) == (1, "") and "would be removed for good, also from the bucket" in out
     assert run("promotion", "remove", "other", "--yes")[::2] == (
