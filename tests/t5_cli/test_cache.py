@@ -110,7 +110,8 @@ def test_evict_a_directory(filled: Site, bucket: RcloneServer) -> None:
         epoch=epoch,
         blocks=b"\1",
     )
-    listed = run(filled, "ls", "-l", "run1/step_400").splitlines()
+    head, *listed = run(filled, "ls", "-l", "run1/step_400").splitlines()
+    assert head.split()[-1] == "name"
     assert [line.split("shard")[1] for line in listed] == [
         "0 (partial)",
         "1 (absent)",
