@@ -94,9 +94,9 @@ def test_what_is_read_says_what_a_person_needs(run: Run, monkeypatch: pytest.Mon
     assert len(hour) == 35 and head[:3] == ["time", "dirty", "written"]
     last = dict(zip(head, hour[-1], strict=True))
     assert (last["written"], last["at risk"]) == ("3.3 MiB/s", "1.5 min")
-    _file, head, row, _doc = done(run, "configuration", "drain.workers").splitlines()
-    assert head.split() == ["key", "value", "from", "default"]
-    assert row.split()[0] == "drain.workers" and row.split()[2] in ("default", "file")
+    _file, titles, key, _doc = done(run, "configuration", "drain.workers").splitlines()
+    assert titles.split() == ["key", "value", "from", "default"]
+    assert key.split()[0] == "drain.workers" and key.split()[2] in ("default", "file")
     assert "approved" in done(run, "policy", "approvals")
     assert json.loads(done(run, "token", "whoami", "--json"))["role"] == "admin"
     variable = "SPILLWAY_NAMESPACE_URL"
