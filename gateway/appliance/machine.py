@@ -37,7 +37,7 @@ def apply(machine: SiteMachine, root: Path = Path("/")) -> None:
         names = " ".join(dict.fromkeys([machine.hostname, machine.hostname.partition(".")[0]]))
         _write(root, "etc/hosts", f"127.0.0.1 localhost\n::1 localhost\n127.0.1.1 {names}\n")
     if machine.ssh_keys:
-        keys = "".join(f"{one}\n" for one in machine.ssh_keys)
+        keys = "".join(f"{ssh_key}\n" for ssh_key in machine.ssh_keys)
         _write(root, "root/.ssh/authorized_keys", keys, 0o600)
     if machine.address:
         _write(root, "etc/systemd/network/10-spillway.network", _network(machine))
@@ -53,7 +53,7 @@ def _network(machine: SiteMachine) -> str:
         *("# Written at the first boot.", "[Match]", f"Name={machine.interface}"),
         *("[Network]", f"Address={machine.address}"),
         *([f"Gateway={machine.gateway}"] if machine.gateway else []),
-        *(f"DNS={one}" for one in machine.nameservers),
+        *(f"DNS={nameserver}" for nameserver in machine.nameservers),
     ]
     return "".join(f"{line}\n" for line in lines)
 
@@ -161,14 +161,14 @@ def require(device: Path) -> None:
     if appeared(device) is None:
         raise UserError(f"there is no disk {device}: attach it, or correct machine.data_device")
     # The unit mounts by the label: with two of them it would mount either.
-    others = [one for one in _labelled() if not one.samefile(device)]
+    others = [path for path in _labelled() if not path.samefile(device)]
     if others:
         raise UserError(
             f"{others[0]} has the label {DATA_LABEL} too, and could be mounted instead of "
             f"{device}: detach it, or correct machine.data_device"
         )
-    found = run("wipefs", "--noheadings", "--parsable", str(device))
-    if found and not _is_ours(device):
+    signatures = run("wipefs", "--noheadings", "--parsable", str(device))
+    if signatures and not _is_ours(device):
         raise UserError(
             f"{device} has something on it that is no gateway's, and it may be data: attach an "
             f"empty disk, or run wipefs -a {device} elsewhere if none of it is needed"
@@ -203,7 +203,7 @@ def _blkid(tag: str, device: Path) -> str:
 def _labelled() -> list[Path]:
     """Return all devices with the label. They are read: a cache may have a label of before."""
     blkid = ["blkid", "--cache-file", "/dev/null", "--output", "device"]
-    found = subprocess.run(
+    process = subprocess.run(
         [*blkid, "--match-token", f"LABEL={DATA_LABEL}"], capture_output=True, text=True
     )
-    return [Path(line) for line in found.stdout.splitlines()]
+    return [Path(line) for line in process.stdout.splitlines()]

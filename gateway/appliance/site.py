@@ -53,7 +53,7 @@ def _hostname(value: str) -> str | None:
 
 
 def _ssh_keys(value: tuple[str, ...]) -> str | None:
-    ok = all(_SSH_KEY.fullmatch(one) for one in value)
+    ok = all(_SSH_KEY.fullmatch(string) for string in value)
     return None if ok else "must have public keys, like ssh-ed25519 AAAAC3... ann@example.com"
 
 
@@ -69,8 +69,8 @@ def _address(value: str) -> str | None:
 
 def _addresses(value: tuple[str, ...]) -> str | None:
     try:
-        for one in value:
-            ip_address(one)
+        for address in value:
+            ip_address(address)
     except ValueError as exc:
         return f"must be addresses without a network: {exc}"
     return None
@@ -164,7 +164,7 @@ def read(text: str) -> Site:
     if "admin_token" in document:
         token = loader.section("admin_token", AdminToken, _table(document, "admin_token"), {})
     exports = tuple(
-        loader.section("export", SiteExport, one, {}) for one in _tables(document, "export")
+        loader.section("export", SiteExport, table, {}) for table in _tables(document, "export")
     )
     policies = tuple(_tables(document, "policy"))
     values = _values(document)
@@ -180,17 +180,17 @@ def read(text: str) -> Site:
 
 
 def _table(document: dict[str, Any], name: str) -> dict[str, Any]:
-    found = document.pop(name, {})
-    if not isinstance(found, dict):
+    table = document.pop(name, {})
+    if not isinstance(table, dict):
         raise ConfigError(name, None, f"must be a section: [{name}]")
-    return found
+    return table
 
 
 def _tables(document: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    found = document.pop(name, [])
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+    tables = document.pop(name, [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise ConfigError(name, None, f"must be tables: [[{name}]]")
-    return found
+    return tables
 
 
 def _values(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -232,9 +232,9 @@ def require(site: Site) -> None:
 def _require_network(machine: SiteMachine) -> None:
     if not machine.address:
         for key in ("gateway", "nameservers"):
-            if found := getattr(machine, key):
+            if value := getattr(machine, key):
                 raise ConfigError(
-                    f"machine.{key}", found, "goes with machine.address: with DHCP leave it out"
+                    f"machine.{key}", value, "goes with machine.address: with DHCP leave it out"
                 )
         return
     own = ip_interface(machine.address)
@@ -272,5 +272,5 @@ def warnings(site: Site) -> Iterator[str]:
             'admin.tls = "files": an image has neither file: the admin API starts when you bring '
             "them"
         )
-    if found := checks.in_the_clear(settings.bucket.endpoint_url):
-        yield f"bucket.endpoint_url {found}"
+    if warning := checks.in_the_clear(settings.bucket.endpoint_url):
+        yield f"bucket.endpoint_url {warning}"

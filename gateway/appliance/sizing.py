@@ -368,7 +368,7 @@ def kept(inputs: Inputs, newest: int | None = None, days: float | None = None) -
         days: for the end of a run of this length.
     """
     total = made(inputs, inputs.run_days if days is None else days)
-    limits = (one for one in (newest, inputs.job_keeps, total) if one is not None)
+    limits = (limit for limit in (newest, inputs.job_keeps, total) if limit is not None)
     return _by_rules(inputs, total, min(limits))
 
 
@@ -503,9 +503,9 @@ def puts_per_month(inputs: Inputs, more: int) -> float | None:
     Args:
         more: requests for a checkpoint besides those for its files.
     """
-    each = _puts(inputs)
+    puts_each = _puts(inputs)
     saves = inputs.jobs * inputs.checkpoints_per_day * MONTH_DAYS
-    return None if each is None else (each + more) * saves
+    return None if puts_each is None else (puts_each + more) * saves
 
 
 def files_needed(inputs: Inputs) -> tuple[str, ...]:
@@ -555,12 +555,12 @@ def _storage(inputs: Inputs) -> Iterator[Figure]:
 
 def _requests(inputs: Inputs) -> Iterator[Figure]:
     needs = files_needed(inputs)
-    each, monthly = _puts(inputs), puts_per_month(inputs, 1)
+    puts_each, monthly = _puts(inputs), puts_per_month(inputs, 1)
     yield Figure(
         "puts_per_checkpoint",
         "PUTs a checkpoint",
         Unit.COUNT,
-        None if each is None else each + 1,
+        None if puts_each is None else puts_each + 1,
         "files x parts of a file, two more for a file that is sent in parts, and the manifest",
         needs,
     )
@@ -707,16 +707,16 @@ def _energy(inputs: Inputs) -> Iterator[Figure]:
         f"{inputs.stall_share:.0%}, for which the GPUs wait (--stall)",
     )
     gpus_kw = product(inputs.gpus, inputs.gpu_kw)
-    each = None
+    kwh_each = None
     if gpus_kw is not None and inputs.storage_kw is not None:
         waiting = gpus_kw * stall_seconds(inputs)
-        each = (inputs.storage_kw * save_seconds(inputs) + waiting) / HOUR_SECONDS
+        kwh_each = (inputs.storage_kw * save_seconds(inputs) + waiting) / HOUR_SECONDS
     needs = ("gpus", "storage_kw", "gpu_kw")
     yield Figure(
         "checkpoint_kwh",
         "energy of a save",
         Unit.KWH,
-        each,
+        kwh_each,
         "kW of the storage x its save + GPUs x kW of a waiting GPU x stall of a save",
         needs,
     )
@@ -724,7 +724,7 @@ def _energy(inputs: Inputs) -> Iterator[Figure]:
         "kwh_per_month",
         "energy a month",
         Unit.KWH,
-        product(each, inputs.jobs, inputs.checkpoints_per_day, MONTH_DAYS),
+        product(kwh_each, inputs.jobs, inputs.checkpoints_per_day, MONTH_DAYS),
         f"energy of a save x {_SAVES}",
         needs,
     )

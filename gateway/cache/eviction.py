@@ -123,9 +123,9 @@ def marks(settings: Settings, disk: DiskSpace, saved_bytes: int) -> Marks:
 
 def look(settings: Settings) -> DiskSpace:
     """Return the use of the disk. Raises OSError."""
-    found = os.statvfs(settings.files_dir)
-    total, used = found.f_blocks, found.f_blocks - found.f_bavail
-    total, used = total * found.f_frsize, used * found.f_frsize
+    disk = os.statvfs(settings.files_dir)
+    total, used = disk.f_blocks, disk.f_blocks - disk.f_bavail
+    total, used = total * disk.f_frsize, used * disk.f_frsize
     slow = max(0, int(settings.space.slow_from * total) - settings.space.reserve_bytes)
     high = int(min(settings.cache.evict_from * total, BEFORE_SLOW * slow))
     if settings.cache.evict_from >= NEVER:
@@ -252,8 +252,10 @@ class Directory(NamedTuple):
 
 def survey(session: Session) -> list[Directory]:
     """Return the directories with clean files, the longest unused first."""
-    found = [Directory(ino, newest_ns, int(used)) for ino, newest_ns, used in session.all(SURVEY)]
-    return sorted(found, key=lambda one: (one.newest_ns, one.ino))
+    directories = [
+        Directory(ino, newest_ns, int(used)) for ino, newest_ns, used in session.all(SURVEY)
+    ]
+    return sorted(directories, key=lambda directory: (directory.newest_ns, directory.ino))
 
 
 class KeepPatterns:
@@ -293,29 +295,29 @@ class Candidates:
     def partial(self) -> Iterator[Candidate]:
         """Yield absent files with blocks on the disk that were not used for UNUSED_SECONDS."""
         before_ns = clock.now_ns() - int(UNUSED_SECONDS * clock.NS)
-        for one in self._pages(PARTIAL, before_ns=before_ns):
+        for page in self._pages(PARTIAL, before_ns=before_ns):
             try:
-                found = self._files.path(one.ino, one.epoch).stat()
+                stat = self._files.path(page.ino, page.epoch).stat()
             except FileNotFoundError:
                 continue
-            if found.st_mtime_ns < before_ns and self.reason_against(one) is None:
-                yield one._replace(used=found.st_blocks * 512)
+            if stat.st_mtime_ns < before_ns and self.reason_against(page) is None:
+                yield page._replace(used=stat.st_blocks * 512)
 
     def trashed(self) -> Iterator[Candidate]:
         """Yield the candidates in the trash."""
-        for one in self._pages(TRASHED):
-            if self.reason_against(one, by_time=False) is None:
-                self._seen.add(one.ino)
-                yield one
+        for page in self._pages(TRASHED):
+            if self.reason_against(page, by_time=False) is None:
+                self._seen.add(page.ino)
+                yield page
 
     def inside(self, directories: Iterable[Directory]) -> Iterator[Candidate]:
         """Yield the candidates in directories, one directory after the other."""
         for directory in directories:
-            for one in self._pages(INSIDE, parent=directory.ino):
+            for candidate in self._pages(INSIDE, parent=directory.ino):
                 # A file with several names is found in several directories.
-                if one.ino not in self._seen and self.reason_against(one) is None:
-                    self._seen.add(one.ino)
-                    yield one
+                if candidate.ino not in self._seen and self.reason_against(candidate) is None:
+                    self._seen.add(candidate.ino)
+                    yield candidate
 
     def given(self, inos: str) -> dict[int, Candidate]:
         """Return those of some files that are clean and on the disk, by inode, kept or not.
@@ -446,27 +448,32 @@ class Eviction:
         verdicts: dict[int, EvictionVerdict] = {}
         wanted = []
         refused = []
-        for one, (verdict, what) in zip(candidates, seen, strict=True):
+        for candidate, (verdict, exc_info) in zip(candidates, seen, strict=True):
             if verdict is None:
-                wanted.append(one)
+                wanted.append(candidate)
                 continue
-            verdicts[one.ino] = verdict
+            verdicts[candidate.ino] = verdict
             if verdict is EvictionVerdict.REFUSED:
-                refused.append(what)
+                refused.append(exc_info)
             else:
-                log.warning("inode %d stays on the disk: %s", one.ino, what)
+                log.warning("inode %d stays on the disk: %s", candidate.ino, exc_info)
         if refused:
             log.warning("%d files stay on the disk: %s", len(refused), refused[0])
-        answers = ask([RpcRequest(Op.EVICT, one.ino, change=one.content_version) for one in wanted])
+        answers = ask(
+            [
+                RpcRequest(Op.EVICT, candidate.ino, change=candidate.content_version)
+                for candidate in wanted
+            ]
+        )
         evicted = []
-        for one, answer in zip(wanted, answers, strict=True):
-            verdicts[one.ino] = _VERDICTS.get(answer.errno, EvictionVerdict.LATER)
+        for candidate, answer in zip(wanted, answers, strict=True):
+            verdicts[candidate.ino] = _VERDICTS.get(answer.errno, EvictionVerdict.LATER)
             if answer.errno == 0 and answer.attr is not None:
-                evicted.append((one.ino, answer.attr.epoch - 1))
-            elif verdicts[one.ino] is EvictionVerdict.LATER:
-                log.info("inode %d: not evicted now: errno %d", one.ino, answer.errno)
+                evicted.append((candidate.ino, answer.attr.epoch - 1))
+            elif verdicts[candidate.ino] is EvictionVerdict.LATER:
+                log.info("inode %d: not evicted now: errno %d", candidate.ino, answer.errno)
         self._forget(evicted)
-        return [verdicts[one.ino] for one in candidates]
+        return [verdicts[candidate.ino] for candidate in candidates]
 
     def forget_left(self) -> None:
         """Delete the rows that an evictor left which was killed, or whose answers were lost."""
@@ -474,17 +481,17 @@ class Eviction:
             rows = residency.evictions(Session(connection, self._database.dialect), LEFT_MAX)
         self._forget((ino, epoch) for ino, epoch in rows)
 
-    def _look(self, one: Candidate) -> tuple[EvictionVerdict | None, str]:
+    def _look(self, candidate: Candidate) -> tuple[EvictionVerdict | None, str]:
         """Return why a candidate stays, and the same for people. None: the bucket has the object as
         it was recorded."""
         try:
-            head = self._store.head(one.key)
+            head = self._store.head(candidate.key)
         except ObjectRefused as exc:
             return EvictionVerdict.REFUSED, str(exc)
         if head is None:
-            return EvictionVerdict.DIFFERS, f"the object {one.key} is missing"
-        if (head.size, head.etag) != (one.size, one.etag):
-            return EvictionVerdict.DIFFERS, f"the object {one.key} is not what was recorded"
+            return EvictionVerdict.DIFFERS, f"the object {candidate.key} is missing"
+        if (head.size, head.etag) != (candidate.size, candidate.etag):
+            return EvictionVerdict.DIFFERS, f"the object {candidate.key} is not what was recorded"
         return None, ""
 
     def _forget(self, evicted: Iterable[tuple[int, int]]) -> None:

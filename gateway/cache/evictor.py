@@ -111,8 +111,8 @@ class WriteBurst:
 
 def _read(path: Path) -> dict[int, int]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))["largest_growth_bytes"]
-        return {int(hour): int(peak) for hour, peak in found.items()}
+        largest_growth_bytes = json.loads(path.read_text(encoding="utf-8"))["largest_growth_bytes"]
+        return {int(hour): int(peak) for hour, peak in largest_growth_bytes.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 
@@ -143,7 +143,7 @@ def record(database: Database, files: DataFiles) -> int:
     No byte is touched: the hydrator may be writing into such a file, and it replaces the map by its
     own. Returns the number of these files. Raises NamespaceError, OSError.
     """
-    found = 0
+    count = 0
     with database.reader() as connection:
         session = Session(connection, database.dialect)
         for page in _pages(files):
@@ -156,8 +156,8 @@ def record(database: Database, files: DataFiles) -> int:
                     for ino, epoch, length in session.all(_UNNAMED, files=page)
                 ]
                 session.run_each(_INSERT, rows)
-            found += len(rows)
-    return found
+            count += len(rows)
+    return count
 
 
 def _pages(files: DataFiles) -> Iterator[str]:
@@ -305,12 +305,12 @@ class Evictor:
                 eviction.forget_left()
                 # What is above a limit goes anyway. It may be kept or open: only what has gone
                 # counts.
-                for much, found in limited:
-                    wanted_bytes -= self._free(eviction, control, much, found)
-                found = chain(
+                for much, above_limit in limited:
+                    wanted_bytes -= self._free(eviction, control, much, above_limit)
+                all_candidates = chain(
                     candidates.trashed(), candidates.partial(), candidates.inside(directories)
                 )
-                self._free(eviction, control, wanted_bytes, found)
+                self._free(eviction, control, wanted_bytes, all_candidates)
         if not self._has_recorded:
             # A million data files take 5 s, for which nothing that has to be freed now should wait.
             left = record(self._database, DataFiles(self._settings.files_dir))
@@ -322,23 +322,23 @@ class Evictor:
         eviction: Eviction,
         control: ControlSocket,
         wanted_bytes: int,
-        found: Iterable[Candidate],
+        candidates: Iterable[Candidate],
     ) -> int:
         """Evict candidates until so many bytes are free. Returns how many were freed."""
-        remaining = (one for one in found if not self._is_paused(one.ino))
+        remaining = (candidate for candidate in candidates if not self._is_paused(candidate.ino))
         freed_bytes = 0
         while freed_bytes < wanted_bytes and not self._stop.is_set():
             batch = _batch(remaining, wanted_bytes - freed_bytes)
             if not batch:
                 break
             verdicts = eviction.run(control.run, batch)
-            for one, verdict in zip(batch, verdicts, strict=True):
+            for candidate, verdict in zip(batch, verdicts, strict=True):
                 self.counts[verdict.name.lower()] += 1
                 if verdict is EvictionVerdict.EVICTED:
-                    freed_bytes += one.used
-                    self.counts["evicted_bytes"] += one.used
+                    freed_bytes += candidate.used
+                    self.counts["evicted_bytes"] += candidate.used
                 elif verdict in AGAIN_SECONDS:
-                    self._pause(one.ino, verdict)
+                    self._pause(candidate.ino, verdict)
             if all(verdict is EvictionVerdict.REFUSED for verdict in verdicts):
                 # A key may show the bucket and not its objects.
                 self._store.reload()
@@ -361,18 +361,18 @@ class Evictor:
             seconds = min(seconds, doubled)
         self._pauses[ino] = EvictionPause(clock.monotonic_seconds() + seconds, seconds)
 
-    def _say(self, what: str) -> None:
-        if what != self._warned:
-            log.warning("%s", what)
-        self._warned = what
+    def _say(self, message: str) -> None:
+        if message != self._warned:
+            log.warning("%s", message)
+        self._warned = message
 
 
 def _batch(candidates: Iterator[Candidate], wanted_bytes: int) -> list[Candidate]:
     """Return the next candidates, as many as are needed for so many bytes, at most TOGETHER."""
     batch: list[Candidate] = []
-    for one in islice(candidates, TOGETHER):
-        batch.append(one)
-        wanted_bytes -= one.used
+    for candidate in islice(candidates, TOGETHER):
+        batch.append(candidate)
+        wanted_bytes -= candidate.used
         if wanted_bytes <= 0:
             break
     return batch
@@ -385,10 +385,10 @@ def _above_limits(
     if not limits:
         return
     below: dict[bytes | None, list[Directory]] = {}
-    for one in directories:
-        below.setdefault(candidates.top_of(one.ino), []).append(one)
+    for directory in directories:
+        below.setdefault(candidates.top_of(directory.ino), []).append(directory)
     for name, limit_bytes in limits.items():
         inside = below.get(name.encode("utf-8", "surrogateescape"), [])
-        kept_bytes = sum(one.used for one in inside)
+        kept_bytes = sum(directory.used for directory in inside)
         if kept_bytes > limit_bytes:
             yield kept_bytes - int(LIMIT_TO * limit_bytes), candidates.inside(inside)

@@ -48,29 +48,37 @@ class Saver:
         """Save what is due, or (is_last) everything that can be saved."""
         at = now() + SAVE_SECONDS if is_last else now()
         with self._scheduler.lock:
-            due = [one for one in self._scheduler if one.is_save_due(at)][:TOGETHER]
-            taken = [
-                (one, one.data, one.source, list(one.map.all(BlockState.PRESENT))) for one in due
+            due = [hydration for hydration in self._scheduler if hydration.is_save_due(at)][
+                :TOGETHER
             ]
-            for one in due:
-                one.users += 1
-                one.unsaved_bytes, one.unsaved_since = 0, 0.0
+            taken = [
+                (
+                    hydration,
+                    hydration.data,
+                    hydration.source,
+                    list(hydration.map.all(BlockState.PRESENT)),
+                )
+                for hydration in due
+            ]
+            for hydration in due:
+                hydration.users += 1
+                hydration.unsaved_bytes, hydration.unsaved_since = 0, 0.0
         synced = list(self._pool.map(self._sync, [data for _, data, _, _ in taken]))
         saved = []
         with self._scheduler.lock:
-            for (one, _, source, blocks), error in zip(taken, synced, strict=True):
+            for (hydration, _, source, blocks), error in zip(taken, synced, strict=True):
                 if error is not None:
-                    self._condemn(one, source, error)
+                    self._condemn(hydration, source, error)
                     continue
                 for block in blocks:
-                    one.map[block] = BlockState.DURABLE
-                saved.append((one, source))
+                    hydration.map[block] = BlockState.DURABLE
+                saved.append((hydration, source))
         try:
             self._record(saved)
         finally:
             with self._scheduler.lock:
-                for one in due:
-                    one.users -= 1
+                for hydration in due:
+                    hydration.users -= 1
                 self._scheduler.changed(*due)
 
     def _sync(self, data: DataFile | None) -> OSError | None:
@@ -81,25 +89,25 @@ class Saver:
             return exc
         return None
 
-    def _condemn(self, one: Hydration, source: AbsentSource | None, error: OSError) -> None:
+    def _condemn(self, hydration: Hydration, source: AbsentSource | None, error: OSError) -> None:
         """The kernel reports a failed sync once: no block of the file is believed any more."""
         assert source is not None
-        one.error = f"its data file could not be synced: {error.strerror}"
-        log.error("%s: %s: it is fetched again", one.path, one.error)
-        one.is_condemned = one.needs_look = one.is_untold = True
-        self._scheduler.later(one, SAVE_SECONDS)
-        self._scheduler.changed(one)
-        self._clients.failed(one.ino, source.epoch, is_all=True)
+        hydration.error = f"its data file could not be synced: {error.strerror}"
+        log.error("%s: %s: it is fetched again", hydration.path, hydration.error)
+        hydration.is_condemned = hydration.needs_look = hydration.is_untold = True
+        self._scheduler.later(hydration, SAVE_SECONDS)
+        self._scheduler.changed(hydration)
+        self._clients.failed(hydration.ino, source.epoch, is_all=True)
 
     def _record(self, synced: list[tuple[Hydration, AbsentSource | None]]) -> None:
         rows = []
-        for one, source in synced:
+        for hydration, source in synced:
             assert source is not None
             with self._scheduler.lock:
                 # A file that arrives needs no map, unless the server cannot be told. Blocks that
                 # came during the sync are present and not durable: another save follows.
-                needs_map = not one.is_durable or not self._clients.is_up
-                bits = one.map.durable() if needs_map else None
+                needs_map = not hydration.is_durable or not self._clients.is_up
+                bits = hydration.map.durable() if needs_map else None
             if bits is not None:
                 rows.append(Saved(source.ino, source.epoch, source.block_bytes, bits))
         outdated: set[int] = set()
@@ -109,17 +117,17 @@ class Saver:
         except NamespaceError as exc:
             log.warning("cannot record which blocks are on the disk: %s", exc)
             with self._scheduler.lock:
-                for one, _ in synced:
-                    one.unsaved_since, one.arrive_at = now(), now() + SAVE_SECONDS
+                for hydration, _ in synced:
+                    hydration.unsaved_since, hydration.arrive_at = now(), now() + SAVE_SECONDS
             return
         with self._scheduler.lock:
-            for one, source in synced:
-                if one.ino in outdated:
-                    one.needs_look = True
-                    self._scheduler.changed(one)
-                elif one.is_durable and source is not None and not one.needs_look:
-                    one.is_arriving = True
-                    self._clients.arrived(one.ino, source.epoch, source.content_version)
+            for hydration, source in synced:
+                if hydration.ino in outdated:
+                    hydration.needs_look = True
+                    self._scheduler.changed(hydration)
+                elif hydration.is_durable and source is not None and not hydration.needs_look:
+                    hydration.is_arriving = True
+                    self._clients.arrived(hydration.ino, source.epoch, source.content_version)
 
 
 BUFFER_BYTES = MIB
@@ -180,8 +188,8 @@ def _receive(
         at, left = at + count, left - count
         if count < len(view):
             break  # its digest cannot be right
-    found: bytes = crc.to_bytes(CRC_BYTES, "big")
-    return found
+    receive: bytes = crc.to_bytes(CRC_BYTES, "big")
+    return receive
 
 
 def _absent(

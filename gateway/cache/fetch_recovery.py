@@ -71,19 +71,19 @@ class FetchRecovery:
         if hydration.is_condemned:
             self._forget(hydration)
         asks = len(hydration.asks)
-        found = self._rows.find(hydration.ino)
-        if found is None:
+        row = self._rows.find(hydration.ino)
+        if row is None:
             self._end(hydration, asks)
-        elif found.source is None and found.is_deleted:
-            self._clients.failed(hydration.ino, found.epoch)
+        elif row.source is None and row.is_deleted:
+            self._clients.failed(hydration.ino, row.epoch)
             self._end(hydration, asks)
-        elif found.source is None:
-            self.give_up(hydration, WHOLE, f"{found.path}: {NO_OBJECT}", found.epoch)
+        elif row.source is None:
+            self.give_up(hydration, WHOLE, f"{row.path}: {NO_OBJECT}", row.epoch)
             with self._scheduler.lock:
-                hydration.path = found.path
+                hydration.path = row.path
                 hydration.due_at = hydration.retry_at
-        elif found.source != hydration.source:
-            self._adopt(hydration, found, found.source)
+        elif row.source != hydration.source:
+            self._adopt(hydration, row, row.source)
         else:
             self._recover(hydration)
 
@@ -109,28 +109,28 @@ class FetchRecovery:
             if len(hydration.asks) == asks:
                 self._scheduler.drop(hydration)
 
-    def _adopt(self, hydration: Hydration, found: AbsentFileRow, source: AbsentSource) -> None:
+    def _adopt(self, hydration: Hydration, row: AbsentFileRow, source: AbsentSource) -> None:
         before = hydration.source
         is_moved = before is not None and before._replace(place=source.place) == source
         data = None
         if not is_moved:
             with self._scheduler.lock:
                 hydration.reset()
-            if found.durable is not None and not self._has_file(source):
+            if row.durable is not None and not self._has_file(source):
                 # The map is of a data file that is lost. A file that is made now has none of the
                 # blocks, and the next start would believe the map of it.
                 saved = Saved(source.ino, source.epoch, source.block_bytes, None, is_forgotten=True)
                 self._rows.save([saved])
-                found = found._replace(durable=None)
+                row = row._replace(durable=None)
             data = DataFile.open(self._files, source, self._rows)
             if data is None:
                 return  # evicted again meanwhile: the next look sees it
         with self._scheduler.lock:
             is_new = before is None
-            hydration.adopt(found, data)
+            hydration.adopt(row, data)
             self._resume(hydration)
         if is_new and hydration.is_asked:
-            self._on_asked(found)
+            self._on_asked(row)
 
     def _has_file(self, source: AbsentSource) -> bool:
         """Return whether there is a data file of the right size. Raises OSError."""

@@ -156,30 +156,30 @@ class FetchScheduler:
 
     def add(self, ino: int, tries: int = 0) -> Hydration:
         """Return the hydration of a file. There is one, however many want it."""
-        found = self._files.get(ino)
-        if found is None:
-            found = self._files[ino] = self._awake[ino] = Hydration(ino, tries)
+        hydration = self._files.get(ino)
+        if hydration is None:
+            hydration = self._files[ino] = self._awake[ino] = Hydration(ino, tries)
             self._steps.notify()
             # It slept without a limit while there was no file.
             self._saves.notify()
-        return found
+        return hydration
 
     def ask(self, ino: int, offset: int, length: int) -> Hydration:
         """Note that a client waits for bytes of a file. Returns its hydration."""
-        found = self._files.get(ino)
-        if found is None:
-            found = self.add(ino)
+        hydration = self._files.get(ino)
+        if hydration is None:
+            hydration = self.add(ino)
         else:
             self._steps.notify()
-        if not found.is_asked:
+        if not hydration.is_asked:
             # Files that clients ask for come before the others, in the order of the asking.
             for files in (self._files, self._awake):
                 files.pop(ino, None)
-                files[ino] = found
-        found.ask(offset, length, now())
-        self._awake[ino] = found
+                files[ino] = hydration
+        hydration.ask(offset, length, now())
+        self._awake[ino] = hydration
         self._waited_for[ino] = None
-        return found
+        return hydration
 
     def drop(self, hydration: Hydration) -> None:
         """End a hydration that no other thread works on."""
@@ -205,11 +205,11 @@ class FetchScheduler:
 
     def changed(self, *hydrations: Hydration) -> None:
         """Note that a step or a save of these files may have become possible."""
-        for one in hydrations:
-            if one.ino in self._files:
-                self._awake.setdefault(one.ino, one)
+        for hydration in hydrations:
+            if hydration.ino in self._files:
+                self._awake.setdefault(hydration.ino, hydration)
         self._steps.notify()
-        if any(one.is_save_due(now()) for one in hydrations):
+        if any(hydration.is_save_due(now()) for hydration in hydrations):
             self._saves.notify()
 
     def wake_all(self) -> None:
@@ -236,7 +236,7 @@ class FetchScheduler:
         if step is None and not for_clients:
             step = self._look(due, is_asked=False)
             may_fetch = may_fetch and step is None and self.has_room
-            if may_fetch and not any(one.is_starting(at) for one in due):
+            if may_fetch and not any(hydration.is_starting(at) for hydration in due):
                 step = self._rest(due, is_asked=True) or self._rest(due, is_asked=False)
         if step is not None:
             step.hydration.users += 1
@@ -249,12 +249,16 @@ class FetchScheduler:
         """Return the files whose time has come."""
         while self._asleep and self._asleep[0][0] <= at:
             _due_at, ino = heappop(self._asleep)
-            if (one := self._files.get(ino)) is not None:
-                self._awake[ino] = one
-        for one in [one for one in self._awake.values() if max(one.due_at, one.retry_at) > at]:
-            if (until := one.sleeps_until(at)) > at:
-                del self._awake[one.ino]
-                heappush(self._asleep, (until, one.ino))
+            if (hydration := self._files.get(ino)) is not None:
+                self._awake[ino] = hydration
+        for sleeper in [
+            sleeper
+            for sleeper in self._awake.values()
+            if max(sleeper.due_at, sleeper.retry_at) > at
+        ]:
+            if (until := sleeper.sleeps_until(at)) > at:
+                del self._awake[sleeper.ino]
+                heappush(self._asleep, (until, sleeper.ino))
         return list(self._awake.values())
 
     def wake(self, hydration: Hydration) -> None:
@@ -264,10 +268,12 @@ class FetchScheduler:
             self._awake[hydration.ino] = hydration
 
     def _look(self, due: list[Hydration], is_asked: bool) -> Step | None:
-        for one in due:
-            is_free = one.is_asked == is_asked and not one.users and not one.is_untold
-            if is_free and (one.needs_look or self.hides_restore(one)):
-                return Step(one, None)
+        for hydration in due:
+            is_free = (
+                hydration.is_asked == is_asked and not hydration.users and not hydration.is_untold
+            )
+            if is_free and (hydration.needs_look or self.hides_restore(hydration)):
+                return Step(hydration, None)
         return None
 
     def hides_restore(self, one: Hydration) -> bool:
@@ -279,24 +285,24 @@ class FetchScheduler:
     def _wanted(self, at: float) -> Step | None:
         is_crowded = len(self._waited_for) > self._workers
         for ino in list(self._waited_for):
-            one = self._files[ino]
-            if not one.wanted and not one.asks:
+            hydration = self._files[ino]
+            if not hydration.wanted and not hydration.asks:
                 del self._waited_for[ino]
-            elif one.due_at <= at and not one.needs_look:
-                blocks = one.take_wanted(is_crowded)
+            elif hydration.due_at <= at and not hydration.needs_look:
+                blocks = hydration.take_wanted(is_crowded)
                 if blocks is not None:
                     del self._waited_for[ino]
                     self._waited_for[ino] = None
-                    return Step(one, blocks)
+                    return Step(hydration, blocks)
         return None
 
     @staticmethod
     def _rest(due: list[Hydration], is_asked: bool) -> Step | None:
-        for one in due:
-            if one.is_asked == is_asked and not one.needs_look:
-                blocks = one.take_rest()
+        for hydration in due:
+            if hydration.is_asked == is_asked and not hydration.needs_look:
+                blocks = hydration.take_rest()
                 if blocks is not None:
-                    return Step(one, blocks)
+                    return Step(hydration, blocks)
         return None
 
     def end(self, step: Step) -> None:
@@ -333,24 +339,37 @@ class FetchScheduler:
         """Return what ``spillway status`` shows."""
         with self.lock:
             files = list(self._files.values())
-            damaged = [one for one in files if one.error is not None]
-            restoring = [(one, one.restore) for one in files if one.restore is not None]
+            damaged = [hydration for hydration in files if hydration.error is not None]
+            restoring = [
+                (hydration, hydration.restore)
+                for hydration in files
+                if hydration.restore is not None
+            ]
             return {
                 "bucket": self.bucket.shown(),
                 "counters": dict(self.counters),
-                "waiting_files": sum(bool(one.wanted or one.asks) for one in files),
+                "waiting_files": sum(
+                    bool(hydration.wanted or hydration.asks) for hydration in files
+                ),
                 "files": len(files),
                 "has_room": self.has_room,
-                "in_progress": [one.shown() for one in files if one.source][:SHOWN_MAX],
+                "in_progress": [hydration.shown() for hydration in files if hydration.source][
+                    :SHOWN_MAX
+                ],
                 "damaged_files": len(damaged),
                 "damaged": [
-                    {"ino": one.ino, "path": one.path, "reason": one.error, "tries": one.tries}
-                    for one in damaged[:SHOWN_MAX]
+                    {
+                        "ino": hydration.ino,
+                        "path": hydration.path,
+                        "reason": hydration.error,
+                        "tries": hydration.tries,
+                    }
+                    for hydration in damaged[:SHOWN_MAX]
                 ],
                 "restoring_files": len(restoring),
                 "restoring": [
-                    {"ino": one.ino, "path": one.path, **restore._asdict()}
-                    for one, restore in restoring[:SHOWN_MAX]
+                    {"ino": hydration.ino, "path": hydration.path, **restore._asdict()}
+                    for hydration, restore in restoring[:SHOWN_MAX]
                 ],
             }
 

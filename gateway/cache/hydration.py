@@ -448,8 +448,8 @@ class Hydration:
     def _forgive(self, block: int) -> None:
         self.map[block] = BlockState.MISSING
         self.is_searched = False
-        for one in (block, WHOLE):
-            self.strikes.pop(one, None)
+        for number in (block, WHOLE):
+            self.strikes.pop(number, None)
 
     def forgive_all(self) -> None:
         """Try everything that was bad again."""

@@ -232,7 +232,7 @@ class Hydrator:
     def _save(self) -> None:
         while not self._stop.is_set():
             with self._scheduler.lock:
-                if not any(one.is_save_due(now()) for one in self._scheduler):
+                if not any(hydration.is_save_due(now()) for hydration in self._scheduler):
                     if not self._stop.is_set():
                         self._scheduler.wait_for_save()
                     continue
@@ -251,11 +251,11 @@ class Hydrator:
                 self._guarded(self._prefetcher.find)
             with self._scheduler.lock:
                 files = list(self._scheduler)
-                for one in files:
-                    if one.retry_at and one.retry_at <= now():
-                        one.forgive_all()
-            for one in files:
-                self._recovery.expire(one)
+                for hydration in files:
+                    if hydration.retry_at and hydration.retry_at <= now():
+                        hydration.forgive_all()
+            for hydration in files:
+                self._recovery.expire(hydration)
 
     def _look_at_disk(self) -> bool:
         """Tell the scheduler how full the disk is. Returns whether it has space for bytes that

@@ -59,17 +59,17 @@ class Prefetcher:
         with self._scheduler.lock:
             self._ahead[found.parent] = max(self._ahead.get(found.parent, b""), found.name)
 
-    def _is_next(self, found: AbsentFileRow, before: bytes) -> bool:
-        following = self._rows.siblings(found.parent, before, 1)
-        return bool(following) and following[0][0] == found.name
+    def _is_next(self, row: AbsentFileRow, before: bytes) -> bool:
+        following = self._rows.siblings(row.parent, before, 1)
+        return bool(following) and following[0][0] == row.name
 
     def find(self) -> None:
         """Add the next files, if few are being fetched. Raises NamespaceError."""
         self._add_failed()
         with self._scheduler.lock:
-            idle = [one for one in self._scheduler if not one.is_asked]
+            idle = [candidate for candidate in self._scheduler if not candidate.is_asked]
             free_slots = self._at_once - sum(
-                one.due_at <= now() and not one.retry_at for one in idle
+                candidate.due_at <= now() and not candidate.retry_at for candidate in idle
             )
             known = len(self._scheduler)
         if free_slots <= 0:
@@ -77,11 +77,11 @@ class Prefetcher:
         for ino, has_failed in self._rows.warm_requests(free_slots + known):
             with self._scheduler.lock:
                 free_slots -= self._scheduler.get(ino) is None
-                one = self._scheduler.add(ino)
-                if one.retry_at and not has_failed:
+                hydration = self._scheduler.add(ino)
+                if hydration.retry_at and not has_failed:
                     # A person asked again, which deleted the failure.
-                    one.forgive_all()
-                    self._scheduler.wake(one)
+                    hydration.forgive_all()
+                    self._scheduler.wake(hydration)
         if self._reads_ahead:
             self._find_siblings(free_slots)
 
@@ -101,12 +101,12 @@ class Prefetcher:
         for parent, after in list(self._ahead.items()):
             if free_slots <= 0:
                 return
-            found = self._rows.siblings(parent, after, free_slots)
+            siblings = self._rows.siblings(parent, after, free_slots)
             with self._scheduler.lock:
-                for _, ino in found:
+                for _, ino in siblings:
                     free_slots -= self._scheduler.get(ino) is None
                     self._scheduler.add(ino)
-                if found:
-                    self._ahead[parent] = max(self._ahead[parent], found[-1][0])
+                if siblings:
+                    self._ahead[parent] = max(self._ahead[parent], siblings[-1][0])
                 else:
                     self._ahead.pop(parent, None)

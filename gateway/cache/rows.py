@@ -210,20 +210,20 @@ class Rows:
         nothing was written of them."""
         outdated = set()
         with self._database.writing() as session:
-            for one in files:
-                if session.one(_HAS_EPOCH, ino=one.ino, epoch=one.epoch) is None:
-                    outdated.add(one.ino)
+            for file in files:
+                if session.one(_HAS_EPOCH, ino=file.ino, epoch=file.epoch) is None:
+                    outdated.add(file.ino)
                     continue
-                if one.blocks is None and not one.is_forgotten:
+                if file.blocks is None and not file.is_forgotten:
                     continue
-                session.run(PRESENT_BLOCKS_DELETE, the_ino=one.ino)
-                if one.blocks is not None:
+                session.run(PRESENT_BLOCKS_DELETE, the_ino=file.ino)
+                if file.blocks is not None:
                     session.run(
                         _PRESENT_BLOCKS_INSERT,
-                        ino=one.ino,
-                        epoch=one.epoch,
-                        block_bytes=one.block_bytes,
-                        blocks=one.blocks,
+                        ino=file.ino,
+                        epoch=file.epoch,
+                        block_bytes=file.block_bytes,
+                        blocks=file.blocks,
                     )
         return outdated
 

@@ -92,8 +92,10 @@ def restoring(session: Session, ino: int, is_new: bool) -> int:
 
 def left(session: Session, inos: Iterable[int]) -> list[AbsentLeft]:
     """Return those of some files that are still wanted and have not arrived."""
-    found = {}
+    absent_files = {}
     for ino, size, block_bytes, blocks, error in session.all(LEFT, inos=numbers_of(inos)):
-        here = 0 if blocks is None else int.from_bytes(bytes(blocks)).bit_count() * block_bytes
-        found[ino] = AbsentLeft(ino, max(0, size - here), error)
-    return list(found.values())
+        fetched_bytes = (
+            0 if blocks is None else int.from_bytes(bytes(blocks)).bit_count() * block_bytes
+        )
+        absent_files[ino] = AbsentLeft(ino, max(0, size - fetched_bytes), error)
+    return list(absent_files.values())

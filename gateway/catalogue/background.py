@@ -119,10 +119,10 @@ class AbandonedFiles:
 
     def at(self, top: int) -> Inside | None:
         """Return the checkpoint that a directory is, or is in."""
-        found: Inside | None = None
+        enclosing_checkpoint: Inside | None = None
         for ino, _parent, _name in reversed(list(way_up(self._session, top))):
-            found = self.below(ino, found)
-        return found
+            enclosing_checkpoint = self.below(ino, enclosing_checkpoint)
+        return enclosing_checkpoint
 
     def below(self, directory: int, above: Inside | None) -> Inside | None:
         """Return the checkpoint that a directory is, or is in.

@@ -36,7 +36,7 @@ def archive_is_whole(place: Place, name: bytes, entry: PlaceEntry) -> bool:
             infos = archive.infolist()
     except UNREADABLE:
         return False
-    return all(one.header_offset + one.compress_size <= entry.size for one in infos)
+    return all(info.header_offset + info.compress_size <= entry.size for info in infos)
 
 
 class ArchiveReader(io.RawIOBase):
@@ -64,9 +64,9 @@ class ArchiveReader(io.RawIOBase):
         length = rest if size is None or size < 0 else min(size, rest)
         if length > READ_MAX_BYTES:
             raise OSError("more than is read of a file at once")
-        found = self._place.read(self._name, self._entry, self._at, length) if length else b""
-        self._at += len(found)
-        return found
+        data = self._place.read(self._name, self._entry, self._at, length) if length else b""
+        self._at += len(data)
+        return data
 
 
 OPERATIONS_MAX = 8_000_000
@@ -123,7 +123,7 @@ def read(data: bytes) -> tuple[Any, list[Made]]:
                 return machine.pop(), machine.made
             machine.do(operation.name, argument)
     except (ValueError, UnicodeError) as exc:
-        is_end = any(one in str(exc) for one in _ENDS)
+        is_end = any(ending in str(exc) for ending in _ENDS)
         raise (CutOff if is_end else NotUnderstood)(str(exc)) from None
     except (IndexError, KeyError, TypeError, AttributeError) as exc:
         raise NotUnderstood(f"{type(exc).__name__}: {exc}") from None
@@ -153,22 +153,22 @@ class _Machine:
         at = len(self._stack) - 1
         while self._stack[at] is not _MARK:
             at -= 1
-        found = self._stack[at + 1 :]
+        stack = self._stack[at + 1 :]
         del self._stack[at:]
-        return found
+        return stack
 
     def _push(self, value: Any) -> None:
         self._stack.append(value)
 
     def _call(self, name: str, args: Any) -> None:
-        one = Made(name, args)
-        self.made.append(one)
-        self._stack.append(one)
+        instance = Made(name, args)
+        self.made.append(instance)
+        self._stack.append(instance)
 
     def _tuple(self, count: int) -> None:
-        found = tuple(self._stack[-count:])
+        stack = tuple(self._stack[-count:])
         del self._stack[-count:]
-        self._push(found)
+        self._push(stack)
 
     def _global(self, argument: str) -> None:
         self._push(argument.replace(" ", ".", 1))
@@ -341,12 +341,12 @@ def not_json(place: Place, name: bytes, entry: PlaceEntry) -> tuple[str | None, 
     if entry.size > READ_MAX_BYTES:
         return f"{printable(name)} is larger than {size(READ_MAX_BYTES)}", None
     try:
-        found = json.loads(place.read(name, entry, 0, READ_MAX_BYTES))
+        document = json.loads(place.read(name, entry, 0, READ_MAX_BYTES))
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        document = None
+    if not isinstance(document, dict):
         return f"{printable(name)} is no whole JSON object", None
-    return None, found
+    return None, document
 
 
 def cut_off(place: Place, name: bytes, entry: PlaceEntry) -> str | None:
@@ -438,7 +438,9 @@ def _safetensors_bytes(place: Place, name: bytes, entry: PlaceEntry) -> int | No
         return None
     try:
         header = json.loads(place.read(name, entry, 8, length))
-        ends = [one["data_offsets"][1] for key, one in header.items() if key != "__metadata__"]
+        ends = [
+            tensor["data_offsets"][1] for key, tensor in header.items() if key != "__metadata__"
+        ]
         return 8 + length + int(max(ends, default=0))
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         return None

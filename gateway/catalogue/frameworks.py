@@ -132,8 +132,8 @@ class DeepSpeed(Framework):
     _MODEL = b"_model_states.pt"
 
     def recognise(self, place: Place) -> Recognised | None:
-        if (found := super().recognise(place)) is not None:
-            return found
+        if (recognition := super().recognise(place)) is not None:
+            return recognition
         if place.entry.kind != InodeKind.DIRECTORY or not place.ending(self._MODEL, 1):
             return None
         return self._of_content(place)
@@ -170,8 +170,8 @@ class Verl(Tracked):
 
     def listing(self, place: Place, found: Recognised, members: Members) -> Listing | None:
         listed: dict[Parts, int] = {}
-        for one in members.each or ():
-            above, _, name = one.path.rpartition(b"/")
+        for member in members.each or ():
+            above, _, name = member.path.rpartition(b"/")
             match = self._FILE.fullmatch(name)
             if match is not None and above in self._PARTS:
                 for rank in range(int(match[2])):
@@ -363,8 +363,8 @@ def _lacks_shards(place: Place) -> str | None:
 def _lacks_pieces(place: Place, members: Members) -> str | None:
     """Return what is missing that an index of torch.distributed in a directory below names, or
     None: with FSDP the model and the optimizer have such directories. Raises Wrong, Unread."""
-    for one in members.each or ():
-        *above, name = one.path.split(b"/")
+    for member in members.each or ():
+        *above, name = member.path.split(b"/")
         if above and name == Distributed._METADATA:
             listed = indexes.distributed(place, tuple(above))
             if listed and (reason := indexes.missing(place, listed)) is not None:

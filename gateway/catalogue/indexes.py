@@ -56,15 +56,15 @@ def distributed(place: Place, above: Parts = ()) -> Listing | None:
         raise Wrong(".metadata ends too early") from exc
     except NotUnderstood:
         return None
-    found: dict[Parts, int] = {}
-    for one in made:
-        if one.name.endswith("._StorageInfo") and isinstance(one.state, Pairs):
-            piece = _piece(one.state)
+    sizes: dict[Parts, int] = {}
+    for instance in made:
+        if instance.name.endswith("._StorageInfo") and isinstance(instance.state, Pairs):
+            piece = _piece(instance.state)
             if piece is None:
                 return None
             path, end = (*above, *piece[0]), piece[1]
-            found[path] = max(end, found.get(path, 0))
-    return found or None
+            sizes[path] = max(end, sizes.get(path, 0))
+    return sizes or None
 
 
 def _piece(state: Pairs) -> tuple[Parts, int] | None:
@@ -112,17 +112,17 @@ def deepspeed(place: Place) -> Listing | None:
     if not _is_count(ranks) or not _is_count(models) or ranks * models > 100_000:
         return None
     all_ranks = [(rank, model) for model in range(models) for rank in range(ranks)]
-    found: dict[Parts, int] = {}
+    sizes: dict[Parts, int] = {}
     for rank, model in all_ranks:
         prefix = b"zero_pp_rank_%d_" % rank if name.startswith(b"zero") else b""
-        found[(b"%smp_rank_%02d_model_states.pt" % (prefix, model),)] = 1
+        sizes[(b"%smp_rank_%02d_model_states.pt" % (prefix, model),)] = 1
     if saved.get("param_shapes") is not None:
         some = place.ending(_OPTIMIZER_STATES, 1)
         prefix = b"bf16_" if some and some[0].startswith(b"bf16_") else b""
         for rank, model in all_ranks:
             path = b"%szero_pp_rank_%d_mp_rank_%02d%s" % (prefix, rank, model, _OPTIMIZER_STATES)
-            found[(path,)] = 1
-    return found
+            sizes[(path,)] = 1
+    return sizes
 
 
 def _is_count(value: object) -> bool:
@@ -134,7 +134,8 @@ def _archive(place: Place, name: bytes, entry: PlaceEntry) -> Pairs | None:
     try:
         with zipfile.ZipFile(ArchiveReader(place, name, entry)) as archive:
             inner = next(
-                (one for one in archive.infolist() if one.filename.endswith("/data.pkl")), None
+                (member for member in archive.infolist() if member.filename.endswith("/data.pkl")),
+                None,
             )
             if inner is None or inner.file_size > READ_MAX_BYTES:
                 return None
@@ -149,11 +150,11 @@ def _archive(place: Place, name: bytes, entry: PlaceEntry) -> Pairs | None:
 def missing(place: Place, listing: Listing) -> str | None:
     """Return which member of an index is not there as the index says, or None."""
     for path, size in sorted(listing.items()):
-        found, name = place.inside(*path), printable(b"/".join(path))
-        if found is None or not found.is_file:
+        entry, name = place.inside(*path), printable(b"/".join(path))
+        if entry is None or not entry.is_file:
             return f"{name} is missing"
-        if found.size < size:
-            return f"{name} is empty" if not found.size else f"{name} ends too early"
+        if entry.size < size:
+            return f"{name} is empty" if not entry.size else f"{name} ends too early"
     return None
 
 
@@ -210,10 +211,10 @@ def series_of(name: bytes, step: int | None) -> bytes:
     """
     if step is None:
         return name
-    found = COUNTED.sub(rb"\1N", name)
-    if found == name:
+    series = COUNTED.sub(rb"\1N", name)
+    if series == name:
         return _NUMBER.sub(lambda match: b"N" if int(match[0]) == step else match[0], name)
-    return found
+    return series
 
 
 def is_plain(series: bytes) -> bool:

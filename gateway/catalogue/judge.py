@@ -106,25 +106,25 @@ class CheckpointJudge:
         self,
         view: CatalogueView,
         node: Node,
-        found: Recognised,
+        recognition: Recognised,
         scan: MemberScan,
         members: Members,
         known: CheckpointRecord | None,
     ) -> tuple[Completeness, bool]:
         """Return whether a checkpoint is complete, by its record if it has one that still holds,
         and whether it is broken. Raises Unread."""
-        if known is not None and known.rule == found.rule:
+        if known is not None and known.rule == recognition.rule:
             seen = _difference(known, scan, members)
             # That nothing changed for a while was the weakest evidence, and more came since.
             is_going = seen.is_more and not seen.gone and known.grade == Grade.MARKED
             if not (seen.written or seen.gone or seen.shorter or is_going):
-                reason = self._rules.standing(node, found, members)
+                reason = self._rules.standing(node, recognition, members)
                 return Completeness(reason, None, None if reason else Grade(known.grade)), False
             if not seen.written and not is_going and self._is_broken(node, members, seen):
                 return Completeness(broken(seen, known.files)), True
-        neighbours = view.neighbours(found.run, node.entry.ino)
+        neighbours = view.neighbours(recognition.run, node.entry.ino)
         since_ns = self._quiet.since_ns(node.entry.ino, scan.evidence())
-        return self._rules.verdict(node, found, members, since_ns, neighbours), False
+        return self._rules.verdict(node, recognition, members, since_ns, neighbours), False
 
     def _is_broken(self, node: Node, members: Members, seen: Difference) -> bool:
         """Return whether members are gone or cut off. One that is shorter and whole was written
@@ -135,9 +135,9 @@ class CheckpointJudge:
             return False
         shorter = set(seen.shorter)
         return not all(
-            ends_by_kind(node, node.parts[-1] if path == ITSELF else path, one.entry)
-            for one in members.each or ()
-            if (path := one.path) in shorter or ITSELF in shorter
+            ends_by_kind(node, node.parts[-1] if path == ITSELF else path, member.entry)
+            for member in members.each or ()
+            if (path := member.path) in shorter or ITSELF in shorter
         )
 
     def _wanted(self, exc: Unread, is_same: bool) -> int | None:
@@ -184,15 +184,15 @@ def _is_emptied(known: CheckpointRecord, scan: MemberScan, members: Members) -> 
     """Return whether none of the members that a checkpoint had is left."""
     if known.members is None or members.each is None:
         return not scan.files
-    kept = {one.ino for one in unpacked(known.members).values()}
+    kept = {member.ino for member in unpacked(known.members).values()}
     return known.contents != scan.contents() and not any(
-        one.entry.ino in kept for one in members.each
+        member.entry.ino in kept for member in members.each
     )
 
 
 def _recorded(
     node: Node,
-    found: Recognised,
+    recognition: Recognised,
     scan: MemberScan,
     members: Members,
     verdict: Completeness,
@@ -201,14 +201,23 @@ def _recorded(
     """Return the record of a complete checkpoint. While what it had is unchanged, it keeps its time
     of completion and its place in the order: a file that was added makes it no newer."""
     contents = scan.contents()
-    facts = (node.entry.ino, found.run, found.rule, found.step, int(found.extent))
+    facts = (
+        node.entry.ino,
+        recognition.run,
+        recognition.rule,
+        recognition.step,
+        int(recognition.extent),
+    )
     if known is not None and known.contents == contents:
         return known._replace(
-            run=found.run, rule=found.rule, step=found.step, extent=int(found.extent)
+            run=recognition.run,
+            rule=recognition.rule,
+            step=recognition.step,
+            extent=int(recognition.extent),
         )
     is_added_to = known is not None and _difference(known, scan, members)[:3] == ([], [], [])
-    each = members.each or ()
-    names = names_of(member.path for member in each)
+    checkpoint_members = members.each or ()
+    names = names_of(member.path for member in checkpoint_members)
     return CheckpointRecord(
         *facts,
         str(verdict.grade),

@@ -49,7 +49,7 @@ def listed(client: S3Client, bucket: str, below: str) -> Iterator[str]:
     """Yield the keys of the manifests below a prefix."""
     pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=below)
     for page in pages:
-        yield from (one["Key"] for one in page.get("Contents", []))
+        yield from (listed_object["Key"] for listed_object in page.get("Contents", []))
 
 
 def promoted(client: S3Client, bucket: str, below: str) -> Iterator[str]:
@@ -62,7 +62,11 @@ def promoted(client: S3Client, bucket: str, below: str) -> Iterator[str]:
         Bucket=bucket, Prefix=below, Delimiter="/"
     )
     for page in pages:
-        yield from (one["Key"] for one in page.get("Contents", []) if one["Key"].endswith(".json"))
+        yield from (
+            listed_object["Key"]
+            for listed_object in page.get("Contents", [])
+            if listed_object["Key"].endswith(".json")
+        )
 
 
 def read(client: S3Client, bucket: str, key: str) -> dict[str, Any]:
@@ -76,8 +80,8 @@ def read(client: S3Client, bucket: str, key: str) -> dict[str, Any]:
     try:
         manifest = json.loads(body)
         number = manifest["spillway_manifest"]
-        files = [one for one in manifest["members"] if one["type"] == "file"]
-        has_all = all({"path", "size", "key", "etag"} <= one.keys() for one in files)
+        files = [member for member in manifest["members"] if member["type"] == "file"]
+        has_all = all({"path", "size", "key", "etag"} <= file.keys() for file in files)
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         raise NoManifest("it is no whole manifest") from None
     if number != FORMAT:
@@ -100,12 +104,12 @@ def differing(
     def why(member: Mapping[str, Any]) -> str | None:
         return _why(client, bucket, member, is_deep)
 
-    files = (one for one in manifest["members"] if one["type"] == "file")
+    files = (file for file in manifest["members"] if file["type"] == "file")
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="verify") as pool:
         for some in _batches(files):
-            for member, found in zip(some, pool.map(why, some), strict=True):
-                if found is not None:
-                    yield Differing(str(member["path"]), found)
+            for member, difference in zip(some, pool.map(why, some), strict=True):
+                if difference is not None:
+                    yield Differing(str(member["path"]), difference)
 
 
 def _batches(members: Iterable[Mapping[str, Any]]) -> Iterator[list[Mapping[str, Any]]]:
@@ -157,8 +161,8 @@ def _read(client: S3Client, bucket: str, member: Mapping[str, Any]) -> bool | No
         return None
     # An algorithm that is not known leaves the body unread, and its connection would stay open.
     with closing(client.get_object(Bucket=bucket, Key=member["key"])["Body"]) as body:
-        found = _checksum(algorithm, body.iter_chunks(PIECE_BYTES), member.get("part_bytes", 0))
-    return None if found is None else found == member["checksum"]
+        checksum = _checksum(algorithm, body.iter_chunks(PIECE_BYTES), member.get("part_bytes", 0))
+    return None if checksum is None else checksum == member["checksum"]
 
 
 def _checksum(algorithm: str, pieces: Iterable[bytes], part_bytes: int) -> str | None:

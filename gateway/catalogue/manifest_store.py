@@ -171,11 +171,11 @@ class ManifestRows:
         """Return the manifests that must go. That of a checkpoint which is held for a newer one
         stays while the objects are where it says. Raises TryAgain."""
         with self._database.reading() as session:
-            found = [_kept(row) for row in session.all(own.UNTRUE)]
+            rows = [_kept(row) for row in session.all(own.UNTRUE)]
             held: dict[int, list[int]] = {}
-            for ino, top in session.all(own.HELD) if found else ():
+            for ino, top in session.all(own.HELD) if rows else ():
                 held.setdefault(ino, []).append(top)
-            return [one for one in found if not self._is_held(session, held.get(one.ino, ()))]
+            return [row for row in rows if not self._is_held(session, held.get(row.ino, ()))]
 
     def _is_held(self, session: Session, tops: Sequence[int]) -> bool:
         """Return whether the bucket has what clients removed of a checkpoint at its keys. An object
@@ -197,8 +197,8 @@ class ManifestRows:
         with self._database.reading() as session:
             for ino in (None, row.ino):
                 key = key_mapper.key_of(self._below, [*run, name_of(row.path, row.step, ino)])
-                found = session.one(own.ROW, the_key=key)
-                kept = None if found is None else _kept(found)
+                stored_row = session.one(own.ROW, the_key=key)
+                kept = None if stored_row is None else _kept(stored_row)
                 if kept is None or kept.ino == row.ino:
                     break
                 if session.one(own.IS_THERE, ino=kept.ino) is None:

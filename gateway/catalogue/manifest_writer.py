@@ -95,17 +95,17 @@ class Manifests:
         """Do work until stop is set. Returns whether some of it is to be done again soon. Raises
         StoreError when the bucket cannot be used."""
         is_left = False
-        for one in work:
+        for task in work:
             if self._stop.is_set():
                 break
-            if self._refused.get(ino_of(one), 0.0) > clock.monotonic_seconds():
+            if self._refused.get(ino_of(task), 0.0) > clock.monotonic_seconds():
                 continue
             try:
-                is_left |= do(one)
+                is_left |= do(task)
             except ObjectRefused as exc:
                 # The others must not wait for it.
                 log.error("%s", exc)
-                self._refused[ino_of(one)] = clock.monotonic_seconds() + PAUSE_MAX_SECONDS
+                self._refused[ino_of(task)] = clock.monotonic_seconds() + PAUSE_MAX_SECONDS
                 continue
             except OSError as exc:
                 where = self._settings.run_dir
@@ -152,11 +152,11 @@ class Manifests:
             now = self._catalogue.look_in(view, ino).now
             if now is None or now.state != CheckpointState.DURABLE:
                 return None
-            found = view.session.one(own.TOP, ino=ino)
-            assert found is not None, "the transaction sees the checkpoint"
+            row = view.session.one(own.TOP, ino=ino)
+            assert row is not None, "the transaction sees the checkpoint"
             text.writelines(document(view.session, now, view.rules))
             text.flush()
-            return now, found[1]
+            return now, row[1]
 
     def _remove(self, kept: ManifestRow) -> bool:
         """Delete a manifest. Raises StoreError."""

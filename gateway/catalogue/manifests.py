@@ -180,10 +180,10 @@ def _sum(checksum: str | None) -> dict[str, Any]:
     if checksum is None:
         return {}
     algorithm, *part_bytes, value = checksum.split(":")
-    found: dict[str, Any] = {"algorithm": algorithm, "checksum": value}
+    sum_document: dict[str, Any] = {"algorithm": algorithm, "checksum": value}
     if part_bytes:
-        found["part_bytes"] = int(part_bytes[0])
-    return found
+        sum_document["part_bytes"] = int(part_bytes[0])
+    return sum_document
 
 
 def _json(facts: dict[str, Any]) -> str:
@@ -318,8 +318,8 @@ def document(session: Session, row: CheckpointRow, rules: Rules) -> Iterator[byt
         row: as the same transaction sees the checkpoint.
         rules: say what is left of a killed save.
     """
-    found = session.one(TOP, ino=row.ino)
-    assert found is not None, "the transaction sees the checkpoint"
+    top_row = session.one(TOP, ino=row.ino)
+    assert top_row is not None, "the transaction sees the checkpoint"
     subject = ManifestSubject(
         row.path,
         row.run,
@@ -330,7 +330,7 @@ def document(session: Session, row: CheckpointRow, rules: Rules) -> Iterator[byt
         row.size,
         row.complete_ns,
         row.durable_ns,
-        found[0],
+        top_row[0],
     )
     yield from lines(subject, members(session, row, rules))
 
@@ -340,8 +340,8 @@ def members(session: Session, row: CheckpointRow, rules: Rules) -> Iterator[Mani
     if row.extent == Extent.FILE:
         yield only(session, row.ino, row.path.rpartition(b"/")[2])
         return
-    found = session.one(RECORD, ino=row.ino)
-    kept = None if found is None else record_of(found).members
+    record_row = session.one(RECORD, ino=row.ino)
+    kept = None if record_row is None else record_of(record_row).members
     if kept is None:
 
         def leaves(path: bytes) -> bool:
@@ -357,9 +357,9 @@ def members(session: Session, row: CheckpointRow, rules: Rules) -> Iterator[Mani
 
 def only(session: Session, ino: int, name: bytes) -> ManifestMember:
     """Return the member of what is one file."""
-    found = session.one(MEMBER, ino=ino)
-    assert found is not None, "the transaction sees the file"
-    return _member(found, name)
+    row = session.one(MEMBER, ino=ino)
+    assert row is not None, "the transaction sees the file"
+    return _member(row, name)
 
 
 def below(

@@ -35,13 +35,15 @@ class MemberScan:
         prefix: prefix of the keys.
     """
 
-    def __init__(self, view: CatalogueView, node: Node, found: Recognised, prefix: str) -> None:
+    def __init__(
+        self, view: CatalogueView, node: Node, recognition: Recognised, prefix: str
+    ) -> None:
         self._view = view
         self._keys = KeyMapper(view.session, prefix)
-        self._above = node.parts[:-1] if found.extent is Extent.FILE else node.parts
-        self._found = found
-        self._is_deep = found.extent is Extent.TREE
-        self._unmatched = dict.fromkeys(view.rules.patterns(found))
+        self._above = node.parts[:-1] if recognition.extent is Extent.FILE else node.parts
+        self._found = recognition
+        self._is_deep = recognition.extent is Extent.TREE
+        self._unmatched = dict.fromkeys(view.rules.patterns(recognition))
         self._hash = hashlib.blake2b(digest_size=16)
         self._contents = hashlib.blake2b(digest_size=16)
         self._each: list[CheckpointMember] = []
@@ -56,16 +58,16 @@ class MemberScan:
         self.dirty_since_ns: int | None = None
         """The oldest change of a file that the bucket does not have."""
         self._classes: set[str | None] = set()
-        self._hash.update(repr((node.parts, found)).encode())
+        self._hash.update(repr((node.parts, recognition)).encode())
         row = view.session.one(own.STORED, ino=node.entry.ino)
-        if found.extent is Extent.FILE and row is not None:
+        if recognition.extent is Extent.FILE and row is not None:
             self._add(row, node.entry, node.parts[-1:])
             # A file keeps its record when it gets another name.
             self._contents = hashlib.blake2b(
                 line_of(CheckpointMember(ITSELF, node.entry)), digest_size=16
             )
             return
-        if found.extent is Extent.TREE and row is not None:
+        if recognition.extent is Extent.TREE and row is not None:
             self._newest_ns = row[0]
         self._walk(node.entry.ino, ())
         for row, entry, path in self._temporary:
@@ -77,9 +79,9 @@ class MemberScan:
         """Return what rules are told."""
         unmatched = tuple(self._unmatched)
         newest_ns = self._newest_ns
-        each = self._each if len(self._each) <= MEMBERS_MAX else None
+        members = self._each if len(self._each) <= MEMBERS_MAX else None
         files = (self.files, self._open_files, self._held, unmatched)
-        return Members(*files, newest_ns, self._newest_file_ns, each)
+        return Members(*files, newest_ns, self._newest_file_ns, members)
 
     def kept(self) -> bytes | None:
         """Return the members as a record has them, or None if they are too many."""
@@ -89,7 +91,9 @@ class MemberScan:
         """Return the members by the paths that a record has."""
         is_file = self._found.extent is Extent.FILE
         return (
-            [CheckpointMember(ITSELF, one.entry) for one in self._each] if is_file else self._each
+            [CheckpointMember(ITSELF, member.entry) for member in self._each]
+            if is_file
+            else self._each
         )
 
     def contents(self) -> str:

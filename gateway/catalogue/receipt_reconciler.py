@@ -138,7 +138,7 @@ class ReceiptReconciler:
             known_runs = facts.keys() | self._facts.keys()
             runs = changed.union(run for run in known_runs if self._differs(facts, run))
             known = [item for run in runs for item in there.pop(run, {}).items()]
-            before = {path: one for path, one in known if isinstance(one, Document)}
+            before = {path: receipt for path, receipt in known if isinstance(receipt, Document)}
             for run in runs:
                 before |= self._tree.links(links(run))
         wanted = {
@@ -146,7 +146,11 @@ class ReceiptReconciler:
             for run in runs
             if run in facts
         }
-        after = {path: one for found in wanted.values() for path, one in found.items()}
+        after = {
+            path: receipt
+            for receipts_of_run in wanted.values()
+            for path, receipt in receipts_of_run.items()
+        }
         if self._change(control, runs, before, after):
             self._facts = facts
             self._there = there | wanted
@@ -163,16 +167,16 @@ class ReceiptReconciler:
         while True:
             wanted = receipts(run, facts)
             late: set[int] = set()
-            for path, one in wanted.items():
-                if isinstance(one, ReceiptLink) and before.get(path) != one:
-                    seen = self._seen(one.ino, is_durable=path[-1] == LATEST_DURABLE)
-                    wanted[path] = replace(one, seen=seen)
+            for path, receipt in wanted.items():
+                if isinstance(receipt, ReceiptLink) and before.get(path) != receipt:
+                    seen = self._seen(receipt.ino, is_durable=path[-1] == LATEST_DURABLE)
+                    wanted[path] = replace(receipt, seen=seen)
                     if not seen:
-                        late.add(one.ino)
+                        late.add(receipt.ino)
             if not late:
                 return wanted
             self.changed([run])
-            facts = [one for one in facts if one.ino not in late]
+            facts = [receipt_facts for receipt_facts in facts if receipt_facts.ino not in late]
 
     def _seen(self, ino: int, *, is_durable: bool) -> int:
         """Return the number of the fingerprint of a checkpoint that is what its row says, or 0.
@@ -209,14 +213,16 @@ class ReceiptReconciler:
             runs = self._differing(session, changed) if changed else frozenset()
             if not 0 < len(runs) <= RUNS_AT_ONCE:
                 return _by_run(session.all(FACTS))
-            kept = {run: found for run, found in self._facts.items() if run not in runs}
+            kept = {
+                run: facts_of_run for run, facts_of_run in self._facts.items() if run not in runs
+            }
             read = (session.all(FACTS_OF, run=run) for run in runs)
             return kept | _by_run(chain.from_iterable(read))
 
     def _differing(self, session: Session, changed: frozenset[bytes]) -> frozenset[bytes]:
         """Return the runs that changed, with those that have another number of checkpoints."""
         counts = {bytes(run): n for run, n in session.all(COUNTS)}
-        known = {run: len(found) for run, found in self._facts.items()}
+        known = {run: len(facts_of_run) for run, facts_of_run in self._facts.items()}
         other = (run for run in counts.keys() | known.keys() if counts.get(run) != known.get(run))
         return changed.union(other)
 
@@ -235,13 +241,17 @@ class ReceiptReconciler:
         """
         refused: list[ReceiptRefused] = []
         for kind in (ReceiptLink, Document):
-            for path in sorted(path for path, one in before.items() if isinstance(one, kind)):
+            for path in sorted(
+                path for path, receipt in before.items() if isinstance(receipt, kind)
+            ):
                 if self._stop.is_set():
                     return False
                 if path not in after:
                     refused += self._removed(control, path)
-            new = ((path, one) for path, one in after.items() if before.get(path) != one)
-            come = sorted((path, one) for path, one in new if isinstance(one, kind))
+            new = (
+                (path, receipt) for path, receipt in after.items() if before.get(path) != receipt
+            )
+            come = sorted((path, receipt) for path, receipt in new if isinstance(receipt, kind))
             for at in range(0, len(come), PUT_AT_ONCE):
                 if self._stop.is_set():
                     return False
@@ -269,9 +279,9 @@ class ReceiptReconciler:
 
 
 def _by_run(rows: Iterable[Sequence[Any]]) -> dict[bytes, dict[int, ReceiptFacts]]:
-    found: dict[bytes, dict[int, ReceiptFacts]] = {}
+    facts_by_run: dict[bytes, dict[int, ReceiptFacts]] = {}
     for row in rows:
-        one = ReceiptFacts(*row)
-        one = one._replace(path=bytes(one.path), run=bytes(one.run))
-        found.setdefault(one.run, {})[one.ino] = one
-    return found
+        facts = ReceiptFacts(*row)
+        facts = facts._replace(path=bytes(facts.path), run=bytes(facts.run))
+        facts_by_run.setdefault(facts.run, {})[facts.ino] = facts
+    return facts_by_run

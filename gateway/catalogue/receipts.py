@@ -105,22 +105,24 @@ def receipts(run: bytes, facts: Collection[ReceiptFacts]) -> dict[Path, Receipt]
         facts: facts of its checkpoints that are complete or more.
     """
     names = _names(run)
-    found: dict[Path, Receipt] = {}
-    durable = [one for one in facts if one.state == CheckpointState.DURABLE]
+    receipts_by_path: dict[Path, Receipt] = {}
+    durable = [
+        receipt_facts for receipt_facts in facts if receipt_facts.state == CheckpointState.DURABLE
+    ]
     for name, among in ((LATEST_COMPLETE, facts), (LATEST_DURABLE, durable)):
         if among:
             # Relative, because clients mount the export where they like.
             latest = _latest(among)
             target = b"../" * (len(names) + 2) + latest.path
-            found[b"runs", *names, name] = ReceiptLink(target, latest.ino)
+            receipts_by_path[b"runs", *names, name] = ReceiptLink(target, latest.ino)
     taken: set[bytes] = set()
-    for one in sorted(facts, key=lambda one: one.ino):
-        name = name_of(one.path, one.step)
+    for receipt_facts in sorted(facts, key=lambda receipt_facts: receipt_facts.ino):
+        name = name_of(receipt_facts.path, receipt_facts.step)
         if name in taken:
-            name = name_of(one.path, one.step, one.ino)
+            name = name_of(receipt_facts.path, receipt_facts.step, receipt_facts.ino)
         taken.add(name)
-        found[b"checkpoints", *names, name] = Document(document(one))
-    return found
+        receipts_by_path[b"checkpoints", *names, name] = Document(document(receipt_facts))
+    return receipts_by_path
 
 
 def links(run: bytes) -> list[Path]:
@@ -146,9 +148,9 @@ def _latest(facts: Iterable[ReceiptFacts]) -> ReceiptFacts:
     return max(facts, key=_place)
 
 
-def _place(one: ReceiptFacts) -> tuple[int, int, int]:
-    completion = -1 if one.completion is None else one.completion
-    return completion, one.complete_ns or 0, one.ino
+def _place(facts: ReceiptFacts) -> tuple[int, int, int]:
+    completion = -1 if facts.completion is None else facts.completion
+    return completion, facts.complete_ns or 0, facts.ino
 
 
 def _names(run: bytes) -> Path:
@@ -187,8 +189,8 @@ class ReceiptRefused(SpillwayError):
         number: an errno.
     """
 
-    def __init__(self, what: str, number: int) -> None:
-        super().__init__(f"{what}: {os.strerror(number)}")
+    def __init__(self, subject: str, number: int) -> None:
+        super().__init__(f"{subject}: {os.strerror(number)}")
         self.errno = number
 
 
@@ -209,7 +211,7 @@ class Tree:
     def read(self) -> dict[Path, Receipt]:
         """Return all receipts of checkpoints, and remember their directories. Raises TryAgain."""
         self._directories = {(): RESERVED_INO, **TOPS}
-        found: dict[Path, Receipt] = {}
+        receipts_by_path: dict[Path, Receipt] = {}
         waiting = list(TOPS.items())
         while waiting:
             above, directory = waiting.pop()
@@ -221,10 +223,10 @@ class Tree:
                     self._directories[path] = ino
                     waiting.append((path, ino))
                 elif kind == InodeKind.SYMLINK:
-                    found[path] = ReceiptLink(bytes(target))
+                    receipts_by_path[path] = ReceiptLink(bytes(target))
                 else:
-                    found[path] = Document(self._text(ino, epoch))
-        return found
+                    receipts_by_path[path] = Document(self._text(ino, epoch))
+        return receipts_by_path
 
     def links(self, paths: Sequence[Path]) -> dict[Path, Receipt]:
         """Return the links that are there. Raises TryAgain.
@@ -240,10 +242,10 @@ class Tree:
             return {}
         with self._session() as session:
             rows = {path: session.one(_LINK, parent=parent, name=path[-1]) for path in paths}
-        found: dict[Path, Receipt] = {
+        receipts_by_path: dict[Path, Receipt] = {
             path: ReceiptLink(bytes(row[0])) for path, row in rows.items() if row is not None
         }
-        return found or {paths[0]: ReceiptLink(b"")}
+        return receipts_by_path or {paths[0]: ReceiptLink(b"")}
 
     def text(self, name: bytes) -> bytes:
         """Return the text of a document directly in ``/.spillway``, or b"". Raises TryAgain."""
@@ -284,12 +286,14 @@ class Tree:
                 else:
                     requests.append(_symlink(parent, path[-1], receipt.target))
                     seen[parent, requests[-1].name] = receipt.seen
-            made = [one for one in _done(control, requests, refused) if one.op is Op.SYMLINK]
-        renames = [_renamed(one, seen[one.ino, one.name]) for one in made]
+            made = [
+                request for request in _done(control, requests, refused) if request.op is Op.SYMLINK
+            ]
+        renames = [_renamed(request, seen[request.ino, request.name]) for request in made]
         done = _done(control, renames, refused)
-        for one in renames:
-            if one not in done:
-                _ask(control, one._replace(op=Op.REMOVE, ino2=0, change=0), errno.ENOENT)
+        for rename in renames:
+            if rename not in done:
+                _ask(control, rename._replace(op=Op.REMOVE, ino2=0, change=0), errno.ENOENT)
         return refused
 
     def _install(self, prepared: ExitStack, parent: int, name: bytes, text: bytes) -> RpcRequest:
@@ -478,10 +482,10 @@ class StatusFile:
 
     def _on_disk(self, ino: int, epoch: int) -> tuple[int, int]:
         try:
-            found = self._files.path(ino, epoch).stat()
+            stat = self._files.path(ino, epoch).stat()
         except FileNotFoundError:
             return 0, 0
-        return found.st_size, found.st_mtime_ns
+        return stat.st_size, stat.st_mtime_ns
 
     def _drain(self) -> str:
         """Return ``stopped``, ``starting``, or the drain's state of the bucket (BucketState)."""
@@ -494,10 +498,10 @@ class StatusFile:
 
 def _of(text: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        content = json.loads(text)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _lasting(facts: dict[str, Any]) -> dict[str, Any]:

@@ -116,11 +116,11 @@ def broken(found: Difference, files: int) -> str:
         files: files in its record.
     """
     count = len(found.gone) or len(found.shorter)
-    what = "gone" if found.gone else "shorter than they were"
+    reason = "gone" if found.gone else "shorter than they were"
     if count == 1:
-        what = what.replace("they were", "it was")
+        reason = reason.replace("they were", "it was")
     first = printable((found.gone or found.shorter)[0])
-    return f"{count} of {files} files {'is' if count == 1 else 'are'} {what}: {first}"
+    return f"{count} of {files} files {'is' if count == 1 else 'are'} {reason}: {first}"
 
 
 def names_of(paths: Iterable[bytes]) -> frozenset[bytes]:
@@ -149,15 +149,15 @@ class Neighbour(NamedTuple):
     def sizes(self) -> Counter[bytes]:
         """Return the bytes of its members by their names, of those of one name together."""
         kept = {} if self.members is None else unpacked(self.members)
-        return _sizes((path, one.size) for path, one in kept.items())
+        return _sizes((path, member.size) for path, member in kept.items())
 
 
 def _sizes(members: Iterable[tuple[bytes, int]]) -> Counter[bytes]:
-    found = Counter[bytes]()
+    sizes = Counter[bytes]()
     for path, size in members:
         for name in names_of([path]):
-            found[name] += size
-    return found
+            sizes[name] += size
+    return sizes
 
 
 def shrunk(members: Sequence[CheckpointMember], alike: Sequence[Neighbour]) -> str | None:
@@ -167,14 +167,14 @@ def shrunk(members: Sequence[CheckpointMember], alike: Sequence[Neighbour]) -> s
     Args:
         alike: others with the same names of members.
     """
-    suspects = _sizes((one.path, one.entry.size) for one in members)
-    others = [one for one in alike if one.members is not None]
+    suspects = _sizes((member.path, member.entry.size) for member in members)
+    others = [neighbour for neighbour in alike if neighbour.members is not None]
     if not others:
         return None
-    for one in others:
+    for neighbour in others:
         # Nearly always the first one clears all. To read the members of each takes longer than
         # to save a small checkpoint.
-        theirs = one.sizes()
+        theirs = neighbour.sizes()
         suspects = Counter({name: n for name, n in suspects.items() if 2 * n < theirs[name]})
         if not suspects:
             return None
@@ -191,11 +191,11 @@ def lacking(names: frozenset[bytes], neighbours: Sequence[Neighbour]) -> str | N
         names: its own.
         neighbours: the newest first.
     """
-    for one in neighbours:
-        theirs = one.names()
+    for neighbour in neighbours:
+        theirs = neighbour.names()
         if names and names < theirs:
             rest = theirs - names
-            other = "the one before" if one.step is None else f"step {one.step}"
+            other = "the one before" if neighbour.step is None else f"step {neighbour.step}"
             missing = "1 file is" if len(rest) == 1 else f"{len(rest)} files are"
             return f"{missing} missing that {other} has: {printable(min(rest))}"
     return None

@@ -148,18 +148,18 @@ def summarize(session: Session) -> CatalogueSummary:
         if state not in _WHOLE or last_ns is None:
             continue
         if path is None:
-            one = _last(session, run, state, last_ns)
+            last = _last(session, run, state, last_ns)
         else:
-            one = Newest(bytes(path), step, complete_ns, completion)
+            last = Newest(bytes(path), step, complete_ns, completion)
         where = bytes(run), state == CheckpointState.DURABLE
-        newest[where] = max(newest.get(where, one), one, key=lambda each: each.place)
+        newest[where] = max(newest.get(where, last), last, key=lambda candidate: candidate.place)
     now_ns = clock.now_ns()
     at_risk = _at_risk(session, newest, now_ns)
     risks = []
     for run in sorted({*at_risk, *(run for run, _is_durable in newest)}):
         durable, other = newest.get((run, True)), newest.get((run, False))
-        both = [one for one in (durable, other) if one is not None]
-        complete = max(both, key=lambda one: one.place, default=None)
+        both = [candidate for candidate in (durable, other) if candidate is not None]
+        complete = max(both, key=lambda candidate: candidate.place, default=None)
         size, since_ns = at_risk.get(run, (0, now_ns))
         # The clock may have gone back since.
         seconds = max(0, now_ns - since_ns) / clock.NS
@@ -181,7 +181,7 @@ def _at_risk(
 ) -> dict[bytes, tuple[int, int]]:
     """Return of each run the bytes that the bucket lacks of checkpoints that are newer than its
     newest durable one, if there are any, and the time since which its work is only here."""
-    found: dict[bytes, tuple[int, int]] = {}
+    losses: dict[bytes, tuple[int, int]] = {}
     for run, state, size, since_ns, complete_ns, completion in session.all(DIRTY):
         durable = newest.get((bytes(run), True))
         if durable is not None:
@@ -195,6 +195,6 @@ def _at_risk(
             since_ns = durable.complete_ns
         if since_ns is None:
             since_ns = now_ns  # an older release made the row: the catalogue makes it again
-        before_size, before_ns = found.get(bytes(run), (0, since_ns))
-        found[bytes(run)] = before_size + size, min(before_ns, since_ns)
-    return found
+        before_size, before_ns = losses.get(bytes(run), (0, since_ns))
+        losses[bytes(run)] = before_size + size, min(before_ns, since_ns)
+    return losses

@@ -123,8 +123,8 @@ class Rules:
         if any(TEMPORARY in name for name in place.parts):
             return None
         for rule in self._rules:
-            if (found := rule.recognise(place)) is not None:
-                return found
+            if (recognition := rule.recognise(place)) is not None:
+                return recognition
         return None
 
     def knows(self, rule: str) -> bool:
@@ -145,14 +145,14 @@ class Rules:
         if _LEFT.fullmatch(name):
             return True
         # The catalogue may have been made with a rule that is not in the configuration any more.
-        found = self._named.get(rule)
-        abandoned = None if found is None else found.abandoned
+        named_rule = self._named.get(rule)
+        abandoned = None if named_rule is None else named_rule.abandoned
         return abandoned is not None and abandoned.fullmatch(name) is not None
 
     def standing(self, place: Place, found: Recognised, members: Members) -> str | None:
         """Return why a checkpoint is being written, whatever it consists of, or None."""
         held = next(
-            (one for n, one in enumerate(place.parts) if self._holds(place, found, n)), None
+            (part for n, part in enumerate(place.parts) if self._holds(place, found, n)), None
         )
         if (name := members.held if held is None else held) is not None:
             return f"{printable(name)} is a temporary name"
@@ -202,7 +202,7 @@ class Rules:
     def _graded(
         self,
         place: Place,
-        found: Recognised,
+        recognition: Recognised,
         members: Members,
         is_listed: bool,
         neighbours: Sequence[Neighbour],
@@ -211,13 +211,13 @@ class Rules:
         seconds for which it must have been quiet."""
         if is_listed:
             return Completeness(None, grade=Grade.LISTED), 0.0
-        beside = self._named[found.rule].lacks_beside(place, found.step)
+        beside = self._named[recognition.rule].lacks_beside(place, recognition.step)
         # A file that does not list what is in it is like any other file of its name.
-        each = () if found.extent is Extent.FILE else members.each or ()
-        names = names_of(member.path for member in each)
+        checkpoint_members = () if recognition.extent is Extent.FILE else members.each or ()
+        names = names_of(member.path for member in checkpoint_members)
         shape = shape_of(names)
-        alike = [one for one in neighbours if names and one.shape == shape]
-        reason = shrunk(each, alike) if alike else lacking(names, neighbours)
+        alike = [neighbour for neighbour in neighbours if names and neighbour.shape == shape]
+        reason = shrunk(checkpoint_members, alike) if alike else lacking(names, neighbours)
         if alike and reason is None:
             # A tracker may name a later one by now.
             return Completeness(None, grade=Grade.ALIKE), self._quiet_seconds if beside else 0.0
@@ -242,17 +242,17 @@ class Rules:
         reason = verdict.reason or f"it has not been quiet for {seconds:g} s"
         return Completeness(reason, due_ns)
 
-    def _holds(self, place: Place, found: Recognised, depth: int) -> bool:
+    def _holds(self, place: Place, recognition: Recognised, depth: int) -> bool:
         """Return whether a name on the way to a checkpoint is not final. A directory that has a
         step is a run, whatever its name, unless that is the name of half a save."""
         name = place.parts[depth]
         if not self.holds.holds(place.parts[:depth], name):
             return False
-        is_run = depth < len(place.parts) - 1 and found.step is not None
+        is_run = depth < len(place.parts) - 1 and recognition.step is not None
         return not is_run or is_half_save(name)
 
 
-def _cut_off(place: Place, found: Recognised, members: Members) -> str | None:
+def _cut_off(place: Place, recognition: Recognised, members: Members) -> str | None:
     """Return which member ends before its kind must, or None. Raises Unread."""
     for path, entry in members.each or ():
         # The bucket has the bytes of an evicted member as they were sealed.
@@ -263,8 +263,8 @@ def _cut_off(place: Place, found: Recognised, members: Members) -> str | None:
     return None
 
 
-def _is_one_file_with_index(place: Place, found: Recognised) -> bool:
-    if found.extent is not Extent.FILE:
+def _is_one_file_with_index(place: Place, recognition: Recognised) -> bool:
+    if recognition.extent is not Extent.FILE:
         return False
     return has_own_index(place, place.parts[-1], place.entry)
 
@@ -274,7 +274,7 @@ def markers_of(name: bytes) -> list[bytes]:
     stem = name
     for end in _ENDS:
         stem = stem.removesuffix(end)
-    return [one + UNFINISHED for one in dict.fromkeys((name, stem))]
+    return [base + UNFINISHED for base in dict.fromkeys((name, stem))]
 
 
 class Configured:

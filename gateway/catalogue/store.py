@@ -98,8 +98,8 @@ class Catalogue:
 
     def row(self, view: CatalogueView, ino: int) -> CheckpointRow | None:
         """Return the row of a checkpoint."""
-        found = view.session.one(own.ROW, ino=ino)
-        return None if found is None else _row(found)
+        row = view.session.one(own.ROW, ino=ino)
+        return None if row is None else _row(row)
 
     def as_is(self, view: CatalogueView, ino: int) -> AsIs | None:
         """Return a checkpoint as it is, or None if it is none. No rule reads a file for it."""
@@ -140,9 +140,9 @@ class Catalogue:
         """Return the checkpoints that inodes are or are members of, with those that were on their
         paths; and the directories whose checkpoints may depend on them. Raises TryAgain."""
         with self.viewing() as view:
-            found = view.concerned(inos)
-            known = view.session.all(own.KNOWN, inos=numbers_of(found.passed))
-        return {*found.roots, *(ino for (ino,) in known)}, found.directories
+            concerns = view.concerned(inos)
+            known = view.session.all(own.KNOWN, inos=numbers_of(concerns.passed))
+        return {*concerns.roots, *(ino for (ino,) in known)}, concerns.directories
 
     def writing_of(self, runs: Collection[bytes]) -> set[int]:
         """Return the checkpoints of runs that are not complete, and may be alike to one that is by
@@ -150,12 +150,12 @@ class Catalogue:
         with self._database.reader() as connection:
             session = Session(connection, self._database.dialect)
             rows = [session.all(own.WRITING_OF, run=run, most=PAGE) for run in runs]
-        return {ino for found in rows for (ino,) in found}
+        return {ino for row in rows for (ino,) in row}
 
     def beside(self, directory: int) -> set[int]:
         """Return the checkpoints in a directory that may have another state because of what is
         beside them. Raises TryAgain."""
-        found: set[int] = set()
+        neighbours: set[int] = set()
         is_asked = False
         after = 0
         while True:
@@ -170,9 +170,9 @@ class Catalogue:
                         turns = exc.entry.is_absent and not is_asked
                         is_asked = is_asked or turns
                     if turns:
-                        found.add(entry_of(row).ino)
+                        neighbours.add(entry_of(row).ino)
             if len(rows) < PAGE:
-                return found
+                return neighbours
             after = entry_of(rows[-1]).ino
 
     def _turns(self, view: CatalogueView, directory: int, row: Sequence[Any]) -> bool:
@@ -196,12 +196,12 @@ class Catalogue:
             if way is None:
                 yield from known
                 return
-            found = None if not way else view.recognise(way[-1])
+            recognition = None if not way else view.recognise(way[-1])
             is_in_tree = bool(view.concerned([directory]).roots.keys() - {directory})
         yield from known
-        if is_in_tree or (found is not None and found.extent is Extent.TREE):
+        if is_in_tree or (recognition is not None and recognition.extent is Extent.TREE):
             return
-        yield from self._inside(() if not way else way[-1].parts, directory, found)
+        yield from self._inside(() if not way else way[-1].parts, directory, recognition)
 
     def outside(
         self, parts: Parts = (), directory: int = ROOT_INO, found: Recognised | None = None
@@ -227,8 +227,8 @@ class Catalogue:
                         below.append((node.parts, node.entry.ino, inner))
                     page.append(OutsideName(node.parts, node.entry, inner, is_member))
             yield page
-            for one in below:
-                yield from self.outside(*one)
+            for nested in below:
+                yield from self.outside(*nested)
             if len(rows) < PAGE:
                 return
             after = rows[-1][0]
@@ -236,7 +236,7 @@ class Catalogue:
     def _inside(self, *where: Any) -> Iterator[int]:
         """Yield the checkpoints in a directory. Parameters: as of ``outside``."""
         for page in self.outside(*where):
-            yield from [one.entry.ino for one in page if one.found is not None]
+            yield from [name.entry.ino for name in page if name.found is not None]
 
     def everything(self) -> Iterator[int]:
         """Yield all checkpoints, and then the inodes that have a row and are none. Raises
@@ -269,10 +269,10 @@ def _supersede(session: Session, record: CheckpointRecord) -> None:
     names = names_of(unpacked(record.members))
     given = {"run": record.run, "ino": record.ino, "most": NEIGHBOURS_MAX}
     for row in session.all(own.NEIGHBOURS, **given):
-        one = Neighbour(*row)
+        neighbour = Neighbour(*row)
         # Most have the same names. To read those takes longer than to save a small checkpoint.
-        if one.shape and one.shape != record.shape and one.names() < names:
-            session.run(own.NO_PATTERN, the_ino=one.ino)
+        if neighbour.shape and neighbour.shape != record.shape and neighbour.names() < names:
+            session.run(own.NO_PATTERN, the_ino=neighbour.ino)
 
 
 def catalogue_of(settings: Settings, database: Database) -> Catalogue:

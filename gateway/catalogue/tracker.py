@@ -176,10 +176,10 @@ class Follower:
         below: set[int] = set()
         with self._database.reader() as connection:
             session = Session(connection, self._database.dialect)
-            for one in reader.read(session, READ_INOS):
-                changed.add(one.ino)
-                if one.what & (BELOW | STORED):
-                    below.add(one.ino)
+            for inode in reader.read(session, READ_INOS):
+                changed.add(inode.ino)
+                if inode.what & (BELOW | STORED):
+                    below.add(inode.ino)
         inos, directories = self._catalogue.concerned(changed) if changed else (set(), set())
         below &= directories
         for directory in directories:

@@ -53,23 +53,23 @@ class FileReader:
         try:
             with self._files.path(entry.ino, entry.epoch).open("rb") as file:
                 file.seek(start)
-                found = file.read(length)
+                data = file.read(length)
         except FileNotFoundError:
-            found = b""  # nothing was ever written, or the disk lost it
+            data = b""  # nothing was ever written, or the disk lost it
         except OSError as exc:
             # A disk that fails must not end the look at all other checkpoints.
             raise Unread(name, entry) from exc
-        if len(found) < min(length, entry.size - start):
+        if len(data) < min(length, entry.size - start):
             # The disk lost the end of the data file. A checkpoint is not judged by what is left.
             raise Unread(name, entry)
         # What was read may be of a writer who came since, or of the epoch after an eviction.
         if not self._is_unchanged(entry):
             raise Unread(name, entry)
-        if len(found) <= KEPT_MAX_BYTES:
-            self._kept[where] = found
+        if len(data) <= KEPT_MAX_BYTES:
+            self._kept[where] = data
             if len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
-        return found
+        return data
 
     def _is_unchanged(self, entry: PlaceEntry) -> bool:
         with self._database.reader() as connection:
@@ -110,12 +110,12 @@ class Node:
         self.entry = entry
 
     def inside(self, *names: bytes) -> PlaceEntry | None:
-        found: PlaceEntry | None = self.entry
+        entry: PlaceEntry | None = self.entry
         for name in names:
-            if found is None:
+            if entry is None:
                 return None
-            found = self._view.entry(found.ino, name)
-        return found
+            entry = self._view.entry(entry.ino, name)
+        return entry
 
     def beside(self, name: bytes) -> PlaceEntry | None:
         return self._view.beside(self.parent, name)
@@ -196,9 +196,9 @@ class CatalogueView:
         where = parent, before, after
         if where not in self._series:
             names = self.starting(parent, before, SERIES_MAX)
-            alike = [one for one in names if _is_numbered(one, before, after)]
+            alike = [sibling for sibling in names if _is_numbered(sibling, before, after)]
             self._series[where] = alike[:2]
-        return any(one != name for one in self._series[where])
+        return any(sibling != name for sibling in self._series[where])
 
     def record(self, ino: int) -> CheckpointRecord | None:
         """Return what a checkpoint was when it became complete, or None."""
@@ -227,8 +227,8 @@ class CatalogueView:
         return self._found[ino]
 
     def _recognised(self, node: Node) -> Recognised | None:
-        found = self.rules.recognise(node)
-        if found is None:
+        recognition = self.rules.recognise(node)
+        if recognition is None:
             # What showed that it is one may be gone: then it is broken.
             record = self.record(node.entry.ino)
             is_known = record is not None and self.rules.knows(record.rule)
@@ -237,15 +237,21 @@ class CatalogueView:
                 and record is not None
                 and (record.extent == Extent.FILE) != (node.entry.kind == InodeKind.DIRECTORY)
             ):
-                found = Recognised(record.rule, record.run, record.step, Extent(record.extent))
-        if found is not None and found.extent is Extent.TREE and self._has_another(node, found):
-            found = found._replace(extent=Extent.FILES)
-        return found
+                recognition = Recognised(
+                    record.rule, record.run, record.step, Extent(record.extent)
+                )
+        if (
+            recognition is not None
+            and recognition.extent is Extent.TREE
+            and self._has_another(node, recognition)
+        ):
+            recognition = recognition._replace(extent=Extent.FILES)
+        return recognition
 
-    def _has_another(self, node: Node, found: Recognised) -> bool:
+    def _has_another(self, node: Node, recognition: Recognised) -> bool:
         """Return whether a tree contains a checkpoint of its own: then it is no tree with it. What
         frameworks save below a step has no step, or the same one."""
-        is_by_name = self.rules.is_by_name(found.rule)
+        is_by_name = self.rules.is_by_name(recognition.rule)
         level, looked = [node], 0
         for _depth in range(DEPTH_MAX):
             below: list[Node] = []
@@ -256,7 +262,7 @@ class CatalogueView:
                         inner = Node(self, parts, above.entry.ino, entry_of(row))
                         itself = self.rules.recognise(inner)
                         step = None if itself is None else itself.step
-                        if step is not None and not (is_by_name and step == found.step):
+                        if step is not None and not (is_by_name and step == recognition.step):
                             return True
                         below.append(inner)
                     looked += len(rows)
@@ -267,24 +273,24 @@ class CatalogueView:
 
     def concerned(self, inos: Collection[int]) -> Concerned:
         """Return what changes of inodes concern, by all of their names."""
-        found = Concerned({}, set(inos), set())
+        concerns = Concerned({}, set(inos), set())
         for row in self.session.all(own.NAMES, inos=numbers_of(inos)):
             parent, name, entry = row[0], row[1], entry_of(row)
             if entry.kind == InodeKind.DIRECTORY:
-                found.directories.add(entry.ino)
+                concerns.directories.add(entry.ino)
             if parent is None or entry.ino == ROOT_INO:
                 continue
             if bytes(name) in self.rules.trackers:
-                found.directories.add(parent)
+                concerns.directories.add(parent)
             way = self.way_to(parent)
             if way is None:
                 continue
-            found.passed.update(node.entry.ino for node in way)
+            concerns.passed.update(node.entry.ino for node in way)
             above = () if not way else way[-1].parts
             node = Node(self, (*above, bytes(name)), parent, entry)
-            if (one := self._owner(way, node)) is not None:
-                found.roots.setdefault(one[0].entry.ino, one)
-        return found
+            if (owner := self._owner(way, node)) is not None:
+                concerns.roots.setdefault(owner[0].entry.ino, owner)
+        return concerns
 
     def root(self, ino: int) -> tuple[Node, Recognised] | None:
         """Return an inode as a checkpoint, or None if it is none."""
@@ -304,13 +310,13 @@ class CatalogueView:
 
     def _owner(self, way: list[Node], node: Node) -> tuple[Node, Recognised] | None:
         """Return the checkpoint that a place is, or is a member of."""
-        found: Recognised | None = None
+        recognition: Recognised | None = None
         for above in way:
-            found = self.recognise(above)
-            if found is not None and found.extent is Extent.TREE:
-                return above, found
-        if found is not None and node.entry.kind != InodeKind.DIRECTORY:
-            return way[-1], found
+            recognition = self.recognise(above)
+            if recognition is not None and recognition.extent is Extent.TREE:
+                return above, recognition
+        if recognition is not None and node.entry.kind != InodeKind.DIRECTORY:
+            return way[-1], recognition
         itself = self.recognise(node)
         return None if itself is None else (node, itself)
 

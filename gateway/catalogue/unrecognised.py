@@ -55,20 +55,24 @@ def unrecognised(
     Args:
         is_over: whether to end early, with what was found until then.
     """
-    found: dict[bytes, Unrecognised] = {}
+    directories: dict[bytes, Unrecognised] = {}
     for page in catalogue.outside():
-        for one in page:
-            name = one.parts[-1]
-            is_known = one.is_member or one.found is not None
-            if is_known or one.entry.kind == InodeKind.DIRECTORY or not _is_of_tensors(name):
+        for outside_name in page:
+            name = outside_name.parts[-1]
+            is_known = outside_name.is_member or outside_name.found is not None
+            if (
+                is_known
+                or outside_name.entry.kind == InodeKind.DIRECTORY
+                or not _is_of_tensors(name)
+            ):
                 continue
-            path = b"/".join(one.parts[:-1])
-            before = found.get(path) or Unrecognised(path, 0, 0, name)
-            files, size = before.files + 1, before.size + one.entry.size
-            found[path] = before._replace(files=files, size=size)
+            path = b"/".join(outside_name.parts[:-1])
+            before = directories.get(path) or Unrecognised(path, 0, 0, name)
+            files, size = before.files + 1, before.size + outside_name.entry.size
+            directories[path] = before._replace(files=files, size=size)
         if is_over():
             break
-    return sorted(found.values())
+    return sorted(directories.values())
 
 
 def _is_of_tensors(name: bytes) -> bool:
@@ -98,16 +102,16 @@ class UnrecognisedSurvey:
     def run_once(self) -> float:
         began = clock.monotonic_seconds()
         if began >= self._due_at:
-            found = unrecognised(self._catalogue, self._stop.is_set)
+            directories = unrecognised(self._catalogue, self._stop.is_set)
             if self._stop.is_set():
                 return 0.0
             ended = clock.monotonic_seconds()
             self._due_at = ended + max(LOOK_SECONDS, (ended - began) / LOOK_SHARE)
-            first = printable(found[0].path) if found else None
+            first = printable(directories[0].path) if directories else None
             facts = {
                 "time_ns": clock.now_ns(),
                 "rules": self._rules,
-                "directories": len(found),
+                "directories": len(directories),
                 "first": first,
             }
             try:

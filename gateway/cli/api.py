@@ -147,19 +147,19 @@ class Api:
         """Return the items of a list that comes as a whole. Args: as of ``ask``."""
         assert call.model is not None
         answer = self.call(call.method, _filled(call.path, parts), query=query)
-        return [self._read(call.model, one) for one in answer.json()]
+        return [self._read(call.model, item) for item in answer.json()]
 
     def rows(
         self, call: ApiCall[M], *parts: object, most: int | None = None, **query: Any
     ) -> Iterator[M]:
         """Yield the items of a list that comes page by page. Args: as of ``ask``; most, items."""
         assert call.model is not None
-        for one in self.every(_filled(call.path, parts), most, **query):
-            yield self._read(call.model, one)
+        for item in self.every(_filled(call.path, parts), most, **query):
+            yield self._read(call.model, item)
 
-    def _read(self, model: type[M], found: Any) -> M:
+    def _read(self, model: type[M], document: Any) -> M:
         try:
-            return from_json(model, found)
+            return from_json(model, document)
         except KeyError as exc:
             raise self.strange(f"its answer has no {exc}") from None
 
@@ -206,8 +206,8 @@ class Api:
     @cached_property
     def export(self) -> str:
         """The path that clients mount."""
-        found: str = self.get("/configuration")["sections"]["nfs"]["export"]["value"]
-        return found
+        export: str = self.get("/configuration")["sections"]["nfs"]["export"]["value"]
+        return export
 
     def strange(self, what: str) -> UserError:
         """Return the error of a gateway that answers in another form."""
@@ -267,12 +267,14 @@ class Api:
 
     def _versions(self) -> str:
         """Return the versions of both sides if they are known and differ."""
-        here = version("spillway")
+        local_version = version("spillway")
         try:
             there = shown(str(self._http.get("/openapi.json").json()["info"]["version"]))
         except (httpx.HTTPError, ValueError, KeyError, TypeError):
             return ""
-        return "" if there == here else f" (it is Spillway {there}, this is {here})"
+        return (
+            "" if there == local_version else f" (it is Spillway {there}, this is {local_version})"
+        )
 
 
 def _if_match(version: int | str | None) -> dict[str, str]:
@@ -397,8 +399,8 @@ def follow_events(api: Api) -> Generator[Event]:
     has_answered, away_since = False, None
     while True:
         try:
-            with closing(_events(api, last_id)) as found:
-                for event in found:
+            with closing(_events(api, last_id)) as events:
+                for event in events:
                     has_answered, away_since = True, None
                     last_id = event.id or last_id
                     yield event

@@ -53,10 +53,10 @@ def _common_arguments(parser: argparse.ArgumentParser) -> None:
 
 def test(args: argparse.Namespace, gateway: Gateway) -> int:
     """Ask the bucket whether it can be used. Returns 0 if it can, else 1. Raises UserError."""
-    found = gateway.bucket.test(args.adopt)
-    text = "the bucket answers" if found.error is None else shown(found.error)
-    output.show(found, text, args.json)
-    return int(found.error is not None)
+    reachability = gateway.bucket.test(args.adopt)
+    text = "the bucket answers" if reachability.error is None else shown(reachability.error)
+    output.show(reachability, text, args.json)
+    return int(reachability.error is not None)
 
 
 def set_up(args: argparse.Namespace, gateway: Gateway) -> int:
@@ -143,7 +143,7 @@ def verify(args: argparse.Namespace) -> int:
         print(json.dumps({"manifests": results}, indent=2))
     elif not results:
         print(f"there are no manifests below {SCHEME}{target.bucket}/{target.key}")
-    return WHOLE if results and all(one["is_whole"] for one in results) else NOT_WHOLE
+    return WHOLE if results and all(verified["is_whole"] for verified in results) else NOT_WHOLE
 
 
 def _require_usage(args: argparse.Namespace) -> None:
@@ -239,8 +239,12 @@ def _verified(target: Target, key: str, is_deep: bool) -> dict[str, Any]:
     except manifest_check.NoManifest as exc:
         return {**facts, "problems": [{"path": None, "why": str(exc)}]}
     facts |= {name: manifest.get(name) for name in ("path", "run", "step", "files", "size")}
-    found = [*manifest_check.differing(target.client, target.bucket, manifest, is_deep)]
-    return {**facts, "is_whole": not found, "problems": [one._asdict() for one in found]}
+    differences = [*manifest_check.differing(target.client, target.bucket, manifest, is_deep)]
+    return {
+        **facts,
+        "is_whole": not differences,
+        "problems": [difference._asdict() for difference in differences],
+    }
 
 
 def _print(result: dict[str, Any]) -> None:

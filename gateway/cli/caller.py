@@ -63,10 +63,10 @@ def become(args: argparse.Namespace) -> None:
         return
     settings = loader.load(args.config)
     try:
-        found = settings.data_dir.stat()
+        stat = settings.data_dir.stat()
     except OSError:
         return
-    if found.st_uid == 0:
+    if stat.st_uid == 0:
         return
     retry.keep(settings.credentials_file)
     for name in FILES:
@@ -74,10 +74,10 @@ def become(args: argparse.Namespace) -> None:
             retry.keep(Path(given))
     keep()
     try:
-        _become(found.st_uid, found.st_gid)
+        _become(stat.st_uid, stat.st_gid)
     except PermissionError:
         raise UserError(
-            f"cannot become user {found.st_uid}, who owns {settings.data_dir}: allow CAP_SETUID "
+            f"cannot become user {stat.st_uid}, who owns {settings.data_dir}: allow CAP_SETUID "
             "and CAP_SETGID, or run as that user"
         ) from None
 

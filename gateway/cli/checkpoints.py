@@ -49,9 +49,9 @@ def text(run: Run) -> str:
     return "; ".join(words)
 
 
-def _named(one: NewestCheckpoint) -> str:
-    what = display(one.name) if one.step is None else f"step {one.step}"
-    return f"{what} ({duration(one.age_seconds)} ago)"
+def _named(checkpoint: NewestCheckpoint) -> str:
+    title = display(checkpoint.name) if checkpoint.step is None else f"step {checkpoint.step}"
+    return f"{title} ({duration(checkpoint.age_seconds)} ago)"
 
 
 RISKS_SHOWN = 5
@@ -94,39 +94,44 @@ def run(args: argparse.Namespace, gateway: Gateway) -> int:
         most=None if args.limit is None else max(0, args.limit),
     )
     listing = gateway.checkpoints.listing(options)
-    found: list[Listed] = [*listing.checkpoints, *listing.expired]
+    listed: list[Listed] = [*listing.checkpoints, *listing.expired]
     runs = sorted(listing.runs, key=_run_key)
     if not options.is_sorted:
-        found.sort(key=_key)
+        listed.sort(key=_key)
     if args.json:
-        rows = [_expired(one) if isinstance(one, Expired) else one for one in found]
+        rows = [_expired(entry) if isinstance(entry, Expired) else entry for entry in listed]
         output.print_json({"is_made": listing.is_made, "runs": runs, "checkpoints": rows})
     else:
         if options.is_sorted:
-            cells = [_cells(one, one.path) for one in found]
+            cells = [_cells(entry, entry.path) for entry in listed]
             output.show_table(COLUMNS, cells)
         else:
-            _show_runs(listing.export, found, runs)
-        for text in _meanings(found):
+            _show_runs(listing.export, listed, runs)
+        for text in _meanings(listed):
             print(text)
         if not listing.is_made:
             print(f"{NOT_MADE}: there may be more")
-        elif not found:
+        elif not listed:
             print("there are no checkpoints" + ("" if args.run_name is None else " of this run"))
-    return 0 if found or args.run_name is None else 1
+    return 0 if listed or args.run_name is None else 1
 
 
-def _show_unrecognised(found: Sequence[UnknownDirectory], as_json: bool) -> int:
+def _show_unrecognised(directories: Sequence[UnknownDirectory], as_json: bool) -> int:
     """Print the directories that no rule knows. Returns the exit status."""
     if as_json:
-        output.print_json({"unrecognised": found})
+        output.print_json({"unrecognised": directories})
         return 0
     rows = [
-        (f"{one.files:,}", size(one.size_bytes), display(one.path), display(one.first))
-        for one in found
+        (
+            f"{directory.files:,}",
+            size(directory.size_bytes),
+            display(directory.path),
+            display(directory.first),
+        )
+        for directory in directories
     ]
     output.show_table(UNRECOGNISED_COLUMNS, rows)
-    if found:
+    if directories:
         print("no rule knows these: say what they are with [[checkpoints.rule]]")
     else:
         print("every file of tensors belongs to a checkpoint")
@@ -137,19 +142,19 @@ def lines(catalogue: CatalogueStatus) -> Iterator[tuple[str, str]]:
     """Yield label and value of each line for a person."""
     yield line(catalogue)
     first = catalogue.at_risk[:RISKS_SHOWN]
-    for one in first:
-        name = display(one.run) or "the export's root"
-        if one.alarm is not None:
-            yield "AT RISK", f"{name}: {one.alarm}; {text(one)}; {AT_RISK_REMEDY}"
+    for run_summary in first:
+        name = display(run_summary.run) or "the export's root"
+        if run_summary.alarm is not None:
+            yield "AT RISK", f"{name}: {run_summary.alarm}; {text(run_summary)}; {AT_RISK_REMEDY}"
         else:
-            yield "at risk", f"{name}: {text(one)}"
+            yield "at risk", f"{name}: {text(run_summary)}"
     if (more := len(catalogue.at_risk) - len(first)) > 0:
         yield "at risk", f"and {more} more: spillway checkpoint list"
     unknown = catalogue.unrecognised
     if unknown is not None and (count := unknown.directories):
         where = unknown.first or "the export's root"
-        what = "1 directory with files" if count == 1 else f"{count} directories with files"
-        message = f"{what} of tensors that no rule knows, first {where}"
+        directories = "1 directory with files" if count == 1 else f"{count} directories with files"
+        message = f"{directories} of tensors that no rule knows, first {where}"
         yield "unrecognised", f"{message}: spillway checkpoint list --unrecognised"
 
 
@@ -160,69 +165,69 @@ def line(catalogue: CatalogueStatus) -> tuple[str, str]:
     return "catalogue", f"{count}: {', '.join(counts)}" if counts else "none"
 
 
-def _show_runs(export: str, found: Sequence[Listed], runs: Sequence[Run]) -> None:
-    risks = {one.run: one for one in runs}
-    for name, group in groupby(found, lambda one: one.run):
+def _show_runs(export: str, listed: Sequence[Listed], runs: Sequence[Run]) -> None:
+    risks = {summary.run: summary for summary in runs}
+    for name, group in groupby(listed, lambda entry: entry.run):
         title = display(name or export)
         if name in risks:
             title += f": {text(risks[name])}"
         if name in risks and (alarm := risks[name].alarm) is not None:
             title += f"; AT RISK: {alarm}: {AT_RISK_REMEDY}"
-        rows = [_cells(one, one.path.rpartition("/")[2]) for one in group]
+        rows = [_cells(entry, entry.path.rpartition("/")[2]) for entry in group]
         output.show_table(COLUMNS, rows, title=title)
 
 
-def _run_key(one: Run | Listed) -> tuple[Any, ...]:
+def _run_key(entry: Run | Listed) -> tuple[Any, ...]:
     """Return the place of a run: the numbers in its name count as numbers."""
-    parts = re.split("([0-9]+)", one.run)
+    parts = re.split("([0-9]+)", entry.run)
     parts[1::2] = map(int, parts[1::2])
-    return parts, one.run
+    return parts, entry.run
 
 
-def _key(one: Listed) -> tuple[Any, ...]:
-    return *_run_key(one), one.step is None, one.step or 0, one.path
+def _key(entry: Listed) -> tuple[Any, ...]:
+    return *_run_key(entry), entry.step is None, entry.step or 0, entry.path
 
 
-def _expired(one: Expired) -> dict[str, Any]:
+def _expired(entry: Expired) -> dict[str, Any]:
     """Return a checkpoint in the trash with the names that the others have."""
-    known = to_json(one)
+    known = to_json(entry)
     names = (json_name(field.name) for field in fields(Checkpoint))
-    return {**{name: known.get(name) for name in names}, "reason": _reason(one)}
+    return {**{name: known.get(name) for name in names}, "reason": _reason(entry)}
 
 
-def _reason(one: Expired) -> str:
-    return f"in the trash: spillway trash restore {one.id}"
+def _reason(entry: Expired) -> str:
+    return f"in the trash: spillway trash restore {entry.id}"
 
 
-def _cells(one: Listed, name: str) -> tuple[str, ...]:
-    step = "-" if one.step is None else str(one.step)
-    files = f"{one.files} file{'' if one.files == 1 else 's'}"
+def _cells(entry: Listed, name: str) -> tuple[str, ...]:
+    step = "-" if entry.step is None else str(entry.step)
+    files = f"{entry.files} file{'' if entry.files == 1 else 's'}"
     grade, age = "-", "-"
-    if isinstance(one, Checkpoint):
-        grade = one.grade or "-"
-        age = "-" if one.age_seconds is None else duration(one.age_seconds)
-    return step, one.state, grade, size(one.size_bytes), files, age, _remark(one, name)
+    if isinstance(entry, Checkpoint):
+        grade = entry.grade or "-"
+        age = "-" if entry.age_seconds is None else duration(entry.age_seconds)
+    return step, entry.state, grade, size(entry.size_bytes), files, age, _remark(entry, name)
 
 
-def _meanings(found: Sequence[Listed]) -> Iterator[str]:
+def _meanings(listed: Sequence[Listed]) -> Iterator[str]:
     """Yield what a person must know of the states and grades that were listed."""
-    words = {one.state for one in found}
-    words |= {one.grade for one in found if isinstance(one, Checkpoint) and one.grade}
+    words = {entry.state for entry in listed}
+    words |= {entry.grade for entry in listed if isinstance(entry, Checkpoint) and entry.grade}
     for word in ALARMING:
         if word in words:
             yield f"{word}: {MEANING[word]}"
 
 
-def _remark(one: Listed, name: str) -> str:
+def _remark(entry: Listed, name: str) -> str:
     name = display(name)
-    if isinstance(one, Expired):
-        return f"{name}: {_reason(one)}"
-    if one.reason is not None:
-        return f"{name}: {one.reason}"
-    if one.state == CheckpointState.DRAINING:
-        left = f"{one.dirty_files} files, {size(one.dirty_bytes)}"
+    if isinstance(entry, Expired):
+        return f"{name}: {_reason(entry)}"
+    if entry.reason is not None:
+        return f"{name}: {entry.reason}"
+    if entry.state == CheckpointState.DRAINING:
+        left = f"{entry.dirty_files} files, {size(entry.dirty_bytes)}"
         return f"{name}: {left} are not in the bucket yet"
-    if one.state in (CheckpointState.DURABLE, ARCHIVED) and one.manifest is None:
+    if entry.state in (CheckpointState.DURABLE, ARCHIVED) and entry.manifest is None:
         return f"{name}: its manifest is not in the bucket yet"
     return name
 

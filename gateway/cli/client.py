@@ -98,14 +98,14 @@ class RemoteGateway:
 
     def status(self) -> Status:
         # The first one has the gateway count its files, and ask the bucket.
-        found = self._api.ask(STATUS)
+        status = self._api.ask(STATUS)
         until = clock.monotonic_seconds() + ASKED_SECONDS
-        while found.bucket.reachable is None or found.cache.resident is None:
+        while status.bucket.reachable is None or status.cache.resident is None:
             if clock.monotonic_seconds() > until:
                 break
             time.sleep(POLL_SECONDS)
-            found = self._api.ask(STATUS)
-        return found
+            status = self._api.ask(STATUS)
+        return status
 
     def statistics(self) -> Statistics:
         return self._api.ask(STATISTICS)
@@ -292,9 +292,9 @@ class RemoteFiles(_RemoteNoun):
             return False
 
     def remove(self, path: str, progress: Tell, *, recursive: bool, force: bool) -> RemovedTree:
-        found = self.get(path)
-        query: dict[str, Any] = {"path": encoded(path), "ino": found.ino}
-        if found.kind != "directory":
+        file_info = self.get(path)
+        query: dict[str, Any] = {"path": encoded(path), "ino": file_info.ino}
+        if file_info.kind != "directory":
             self._api.tell(REMOVE, **query)
             return RemovedTree(encoded(path), False, 1, [], {})
         if not recursive:
@@ -357,7 +357,7 @@ class RemoteCheckpoints(_RemoteNoun):
                     sort=f"-{options.sort}" if options.is_descending else options.sort,
                 )
             ),
-            expired=[one for one in expired if run in (None, one.run)],
+            expired=[entry for entry in expired if run in (None, entry.run)],
             export=export,
         )
 
@@ -397,9 +397,9 @@ class RemoteTrashBin(_RemoteNoun):
         return trash.held_at(self.every(), self._api.export, path)
 
     def undelete(self, what: str, to: str | None = None) -> Undeleted:
-        one = trash.chosen([*self.every()], self._api.export, what)
+        entry = trash.chosen([*self.every()], self._api.export, what)
         body = {"to": None if to is None else encoded(to)}
-        return self._api.ask(UNDELETE, one.id, body=body)
+        return self._api.ask(UNDELETE, entry.id, body=body)
 
     def release(self, trash_id: str) -> Trashed:
         return self._api.ask(RELEASE_TRASHED, trash_id)
@@ -543,14 +543,14 @@ class RemotePolicies(_RemoteNoun):
         return self._api.rows(POLICIES)
 
     def history(self) -> Iterator[PolicyVersion]:
-        for one in self._api.rows(POLICIES, removed=True):
-            yield from self.versions(one.name)
+        for version in self._api.rows(POLICIES, removed=True):
+            yield from self.versions(version.name)
 
     def versions(self, name: str) -> list[PolicyVersion]:
         return list(self._api.rows(POLICY_VERSIONS, _policy(name)))
 
     def set(self, given: Sequence[Policy]) -> list[StoredVersion]:
-        return [self._store(one.name, dict(one.document)) for one in given]
+        return [self._store(new_policy.name, dict(new_policy.document)) for new_policy in given]
 
     def _store(self, name: str, document: dict[str, Any]) -> StoredVersion:
         try:
@@ -575,7 +575,7 @@ class RemotePolicies(_RemoteNoun):
         query: dict[str, Any] = {"limit": PLANNED_MAX, "run": self._run(run), "fate": fate}
         if not others:
             return self._api.ask(PLAN, **query)
-        documents = [dict(one.document) for one in others]
+        documents = [dict(new_policy.document) for new_policy in others]
         return self._api.ask(TRY_PLAN, body={"policies": documents}, **query)
 
     def approve(self, plan: str) -> Approval:
@@ -596,9 +596,9 @@ class RemotePolicies(_RemoteNoun):
         return self._api.ask(CONFIRM_CLOCK)
 
     def validate(self, document: Mapping[str, Any]) -> PolicyValidity:
-        found = policies.validity(document)
+        validity = policies.validity(document)
         # The gateway may have another version of Spillway. Only what is valid is sure to be JSON.
-        return self._api.ask(VALIDATE_POLICIES, body=document) if found.valid else found
+        return self._api.ask(VALIDATE_POLICIES, body=document) if validity.valid else validity
 
     def _run(self, run: str | None) -> str | None:
         return None if run is None else text_of(b"/".join(names_of(self._api.export, run)))

@@ -96,17 +96,19 @@ def _changed(database: Database, files: DataFiles, export: str) -> list[fsck.Bro
     # The import is here because boto3 takes half a second to import.
     from gateway.drain import verify
 
-    found = list(verify.changed(database, files))
+    changed_files = list(verify.changed(database, files))
     with database.reader() as connection:
         session = Session(connection, database.dialect)
-        paths = ((display(path_in_export(session, file.ino, export)), why) for file, why in found)
+        paths = (
+            (display(path_in_export(session, file.ino, export)), why) for file, why in changed_files
+        )
         return [fsck.BrokenInvariant("checksum", f"{path}: {why}", "") for path, why in paths]
 
 
 def _require_not_elsewhere(database: Database) -> None:
-    if (found := database.holder()) is not None and found.is_elsewhere:
+    if (holder := database.holder()) is not None and holder.is_elsewhere:
         raise AnotherServer(
-            f"{database.url} is served by another gateway ({found}): stop that one first, or set "
+            f"{database.url} is served by another gateway ({holder}): stop that one first, or set "
             "namespace.url to a database of this gateway's own"
         )
 
@@ -200,30 +202,31 @@ def _files(database: Database, settings: Settings, as_json: bool) -> int:
     # The import is here because boto3 takes half a second to import.
     from gateway.drain import verify
 
-    found = adopt.adopt_files(database, files, partial(verify.is_unchanged, database, files))
-    lines = [f"data files {files.root}: adopted; {found.files} files looked at"]
-    if found.taken:
+    adoption = adopt.adopt_files(database, files, partial(verify.is_unchanged, database, files))
+    lines = [f"data files {files.root}: adopted; {adoption.files} files looked at"]
+    if adoption.taken:
         lines.append(
-            f"{found.taken} files have newer bytes than the database says: they are drained again"
+            f"{adoption.taken} files have newer bytes than the database says: they are drained "
+            "again"
         )
-    if found.absent:
+    if adoption.absent:
         lines.append(
-            f"{found.absent} files have no data file with their bytes: they are fetched from the "
-            "bucket when a client reads them"
+            f"{adoption.absent} files have no data file with their bytes: they are fetched from "
+            "the bucket when a client reads them"
         )
-    if found.aside:
+    if adoption.aside:
         lines.append(
-            f"{found.aside} data files were moved to {files.aside}: no file needs them, or its "
+            f"{adoption.aside} data files were moved to {files.aside}: no file needs them, or its "
             "bytes are fetched again"
         )
-    if found.damaged:
+    if adoption.damaged:
         lines.append(
-            f"{found.damaged} files have lost bytes: they are kept, shown as damaged by spillway "
-            "fsck, and never sent over their objects in the bucket"
+            f"{adoption.damaged} files have lost bytes: they are kept, shown as damaged by "
+            "spillway fsck, and never sent over their objects in the bucket"
         )
-    facts = {"data_files": str(files.root), **found._asdict()}
+    facts = {"data_files": str(files.root), **adoption._asdict()}
     output.show(facts, "\n".join(lines), as_json)
-    return 1 if found.damaged else 0
+    return 1 if adoption.damaged else 0
 
 
 def _bucket(database: Database, settings: Settings, args: argparse.Namespace) -> int:
@@ -235,15 +238,15 @@ def _bucket(database: Database, settings: Settings, args: argparse.Namespace) ->
     is_same = identity.has_bucket(database, bucket)
     silent, has_ours = None, False
     try:
-        found = ownership.survey()
+        survey = ownership.survey()
     except StoreError as exc:
         if is_same or args.adopt:
             raise UserError(f"{where} is not adopted, because it cannot be asked: {exc}") from None
         silent = str(exc)
     else:
-        if found.problem is not None and not args.adopt:
-            raise UserError(found.problem)
-        has_ours = found.has_ours
+        if survey.problem is not None and not args.adopt:
+            raise UserError(survey.problem)
+        has_ours = survey.has_ours
     keeps = is_same and has_ours
     files = (
         adopt.mark_bucket_indeterminate(database)

@@ -22,7 +22,7 @@ class Example(NamedTuple):
 
 
 def _of(*examples: tuple[str, str]) -> tuple[Example, ...]:
-    return tuple(Example(*one) for one in examples)
+    return tuple(Example(*example) for example in examples)
 
 
 EXAMPLES: Mapping[str, tuple[Example, ...]] = {

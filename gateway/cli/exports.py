@@ -60,20 +60,20 @@ def run(args: argparse.Namespace, gateway: Gateway) -> int:
 
 
 def _list(exports: Exports, args: argparse.Namespace) -> int:
-    found = list(exports.every())
+    listed = list(exports.every())
     if args.json:
-        output.print_json(found)
+        output.print_json(listed)
         return 0
     main = exports.main()
     print(f"{main.name}: everything, to {', '.join(main.clients)} (nfs.clients)")
-    if found:
-        output.show_table(COLUMNS, map(_cells, found))
+    if listed:
+        output.show_table(COLUMNS, map(_cells, listed))
     return 0
 
 
 def _show(exports: Exports, args: argparse.Namespace) -> int:
-    one = _found(exports, args.name)
-    output.show(one, _line(one), args.json)
+    export = _found(exports, args.name)
+    output.show(export, _line(export), args.json)
     return 0
 
 
@@ -86,34 +86,34 @@ def _set(exports: Exports, args: argparse.Namespace) -> int:
 
 
 def _validate(exports: Exports, args: argparse.Namespace) -> int:
-    found = exports.validate(args.name, _rights(exports, args, exports.find(args.name)))
+    validity = exports.validate(args.name, _rights(exports, args, exports.find(args.name)))
     if args.json:
-        output.print_json(found)
+        output.print_json(validity)
     else:
-        for line in _validity(found):
+        for line in _validity(validity):
             print(f"{shown(args.name)}: {line}")
-        if found.ganesha is not None:
-            print(found.ganesha.rstrip())
-    return int(not found.valid)
+        if validity.ganesha is not None:
+            print(validity.ganesha.rstrip())
+    return int(not validity.valid)
 
 
-def _validity(found: ExportValidity) -> Iterator[str]:
-    if found.error is not None:
-        yield found.error
+def _validity(validity: ExportValidity) -> Iterator[str]:
+    if validity.error is not None:
+        yield validity.error
         return
-    if not found.is_news:
+    if not validity.is_news:
         yield "it is like this already"
         return
-    yield "it would be new" if found.is_new else "it would change"
-    if found.disconnects:
+    yield "it would be new" if validity.is_new else "it would change"
+    if validity.disconnects:
         yield "its clients would lose what they have open: its directory is another one"
-    if found.clients_added:
-        yield f"{', '.join(found.clients_added)}: may mount it then"
-    if found.clients_removed:
-        yield f"{', '.join(found.clients_removed)}: no longer"
-    if found.squash_was is not None:
-        yield f"its squash was {found.squash_was}"
-    yield "at once" if found.at_once else "at the next start of the NFS server"
+    if validity.clients_added:
+        yield f"{', '.join(validity.clients_added)}: may mount it then"
+    if validity.clients_removed:
+        yield f"{', '.join(validity.clients_removed)}: no longer"
+    if validity.squash_was is not None:
+        yield f"its squash was {validity.squash_was}"
+    yield "at once" if validity.at_once else "at the next start of the NFS server"
 
 
 def _rights(exports: Exports, args: argparse.Namespace, before: Export | None) -> Rights:
@@ -146,29 +146,29 @@ def _reload(exports: Exports, args: argparse.Namespace) -> int:
 
 
 def _found(exports: Exports, name: str) -> Export:
-    one = exports.find(name)
-    if one is None:
+    export = exports.find(name)
+    if export is None:
         raise missing(name)
-    return one
+    return export
 
 
 def _version(args: argparse.Namespace, before: Export | None) -> int:
     """Return the version that is changed. Raises ExportChanged if it is not the wanted one."""
     version = 0 if before is None else before.version
     if args.version not in (None, version):
-        what = f"has version {version}" if version else "does not exist"
-        raise ExportChanged(f"{shown(args.name)} {what}, not {args.version}: spillway export show")
+        state = f"has version {version}" if version else "does not exist"
+        raise ExportChanged(f"{shown(args.name)} {state}, not {args.version}: spillway export show")
     return version
 
 
-def _cells(one: Export) -> tuple[str, ...]:
-    where = "its directory is gone" if one.path is None else display(one.path)
-    served = "no: spillway export reload" if one.served is False else "yes"
-    served = "?" if one.served is None else served
-    return one.name, where, ", ".join(one.clients), one.squash, str(one.version), served
+def _cells(export: Export) -> tuple[str, ...]:
+    where = "its directory is gone" if export.path is None else display(export.path)
+    served = "no: spillway export reload" if export.served is False else "yes"
+    served = "?" if export.served is None else served
+    return export.name, where, ", ".join(export.clients), export.squash, str(export.version), served
 
 
-def _line(one: Export) -> str:
-    name, where, hosts, squash, version, _served = _cells(one)
+def _line(export: Export) -> str:
+    name, where, hosts, squash, version, _served = _cells(export)
     line = f"{name}: {where}, to {hosts}, squash {squash}, version {version}"
-    return f"{line} (not served: spillway export reload)" if one.served is False else line
+    return f"{line} (not served: spillway export reload)" if export.served is False else line

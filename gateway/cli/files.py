@@ -52,24 +52,24 @@ def ls_arguments(parser: argparse.ArgumentParser) -> None:
 def ls(args: argparse.Namespace, gateway: Gateway) -> int:
     """List paths. Returns exit status 1 if a path does not exist. Raises UserError."""
     status = DONE
-    found: list[Child] = []
+    listed: list[Child] = []
     for number, path in enumerate(args.paths):
         try:
-            one = gateway.files.get(path)
-            if one.kind == DIRECTORY:
+            file_info = gateway.files.get(path)
+            if file_info.kind == DIRECTORY:
                 children = gateway.files.children(path, details=args.long or args.json)
             else:
                 # People see the path of a file as they wrote it.
-                alone = as_child(one)
+                alone = as_child(file_info)
                 children = iter([alone if args.json else replace(alone, name=encoded(path))])
             if args.json:
-                found += sorted(children, key=_name)
+                listed += sorted(children, key=_name)
                 continue
             rows = _rows(children, args.long)
         except NotPossible as exc:
             status = refuse(exc)
             continue
-        if len(args.paths) > 1 and one.kind == DIRECTORY:
+        if len(args.paths) > 1 and file_info.kind == DIRECTORY:
             print(f"{chr(10) if number else ''}{shown_path(path)}:")
         if args.long and rows:
             output.show_table(COLUMNS, rows)
@@ -77,7 +77,7 @@ def ls(args: argparse.Namespace, gateway: Gateway) -> int:
         for [name] in rows:
             print(name)
     if args.json:
-        print_json(found)
+        print_json(listed)
     return status
 
 
@@ -88,24 +88,24 @@ def _name(child: Child) -> bytes:
 def _rows(children: Iterable[Child], long: bool) -> list[tuple[str, ...]]:
     """Return the cells of the names in a directory."""
     # Only the shown cells are kept: a directory may have a million names.
-    rows = [(_name(one), _cells(one, long)) for one in children]
+    rows = [(_name(child), _cells(child, long)) for child in children]
     return [cells for _key, cells in sorted(rows)]
 
 
-def _cells(one: Child, long: bool) -> tuple[str, ...]:
+def _cells(child: Child, long: bool) -> tuple[str, ...]:
     """Return the cells of one row: of all that is known, or only the name."""
-    text = display(one.name)
+    text = display(child.name)
     if not long:
         return (text,)
-    mode = filemode(FORMATS[one.kind] | int(one.mode, 8))
-    if one.kind == LINK:
-        text += f" -> {REMOVED if one.target is None else display(one.target)}"
-    remarks = [] if one.bytes in (None, RESIDENT) else [one.bytes]
-    remarks += ["pinned"] if one.pinned else []
+    mode = filemode(FORMATS[child.kind] | int(child.mode, 8))
+    if child.kind == LINK:
+        text += f" -> {REMOVED if child.target is None else display(child.target)}"
+    remarks = [] if child.bytes in (None, RESIDENT) else [child.bytes]
+    remarks += ["pinned"] if child.pinned else []
     if remarks:
         text += f" ({', '.join(remarks)})"
-    numbers = map(str, (one.names, one.uid, one.gid, one.size_bytes))
-    return mode, *numbers, policies.moment(one.modified_ns)[:19], text
+    numbers = map(str, (child.names, child.uid, child.gid, child.size_bytes))
+    return mode, *numbers, policies.moment(child.modified_ns)[:19], text
 
 
 def stat_arguments(parser: argparse.ArgumentParser) -> None:
@@ -118,9 +118,9 @@ def stat(args: argparse.Namespace, gateway: Gateway) -> int:
     UserError."""
 
     def found(path: str) -> FileInfo:
-        one = gateway.files.get(path)
+        file_info = gateway.files.get(path)
         # People see the path as they wrote it.
-        return one if args.json else replace(one, path=encoded(path))
+        return file_info if args.json else replace(file_info, path=encoded(path))
 
     return show_found(found, args)
 
@@ -138,17 +138,17 @@ def show_found(
     """
     ways = _WRITERS if writers is None else writers
     status = DONE
-    found = []
+    results = []
     for path in args.paths:
         try:
-            found.append(to_json(find(path)))
+            results.append(to_json(find(path)))
         except NotPossible as exc:
             status = refuse(exc)
     if args.json:
-        print_json(found)
+        print_json(results)
         return status
-    for one in found:
-        for name, value in one.items():
+    for result in results:
+        for name, value in result.items():
             label = name.removesuffix("_at").removesuffix("_seconds").replace("_", " ")
             if name.endswith("_at") and value is not None:
                 value = _local(value)
@@ -178,32 +178,34 @@ def _path(text: str | None) -> Iterator[str]:
         yield display(text)
 
 
-def _waiting(one: dict[str, Any] | None) -> Iterator[str]:
+def _waiting(wait_state: dict[str, Any] | None) -> Iterator[str]:
     """Yield what the drain does with a file, if it waits."""
-    if one is not None:
-        text = f"{one['state']} (bumped)" if one["bumped"] else one["state"]
-        if one["tries"]:
-            text += f", {one['tries']} tries, next in {duration(one['next_try_seconds'])}"
-        why = one["error"] or one.get("waits_for")
+    if wait_state is not None:
+        text = f"{wait_state['state']} (bumped)" if wait_state["bumped"] else wait_state["state"]
+        if wait_state["tries"]:
+            text += (
+                f", {wait_state['tries']} tries, next in {duration(wait_state['next_try_seconds'])}"
+            )
+        why = wait_state["error"] or wait_state.get("waits_for")
         yield shown(f"{text}: {why}" if why else text)
 
 
-def _object(one: dict[str, Any] | None) -> Iterator[str]:
+def _object(stored_object: dict[str, Any] | None) -> Iterator[str]:
     """Yield what the bucket has of a file."""
-    if one is None:
+    if stored_object is None:
         yield "none"
         return
-    yield shown(one["key"])
-    yield f"{one['size_bytes']} bytes, stored {_local(one['stored_at'])}"
-    yield shown(f"{one['checksum'] or 'no checksum'}, etag {one['etag']}")
+    yield shown(stored_object["key"])
+    yield f"{stored_object['size_bytes']} bytes, stored {_local(stored_object['stored_at'])}"
+    yield shown(f"{stored_object['checksum'] or 'no checksum'}, etag {stored_object['etag']}")
 
 
 def _history(acts: list[dict[str, Any]]) -> Iterator[str]:
     """Yield what was done lately with the checkpoint that has a path."""
-    for one in acts:
-        when, result = _local(one["began_at"]), one["result"] or "under way"
-        what = policies.DONE_WORDS.get(one["what"], one["what"])
-        yield shown(f"{when}  {what}: {result}: {one['reason']} [{one['author']}]")
+    for act in acts:
+        when, result = _local(act["began_at"]), act["result"] or "under way"
+        word = policies.DONE_WORDS.get(act["what"], act["what"])
+        yield shown(f"{when}  {word}: {result}: {act['reason']} [{act['author']}]")
 
 
 _WRITERS: dict[str, Callable[[Any], Iterator[str]]] = {
@@ -219,7 +221,7 @@ _WRITERS: dict[str, Callable[[Any], Iterator[str]]] = {
 
 def refuse_each(failures: Iterable[str]) -> int:
     """Say of each why it could not be done. Returns the exit status."""
-    return max((refuse(NotPossible(one)) for one in failures), default=DONE)
+    return max((refuse(NotPossible(failure)) for failure in failures), default=DONE)
 
 
 def refuse(exc: Exception) -> int:
@@ -439,13 +441,13 @@ def pins_arguments(parser: argparse.ArgumentParser) -> None:
 
 def list_pins(args: argparse.Namespace, gateway: Gateway) -> int:
     """List the pins. Raises UserError."""
-    found = list(gateway.pins.every())
+    pins = list(gateway.pins.every())
     if args.json:
-        output.print_json(found)
+        output.print_json(pins)
         return DONE
     rows = [
-        (display(one.path), one.pinned_by, policies.moment(one.pinned_ns)[:10], shown(one.note))
-        for one in found
+        (display(row.path), row.pinned_by, policies.moment(row.pinned_ns)[:10], shown(row.note))
+        for row in pins
     ]
     if rows:
         output.show_table(("path", "by", "since", "why"), rows)
@@ -477,8 +479,8 @@ def _show(done: Evicted) -> None:
         print(f"{done.absent_before_files:,} files were evicted before")
     for why, count in done.skipped_files.items():
         print(f"{count:,} files skipped: {why}")
-    for one in done.skipped_first:
-        print(f"  {display(one.path)}: {one.reason}")
+    for skipped_file in done.skipped_first:
+        print(f"  {display(skipped_file.path)}: {skipped_file.reason}")
 
 
 DAMAGED_SHOWN = 10
@@ -522,10 +524,13 @@ def _wait(files: Files, args: argparse.Namespace) -> int:
         output.print_json(done)
     elif done.error is None:
         print(_fetched(done))
-    for one in done.damaged[:DAMAGED_SHOWN]:
+    for unfetched_file in done.damaged[:DAMAGED_SHOWN]:
         status = NOT_POSSIBLE
         if not args.json:
-            print(f"spillway: {display(one.path)}: {shown(one.reason)}", file=sys.stderr)
+            print(
+                f"spillway: {display(unfetched_file.path)}: {shown(unfetched_file.reason)}",
+                file=sys.stderr,
+            )
     return status
 
 

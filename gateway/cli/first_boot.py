@@ -96,7 +96,7 @@ def _configure(wanted: Site) -> None:
         path = f"{wanted.settings.nfs.export}/{export.path}".rstrip("/")
         if export.path:
             _spillway("mkdir", "-p", path)
-        clients = [word for one in export.clients for word in ("--client", one)]
+        clients = [word for client in export.clients for word in ("--client", client)]
         options = ("--path", path, *clients, "--squash", export.squash)
         _say(_spillway("export", "set", export.name, *options))
     _bring_token(wanted.token)
@@ -151,9 +151,9 @@ def _bring_token(given: site.AdminToken | None) -> None:
     if given is not None:
         _say(_spillway("token", "add", "--name", TOKEN_NAME, given.id, given.hash))
         return
-    for one in json.loads(_spillway("token", "list", "--json")):
-        if one["name"] == TOKEN_NAME and one["state"] == "valid":
-            _spillway("token", "revoke", one["id"])
+    for token in json.loads(_spillway("token", "list", "--json")):
+        if token["name"] == TOKEN_NAME and token["state"] == "valid":
+            _spillway("token", "revoke", token["id"])
     made = _spillway("token", "create", "--role", "admin", "--name", TOKEN_NAME, "--json")
     _console(
         f"spillway: the token of the admin pages, shown this once: {json.loads(made)['token']}"

@@ -126,8 +126,8 @@ def run(args: argparse.Namespace) -> int:
     _say(identity.remember(settings))
     _say(_files(settings))
     _say(_credentials(settings, keys))
-    if found := in_the_clear(settings.bucket.endpoint_url):
-        _say(f"bucket.endpoint_url {found}")
+    if warning := in_the_clear(settings.bucket.endpoint_url):
+        _say(f"bucket.endpoint_url {warning}")
     exports, _left_out = at_start(settings)
     written = ganesha_conf.write(settings, exports)
     _say(f"NFS server configuration {settings.ganesha_conf}: {'written' if written else 'current'}")
@@ -338,11 +338,11 @@ def _bucket(settings: Settings, adopts: bool) -> str:
     with closing(Database(settings.database_url)) as database:
         ownership = Ownership(settings, database)
         try:
-            found = ownership.survey()
-            why = found.problem or ownership.problem()
+            survey = ownership.survey()
+            why = survey.problem or ownership.problem()
             if why is not None and not adopts:
                 raise UserError(why)
-            if found.is_owned and why is None:
+            if survey.is_owned and why is None:
                 return f"{where}: this gateway's"
             ownership.take()
         except (StoreError, NamespaceError) as exc:
@@ -390,8 +390,8 @@ def _credentials(settings: Settings, keys: Keys | None) -> str:
         profiles.read(path, encoding="utf-8")
         if not profiles.has_section("default"):
             profiles.add_section("default")
-        found = {k: v for k, v in profiles.items("default") if k in _KEY_NAMES}
-        written = found != wanted
+        key_pair = {k: v for k, v in profiles.items("default") if k in _KEY_NAMES}
+        written = key_pair != wanted
         if written:
             for name in _KEY_NAMES:
                 profiles.remove_option("default", name)

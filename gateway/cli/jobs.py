@@ -41,29 +41,29 @@ def run(args: argparse.Namespace, gateway: Gateway) -> int:
 
 
 def _list(jobs: Jobs, args: argparse.Namespace) -> int:
-    found = list(jobs.every(max(0, args.limit), args.state, args.kind))
-    return output.show_facts(found, args.json, COLUMNS, _cells, "there are no jobs")
+    listed = list(jobs.every(max(0, args.limit), args.state, args.kind))
+    return output.show_facts(listed, args.json, COLUMNS, _cells, "there are no jobs")
 
 
 def _show(jobs: Jobs, args: argparse.Namespace) -> int:
     """Show a job. Returns exit status 1 if it ended in another way than by being done."""
-    one = jobs.get(args.id)
-    output.show(one, _line(one), args.json)
-    return int(one.ended_ns is not None and one.state != "done")
+    job = jobs.get(args.id)
+    output.show(job, _line(job), args.json)
+    return int(job.ended_ns is not None and job.state != "done")
 
 
 def _cancel(jobs: Jobs, args: argparse.Namespace) -> int:
-    one = jobs.cancel(args.id)
-    output.show(one, _line(one), args.json)
+    job = jobs.cancel(args.id)
+    output.show(job, _line(job), args.json)
     return 0
 
 
-def _cells(one: Job) -> tuple[str, ...]:
-    paths = shown(", ".join(map(str, one.arguments.get("paths", ()))))
-    when, by = moment(one.created_ns), shown(one.asked_by)
-    return one.id, one.kind, one.state, when, by, paths, shown(one.text)
+def _cells(job: Job) -> tuple[str, ...]:
+    paths = shown(", ".join(map(str, job.arguments.get("paths", ()))))
+    when, by = moment(job.created_ns), shown(job.asked_by)
+    return job.id, job.kind, job.state, when, by, paths, shown(job.text)
 
 
-def _line(one: Job) -> str:
-    id, kind, state, when, by, paths, text = _cells(one)
+def _line(job: Job) -> str:
+    id, kind, state, when, by, paths, text = _cells(job)
     return f"{id}  {kind:<8}  {state:<11}  {when} by {by}  {paths}: {text}"

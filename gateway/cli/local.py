@@ -179,7 +179,7 @@ class CommandGateway(local.LocalGateway):
     def history(self, begin: datetime, end: datetime, step_seconds: int) -> HistoryTable:
         from admin_api import dashboard
 
-        from_ns, to_ns = (int(one.timestamp()) * clock.NS for one in (begin, end))
+        from_ns, to_ns = (int(moment.timestamp()) * clock.NS for moment in (begin, end))
         with self._store.reading() as session:
             return dashboard.model(session, from_ns, to_ns, step_seconds)
 
@@ -194,8 +194,8 @@ class CommandGateway(local.LocalGateway):
         from admin_api import audit
 
         with self._store.reading() as session:
-            found = audit.listed(session, most=most, who=who, path=path, since=since, until=until)
-            return [audit.model(one) for one in found]
+            rows = audit.listed(session, most=most, who=who, path=path, since=since, until=until)
+            return [audit.model(row) for row in rows]
 
     @cached_property
     def _store(self) -> Database:

@@ -217,7 +217,9 @@ RENAMED = {
 """The names of the release before, with those of today. They go with the next release."""
 
 
-FOR_ANY_GATEWAY = frozenset(one.name for one in SUBCOMMANDS if one.act is not None)
+FOR_ANY_GATEWAY = frozenset(
+    subcommand.name for subcommand in SUBCOMMANDS if subcommand.act is not None
+)
 NEEDS_NO_GATEWAY = frozenset({"plan", "bucket verify", "completion"})
 """They do the same whichever gateway is named."""
 KEEPS_USER = frozenset({"init", "up", "admin", "serve", "first-boot"})
@@ -268,12 +270,12 @@ class _Parser(argparse.ArgumentParser):
 
 def _with_suggestion(message: str) -> str:
     """Return what argparse says of a wrong choice, with the nearest choice in place of all."""
-    found = _WRONG_CHOICE.fullmatch(message)
-    if found is None:
+    match = _WRONG_CHOICE.fullmatch(message)
+    if match is None:
         return message
-    choices = [one.strip("'") for one in found["list"].split(", ")]
-    near = get_close_matches(found["word"], choices, 1)
-    return f"{found['what']}: did you mean {near[0]}?" if near else message
+    choices = [choice.strip("'") for choice in match["list"].split(", ")]
+    near = get_close_matches(match["word"], choices, 1)
+    return f"{match['what']}: did you mean {near[0]}?" if near else message
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -325,10 +327,10 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     if unknown:
         # The message has only names: a value may be a URL with a password.
         names = [word.partition("=")[0] for word in unknown if word.startswith("-")]
-        what = f"unknown option {', '.join(names)}" if names else "unexpected argument"
+        problem = f"unknown option {', '.join(names)}" if names else "unexpected argument"
         if "--gateway" in names:
-            what = "--gateway goes before the command: spillway --gateway URL COMMAND"
-        raise UserError(f"{what}: see spillway --help")
+            problem = "--gateway goes before the command: spillway --gateway URL COMMAND"
+        raise UserError(f"{problem}: see spillway --help")
     args.program = program
     args.words = given
     args.is_program = argv is None
@@ -449,7 +451,7 @@ def _of_today(words: Sequence[str]) -> list[str]:
     at = _first(words, 0)
     if at is None:
         return [*words]
-    named, verbs = words[at], {one.name.partition(" ")[2] for one in SUBCOMMANDS}
+    named, verbs = words[at], {subcommand.name.partition(" ")[2] for subcommand in SUBCOMMANDS}
     new: Sequence[str] = RENAMED.get(named, ())
     path = _first(words, at + 1)
     if named == "checkpoint" and path is not None and words[path] not in verbs:
@@ -482,5 +484,7 @@ def command_parsers(parser: argparse.ArgumentParser) -> dict[str, argparse.Argum
 
 
 def _epilog(name: str) -> str:
-    examples = (f"  # {one.does}\n  spillway {one.line}" for one in EXAMPLES.get(name, ()))
+    examples = (
+        f"  # {example.does}\n  spillway {example.line}" for example in EXAMPLES.get(name, ())
+    )
     return "\n".join(["examples:", *examples])

@@ -58,10 +58,10 @@ class QuantityKind(NamedTuple):
 
         Parameters: name, which errors name. Raises: UserError if the text is not of this kind.
         """
-        found = _FORM.fullmatch(text)
-        if found is None:
+        match = _FORM.fullmatch(text)
+        if match is None:
             raise UserError(f"{name} {text!r}: must look like {self.example}")
-        number, unit = found[1], found[2] or ""
+        number, unit = match[1], match[2] or ""
         if unit not in self.units:
             units = ", ".join(unit for unit in self.units if unit) or "none"
             raise UserError(f"{name} {text!r}: must look like {self.example}; units: {units}")

@@ -147,8 +147,8 @@ def _lines(
         more: rows after these.
         title: title of the table, below which its lines are indented.
     """
-    is_number = [one.startswith(">") for one in columns]
-    headings = [one.lstrip(">") for one in columns]
+    is_number = [column.startswith(">") for column in columns]
+    headings = [column.lstrip(">") for column in columns]
     widths = [max(map(len, cells)) for cells in zip(headings, *first, strict=True)]
     # Nothing follows the last column, so no blanks do.
     widths[-1] = widths[-1] if is_number[-1] else 0
@@ -251,10 +251,10 @@ class ProgressLine:
 
     def _columns(self) -> int:
         try:
-            found = os.get_terminal_size(self._stream.fileno()).columns
+            columns = os.get_terminal_size(self._stream.fileno()).columns
         except OSError:
-            found = 0
-        return found or shutil.get_terminal_size().columns
+            columns = 0
+        return columns or shutil.get_terminal_size().columns
 
     def end(self) -> None:
         if self._length:

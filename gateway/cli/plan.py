@@ -224,7 +224,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(_facts(inputs, figures, lines), indent=2))
     else:
         rows = [_cells(inputs, figure) for figure in figures]
-        head = _wrapped_row(tuple(one.lstrip(">") for one in COLUMNS))
+        head = _wrapped_row(tuple(column.lstrip(">") for column in COLUMNS))
         lines_of_figures = chain(head, *map(_wrapped_row, rows))
         output.show_table(COLUMNS, rows, plain=lines_of_figures)
         print()
@@ -249,7 +249,11 @@ def _facts(
         "inputs": asdict(inputs),
         "results": {figure.name: figure.value for figure in figures},
         "formulas": {figure.name: figure.formula for figure in figures},
-        "left_out": {one.name: _missing(inputs, one.needs) for one in figures if one.value is None},
+        "left_out": {
+            figure.name: _missing(inputs, figure.needs)
+            for figure in figures
+            if figure.value is None
+        },
         "comparison": {
             "results": {
                 way: {line.name: line.values[way] for line in lines} for way in ComparedWay

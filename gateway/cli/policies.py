@@ -41,8 +41,8 @@ ACTION_COLUMNS = (">step", "fate", "state", ">size", "checkpoint", "why")
 
 def show(plan: RetentionPlan) -> None:
     """Print a plan for a person."""
-    for run, group in groupby(plan.checkpoints, lambda one: one.run):
-        rows, title = [_action_cells(one) for one in group], display(run) or "/"
+    for run, group in groupby(plan.checkpoints, lambda checkpoint: checkpoint.run):
+        rows, title = [_action_cells(checkpoint) for checkpoint in group], display(run) or "/"
         output.show_table(ACTION_COLUMNS, rows, title=title)
     for line in _summary(plan):
         print(line)
@@ -69,15 +69,17 @@ def _summary(plan: RetentionPlan) -> Iterator[str]:
         yield f"{plan.why_asked}: {asked_text(plan.asked) if plan.is_stored else waits}"
 
 
-def _action_cells(one: PlannedCheckpoint) -> tuple[str, ...]:
-    step = "-" if one.step is None else str(one.step)
-    name = display(one.path.rpartition("/")[2])
-    leaves = f"; is evicted ({one.evicted_by})" if one.evicted_by else ""
-    held = "; superseded, and not uploaded meanwhile" if one.superseded else ""
-    moves = f"; moves to {one.moves_to} ({one.moved_by})" if one.moves_to else ""
-    kept = f"; in {one.storage_class}" if one.storage_class else ""
-    why = f"{one.why}{leaves}{moves}{kept}{held}"
-    return step, one.fate, one.state, size(one.size_bytes), name, why
+def _action_cells(checkpoint: PlannedCheckpoint) -> tuple[str, ...]:
+    step = "-" if checkpoint.step is None else str(checkpoint.step)
+    name = display(checkpoint.path.rpartition("/")[2])
+    leaves = f"; is evicted ({checkpoint.evicted_by})" if checkpoint.evicted_by else ""
+    held = "; superseded, and not uploaded meanwhile" if checkpoint.superseded else ""
+    moves = (
+        f"; moves to {checkpoint.moves_to} ({checkpoint.moved_by})" if checkpoint.moves_to else ""
+    )
+    kept = f"; in {checkpoint.storage_class}" if checkpoint.storage_class else ""
+    why = f"{checkpoint.why}{leaves}{moves}{kept}{held}"
+    return step, checkpoint.fate, checkpoint.state, size(checkpoint.size_bytes), name, why
 
 
 def _waiting(asked: PendingApproval | None) -> str:
@@ -196,40 +198,42 @@ NOTHING = "there are no policies: spillway policy set FILE"
 
 
 def _list(gateway: Gateway, args: argparse.Namespace) -> int:
-    found = list(gateway.policies.every())
+    versions = list(gateway.policies.every())
     section, key = _GRACE
     grace = "-"
-    if found and not args.json:
+    if versions and not args.json:
         grace = duration(float(gateway.configuration().sections[section][key].value))
 
-    def cells(one: PolicyVersion) -> tuple[str, ...]:
-        return _listed_cells(one, grace)
+    def cells(version: PolicyVersion) -> tuple[str, ...]:
+        return _listed_cells(version, grace)
 
-    return output.show_facts(found, args.json, COLUMNS, cells, NOTHING)
+    return output.show_facts(versions, args.json, COLUMNS, cells, NOTHING)
 
 
 def _history(gateway: Gateway, args: argparse.Namespace) -> int:
-    found = list(gateway.policies.history())
-    return output.show_facts(found, args.json, HISTORY_COLUMNS, _cells, NOTHING)
+    versions = list(gateway.policies.history())
+    return output.show_facts(versions, args.json, HISTORY_COLUMNS, _cells, NOTHING)
 
 
 def _show(gateway: Gateway, args: argparse.Namespace) -> int:
-    found = [
-        one for one in gateway.policies.versions(args.name) if args.version in (None, one.version)
+    versions = [
+        version
+        for version in gateway.policies.versions(args.name)
+        if args.version in (None, version.version)
     ]
-    if not found:
+    if not versions:
         raise NotThere(f"policy {args.name} has no version {args.version}: spillway policy history")
-    name, state, when, author, _detail = _cells(found[-1])
+    name, state, when, author, _detail = _cells(versions[-1])
     head = f"# {name}, {state}, since {when} by {author}"
-    output.show(found[-1], "\n".join([head, *_toml_of(found[-1])]), args.json)
+    output.show(versions[-1], "\n".join([head, *_toml_of(versions[-1])]), args.json)
     return 0
 
 
 def _set(gateway: Gateway, args: argparse.Namespace) -> int:
     stored = gateway.policies.set(read(args.file))
     with output.Results(args.json) as results:
-        for one in stored:
-            results.add(one, _change(one))
+        for version in stored:
+            results.add(version, _change(version))
     if not args.json:
         print("spillway policy plan shows what becomes of each checkpoint")
     return 0
@@ -247,13 +251,13 @@ def _disable(gateway: Gateway, args: argparse.Namespace) -> int:
     return _show_changed(gateway.policies.switch(args.name, is_enabled=False), args)
 
 
-def _show_changed(one: StoredVersion, args: argparse.Namespace) -> int:
-    output.show(one, _change(one), args.json)
+def _show_changed(version: StoredVersion, args: argparse.Namespace) -> int:
+    output.show(version, _change(version), args.json)
     return 0
 
 
-def _change(one: StoredVersion) -> str:
-    return _line(one) if one.changed else f"{one.name}: unchanged"
+def _change(version: StoredVersion) -> str:
+    return _line(version) if version.changed else f"{version.name}: unchanged"
 
 
 def _plan(gateway: Gateway, args: argparse.Namespace) -> int:
@@ -267,18 +271,18 @@ def _plan(gateway: Gateway, args: argparse.Namespace) -> int:
 
 
 def _approve(gateway: Gateway, args: argparse.Namespace) -> int:
-    one = gateway.policies.approve(args.plan)
-    text = f"{one.plan}: approved; the gateway deletes these checkpoints within minutes"
-    output.show(one, text, args.json)
+    approval = gateway.policies.approve(args.plan)
+    text = f"{approval.plan}: approved; the gateway deletes these checkpoints within minutes"
+    output.show(approval, text, args.json)
     return 0
 
 
 def _log(gateway: Gateway, args: argparse.Namespace) -> int:
-    found = gateway.policies.log(args.run_name, max(0, args.limit))
+    actions = gateway.policies.log(args.run_name, max(0, args.limit))
     if args.json:
-        output.print_json(found)
+        output.print_json(actions)
         return 0
-    rows = [_done(one) for one in reversed(found)]
+    rows = [_done(action) for action in reversed(actions)]
     if rows:
         output.show_table(DONE_COLUMNS, rows)
     else:
@@ -286,10 +290,10 @@ def _log(gateway: Gateway, args: argparse.Namespace) -> int:
     return 0
 
 
-def _done(one: Action) -> tuple[str, ...]:
-    when, ended = moment(one.began_ns), one.result or "under way"
-    what = DONE_WORDS.get(one.what, one.what)
-    return when, what, display(one.path), ended, one.reason, one.author
+def _done(action: Action) -> tuple[str, ...]:
+    when, ended = moment(action.began_ns), action.result or "under way"
+    word = DONE_WORDS.get(action.what, action.what)
+    return when, word, display(action.path), ended, action.reason, action.author
 
 
 def _clock(gateway: Gateway, args: argparse.Namespace) -> int:
@@ -320,28 +324,28 @@ def document_of(file: str) -> dict[str, Any]:
         raise UserError(f"{file} is not UTF-8: correct it") from None
     try:
         is_json = text.lstrip().startswith("{")
-        found: dict[str, Any] = json.loads(text) if is_json else tomllib.loads(text)
+        document: dict[str, Any] = json.loads(text) if is_json else tomllib.loads(text)
     except (ValueError, RecursionError) as exc:
         raise UserError(f"{file} is neither TOML nor JSON: {exc}: correct it") from None
-    return found
+    return document
 
 
-def _cells(one: PolicyVersion) -> tuple[str, ...]:
-    state = "enabled" if one.enabled else "disabled"
-    state = "removed" if one.document is None else state
-    when = moment(one.created_ns)
+def _cells(version: PolicyVersion) -> tuple[str, ...]:
+    state = "enabled" if version.enabled else "disabled"
+    state = "removed" if version.document is None else state
+    when = moment(version.created_ns)
     says = ""
-    if one.document is not None:
-        keeps, does = (", ".join(words) or "nothing" for words in _words(one.document))
-        says = f"{_selected(one.document)}: keeps {keeps}; {does}"
-    return f"{one.name} v{one.version}", state, when, one.author, says
+    if version.document is not None:
+        keeps, does = (", ".join(words) or "nothing" for words in _words(version.document))
+        says = f"{_selected(version.document)}: keeps {keeps}; {does}"
+    return f"{version.name} v{version.version}", state, when, version.author, says
 
 
-def _listed_cells(one: PolicyVersion, grace: str) -> tuple[str, ...]:
+def _listed_cells(version: PolicyVersion, grace: str) -> tuple[str, ...]:
     """Return the row of a policy in force. Args: grace, for which the trash has what it deletes."""
-    document = one.document or {}
+    document = version.document or {}
     keeps, does = _words(document)
-    name, state, *_since = _cells(one)
+    name, state, *_since = _cells(version)
     deletes = DELETES in does
     return (
         *(name, state, _selected(document), ", ".join(keeps) if deletes else "all"),
@@ -375,9 +379,9 @@ def _words(document: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         keeps.append(f"those younger than {days(tiers[0]['older_than_days'])}")
     until = "" if age is None else f", up to {days(age)}"
     keeps += [
-        f"one every {one['one_per_hours']:g} h of those older than {days(one['older_than_days'])}"
-        + (until if one is tiers[-1] else "")
-        for one in tiers
+        f"one every {tier['one_per_hours']:g} h of those older than {days(tier['older_than_days'])}"
+        + (until if tier is tiers[-1] else "")
+        for tier in tiers
     ]
     if age is not None and not tiers:
         keeps.append(f"those younger than {days(age)}")
@@ -391,12 +395,12 @@ def _words(document: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     return keeps, does
 
 
-def _toml_of(one: PolicyVersion) -> Iterator[str]:
+def _toml_of(version: PolicyVersion) -> Iterator[str]:
     """Yield the lines of a policy as ``spillway policy set`` takes them."""
-    if one.document is None:
+    if version.document is None:
         return
     yield "[[policy]]"
-    for key, value in one.document.items():
+    for key, value in version.document.items():
         yield f"{key} = {''.join(map(_escaped, loader.to_toml(value)))}"
 
 
@@ -405,27 +409,27 @@ def _escaped(character: str) -> str:
     return character if character.isprintable() else f"\\U{ord(character):08x}"
 
 
-def _line(one: PolicyVersion) -> str:
-    name, state, when, author, says = _cells(one)
+def _line(version: PolicyVersion) -> str:
+    name, state, when, author, says = _cells(version)
     return f"{name}  {state}  {when} by {author}  {says}".rstrip()
 
 
 def _approvals(gateway: Gateway, args: argparse.Namespace) -> int:
     nothing = "no plan has asked for an approval yet"
-    found = gateway.policies.approvals()
-    return output.show_facts(found, args.json, ASKED_COLUMNS, _asked, nothing)
+    approvals = gateway.policies.approvals()
+    return output.show_facts(approvals, args.json, ASKED_COLUMNS, _asked, nothing)
 
 
-def _asked(one: Approval) -> tuple[str, ...]:
-    answer = f"waits: spillway policy approve {one.plan}"
-    if one.approved_ns is not None:
-        answer = f"approved {moment(one.approved_ns)} by {shown(one.author or '?')}"
-    asked = moment(one.asked_ns)
-    return one.plan, f"{one.checkpoints:,}", size(one.bytes), asked, answer
+def _asked(approval: Approval) -> tuple[str, ...]:
+    answer = f"waits: spillway policy approve {approval.plan}"
+    if approval.approved_ns is not None:
+        answer = f"approved {moment(approval.approved_ns)} by {shown(approval.author or '?')}"
+    asked = moment(approval.asked_ns)
+    return approval.plan, f"{approval.checkpoints:,}", size(approval.bytes), asked, answer
 
 
 def _validate(gateway: Gateway, args: argparse.Namespace) -> int:
-    found = gateway.policies.validate(document_of(args.file))
-    text = f"{args.file}: {'valid' if found.valid else found.error}"
-    output.show(found, text, args.json)
-    return int(not found.valid)
+    validity = gateway.policies.validate(document_of(args.file))
+    text = f"{args.file}: {'valid' if validity.valid else validity.error}"
+    output.show(validity, text, args.json)
+    return int(not validity.valid)

@@ -59,15 +59,24 @@ def promotions_arguments(parser: argparse.ArgumentParser) -> None:
 
 def promotions(args: argparse.Namespace, gateway: Gateway) -> int:
     """List the promotions. Raises UserError."""
-    found = list(gateway.promotions.every())
-    return output.show_facts(found, args.json, COLUMNS, _cells, "nothing is promoted")
+    listed = list(gateway.promotions.every())
+    return output.show_facts(listed, args.json, COLUMNS, _cells, "nothing is promoted")
 
 
-def _cells(one: Promotion) -> tuple[str, ...]:
-    files, length = f"{one.files:,}", size(one.size_bytes)
-    why = "; ".join(filter(None, (shown(one.reason or one.note), *_remarks(one))))
-    source = display(one.source)
-    return one.name, one.state, files, length, source, one.by, moment(one.asked_ns)[:10], why
+def _cells(promotion: Promotion) -> tuple[str, ...]:
+    files, length = f"{promotion.files:,}", size(promotion.size_bytes)
+    why = "; ".join(filter(None, (shown(promotion.reason or promotion.note), *_remarks(promotion))))
+    source = display(promotion.source)
+    return (
+        promotion.name,
+        promotion.state,
+        files,
+        length,
+        source,
+        promotion.by,
+        moment(promotion.asked_ns)[:10],
+        why,
+    )
 
 
 def demote_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,20 +94,23 @@ def demote_arguments(parser: argparse.ArgumentParser) -> None:
 
 def demote(args: argparse.Namespace, gateway: Gateway) -> int:
     """Remove a promotion. Returns exit status 1 if it is not confirmed. Raises UserError."""
-    one = gateway.promotions.named(args.name)
+    promotion = gateway.promotions.named(args.name)
     if not args.yes:
-        what = f"{one.files:,} files, {size(one.size_bytes)}"
-        text = f"{one.name}: {what} would be removed for good, also from the bucket: add --yes"
-        output.show({**to_json(one), "removed": False}, text, args.json)
+        contents = f"{promotion.files:,} files, {size(promotion.size_bytes)}"
+        text = (
+            f"{promotion.name}: {contents} would be removed for good, also from the bucket: add "
+            "--yes"
+        )
+        output.show({**to_json(promotion), "removed": False}, text, args.json)
         return NOT_POSSIBLE
     try:
         with showing(args.json) as tell:
             after = gateway.promotions.demote(
-                one, tell if args.wait else None, releases_hold=args.release_hold
+                promotion, tell if args.wait else None, releases_hold=args.release_hold
             )
     except NotPossible as exc:
         return refuse(exc)
-    text = f"{one.name}: {'removed' if args.wait else 'is being removed'}"
+    text = f"{promotion.name}: {'removed' if args.wait else 'is being removed'}"
     output.show({**to_json(after), "removed": args.wait}, text, args.json)
     return DONE
 
@@ -110,21 +122,26 @@ def line(facts: dict[str, int]) -> Iterator[tuple[str, str]]:
         yield "promotions", f"{', '.join(counts)}{more}"
 
 
-def _line(one: Promotion) -> str:
-    head = f"{one.name}  {one.state}  {one.files} files, {size(one.size_bytes)}"
-    text = f"{head}  {display(one.source)}  ({one.by}, {moment(one.asked_ns)[:10]})"
-    if one.reason:
-        text += f": {shown(one.reason)}"
-    elif one.note:
-        text += f": {shown(one.note)}"
-    return "; ".join([text, *_remarks(one)])
+def _line(promotion: Promotion) -> str:
+    head = (
+        f"{promotion.name}  {promotion.state}  {promotion.files} files, "
+        f"{size(promotion.size_bytes)}"
+    )
+    text = (
+        f"{head}  {display(promotion.source)}  ({promotion.by}, {moment(promotion.asked_ns)[:10]})"
+    )
+    if promotion.reason:
+        text += f": {shown(promotion.reason)}"
+    elif promotion.note:
+        text += f": {shown(promotion.note)}"
+    return "; ".join([text, *_remarks(promotion)])
 
 
-def _remarks(one: Promotion) -> Iterator[str]:
+def _remarks(promotion: Promotion) -> Iterator[str]:
     """Yield what is unusual of a promotion."""
-    if one.legal_hold:
+    if promotion.legal_hold:
         yield "under a legal hold"
-    if one.run is None:
+    if promotion.run is None:
         yield "no rule recognised it as a checkpoint"
-    if one.state == PromotionState.DONE and not one.is_tagged:
+    if promotion.state == PromotionState.DONE and not promotion.is_tagged:
         yield "its objects have no tag"

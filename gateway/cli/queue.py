@@ -99,8 +99,10 @@ ACTS = {"bump": _bump, "hold": _hold, "cancel": _cancel, "release": _release, "r
 def _list(queue: Queue, args: argparse.Namespace) -> int:
     limit = max(0, args.limit)
     # One more says whether there are more. To count them all takes long, and status does it.
-    found = chain.from_iterable(queue.files(path, limit + 1) for path in args.paths or [None])
-    files = list(islice(found, limit + 1))
+    waiting_files = chain.from_iterable(
+        queue.files(path, limit + 1) for path in args.paths or [None]
+    )
+    files = list(islice(waiting_files, limit + 1))
     _show(files[:limit], len(files) > limit, queue.orders(), args.json)
     why = queue.outage() if files else None
     if why is not None:
@@ -115,29 +117,29 @@ def _show(
     if as_json:
         output.print_json({"files": files, "has_more": has_more, "orders": orders})
         return
-    rows = [_cells(one) for one in files]
+    rows = [_cells(file) for file in files]
     if rows:
         output.show_table(COLUMNS, rows)
     if has_more:
         print("... and more: --limit N shows N")
     elif not files:
         print("nothing waits for the bucket")
-    given = [(str(one.order), _path(one.path)) for one in orders]
+    given = [(str(order.order), _path(order.path)) for order in orders]
     if given:
         output.show_table(("order", "file or directory"), given)
 
 
-def _cells(one: WaitingFile) -> tuple[str, ...]:
-    age = "-" if one.age_seconds is None else duration(one.age_seconds)
-    text = _path(one.path)
-    if one.bumped:
+def _cells(file: WaitingFile) -> tuple[str, ...]:
+    age = "-" if file.age_seconds is None else duration(file.age_seconds)
+    text = _path(file.path)
+    if file.bumped:
         text += " (bumped)"
-    if one.tries and one.next_try_seconds is not None:
-        again = duration(one.next_try_seconds)
-        text += f": {one.tries} tries, next in {again}: {shown(one.error or '')}"
-    elif one.waits_for:
-        text += f": {shown(one.waits_for)}"
-    return one.state, size(one.size_bytes), age, text
+    if file.tries and file.next_try_seconds is not None:
+        again = duration(file.next_try_seconds)
+        text += f": {file.tries} tries, next in {again}: {shown(file.error or '')}"
+    elif file.waits_for:
+        text += f": {shown(file.waits_for)}"
+    return file.state, size(file.size_bytes), age, text
 
 
 def _path(path: str | None) -> str:
@@ -222,9 +224,9 @@ class DrainProgress:
                 self.failing = self.failing or entry.error
                 self._note(context, entry)
             with context.reading() as view:
-                for one in self.following.look(view, top):
-                    self.renames.add(one.ino)
-                    self._note(context, one)
+                for rename in self.following.look(view, top):
+                    self.renames.add(rename.ino)
+                    self._note(context, rename)
         self.held_files, self.open_files, self.behind_files = (
             len(others[state])
             for state in (queue.QueueState.HELD, queue.QueueState.OPEN, queue.QueueState.BEHIND)

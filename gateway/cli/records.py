@@ -67,8 +67,8 @@ def list_calls(args: argparse.Namespace, gateway: Gateway) -> int:
         nothing = "the log of names has nothing of it"
         if not changes and gateway.configuration().sections["nfs"]["names_log"].value == "off":
             nothing += ": nfs.names_log is off"
-        found = changes if args.json else changes[::-1]
-        return output.show_facts(found, args.json, NAMES, _name_cells, nothing)
+        name_changes = changes if args.json else changes[::-1]
+        return output.show_facts(name_changes, args.json, NAMES, _name_cells, nothing)
     calls = gateway.audit(most, args.who, args.path, since, until)
     listed = calls if args.json else calls[::-1]
     return output.show_facts(
@@ -76,23 +76,23 @@ def list_calls(args: argparse.Namespace, gateway: Gateway) -> int:
     )
 
 
-def _name_cells(one: NameChange) -> tuple[str, ...]:
-    when = moment(one.at_ns)
-    path = display(one.path)
-    if one.new_path is not None:
-        path += f" to {display(one.new_path)}"
-    if one.replaced:
+def _name_cells(change: NameChange) -> tuple[str, ...]:
+    when = moment(change.at_ns)
+    path = display(change.path)
+    if change.new_path is not None:
+        path += f" to {display(change.new_path)}"
+    if change.replaced:
         path += ", which was replaced"
-    return when, one.client or "here", str(one.uid), one.what, path
+    return when, change.client or "here", str(change.uid), change.what, path
 
 
-def _call_cells(one: RecordedCall) -> tuple[str, ...]:
-    when = moment(one.at_ns)
-    result = "not known" if one.status is None else str(one.status)
-    if one.detail:
-        result += f": {shown(one.detail)}"
-    what = f"{one.method} {shown(one.path)}"
-    return when, shown(one.who) or "?", one.address or "here", what, result
+def _call_cells(recorded_call: RecordedCall) -> tuple[str, ...]:
+    when = moment(recorded_call.at_ns)
+    result = "not known" if recorded_call.status is None else str(recorded_call.status)
+    if recorded_call.detail:
+        result += f": {shown(recorded_call.detail)}"
+    call_text = f"{recorded_call.method} {shown(recorded_call.path)}"
+    return when, shown(recorded_call.who) or "?", recorded_call.address or "here", call_text, result
 
 
 STEPS_MAX = 2000
@@ -126,9 +126,9 @@ def show_history(args: argparse.Namespace, gateway: Gateway) -> int:
     if args.json:
         output.print_json(history)
         return 0
-    found = [dict(zip(history.columns, row, strict=True)) for row in history.rows]
+    samples = [dict(zip(history.columns, row, strict=True)) for row in history.rows]
     nothing = "there are no samples of this time: the gateway did not run, or they are forgotten"
-    return output.show_facts(found, False, HISTORY_COLUMNS, _history_cells, nothing)
+    return output.show_facts(samples, False, HISTORY_COLUMNS, _history_cells, nothing)
 
 
 def _span(args: argparse.Namespace) -> tuple[datetime, datetime, int]:
@@ -147,9 +147,9 @@ def _span(args: argparse.Namespace) -> tuple[datetime, datetime, int]:
     return begin, end, int(seconds)
 
 
-def _history_cells(one: dict[str, Any]) -> tuple[str, ...]:
-    when = moment(clock.nanoseconds_of(one["time"]))[:16]
-    return when, *(_text(name, one.get(name)) for name in HISTORY_SHOWN)
+def _history_cells(sample: dict[str, Any]) -> tuple[str, ...]:
+    when = moment(clock.nanoseconds_of(sample["time"]))[:16]
+    return when, *(_text(name, sample.get(name)) for name in HISTORY_SHOWN)
 
 
 def _text(name: str, value: float | None) -> str:
@@ -181,10 +181,10 @@ def follow(args: argparse.Namespace, gateway: Gateway) -> int:
     kinds = KINDS if args.kinds is None else args.kinds
     printer = _Printer(args.json)
     with closing(gateway.events()) as events:
-        for one in events:
-            if one.event in kinds:
-                printer.show(one)
-            if one.event == STATUS and not args.follow:
+        for event in events:
+            if event.event in kinds:
+                printer.show(event)
+            if event.event == STATUS and not args.follow:
                 break
     return 0
 
@@ -262,18 +262,22 @@ def configuration_arguments(parser: argparse.ArgumentParser) -> None:
 def show_configuration(args: argparse.Namespace, gateway: Gateway) -> int:
     """Show the keys that are wanted. Raises UserError."""
     whole = gateway.configuration()
-    found = {
-        section: {name: one for name, one in keys.items() if _is_wanted(args.key, section, name)}
+    sections = {
+        section: {name: key for name, key in keys.items() if _is_wanted(args.key, section, name)}
         for section, keys in whole.sections.items()
     }
-    found = {section: keys for section, keys in found.items() if keys}
-    if not found:
+    sections = {section: keys for section, keys in sections.items() if keys}
+    if not sections:
         raise UserError(f"there is no key {shown(args.key)}: spillway configuration shows all")
     if args.json:
-        output.print_json(Configuration(whole.source, found))
+        output.print_json(Configuration(whole.source, sections))
         return 0
-    keys = [(f"{section}.{name}", one) for section in found for name, one in found[section].items()]
-    rows = [_key_cells(name, one) for name, one in keys]
+    keys = [
+        (f"{section}.{name}", key)
+        for section in sections
+        for name, key in sections[section].items()
+    ]
+    rows = [_key_cells(name, key) for name, key in keys]
     output.show_table(KEY_COLUMNS, rows, title=whole.source)
     if len(keys) == 1:
         print(keys[0][1].doc)
@@ -284,10 +288,10 @@ def _is_wanted(key: str | None, section: str, name: str) -> bool:
     return key in (None, section, f"{section}.{name}")
 
 
-def _key_cells(name: str, one: Key) -> tuple[str, ...]:
-    is_default = one.value == one.default
+def _key_cells(name: str, key: Key) -> tuple[str, ...]:
+    is_default = key.value == key.default
     source = "default" if is_default else "file"
-    if one.is_overridden:
-        source = one.variable
-    value, default = (shown(json.dumps(of)) for of in (one.value, one.default))
+    if key.is_overridden:
+        source = key.variable
+    value, default = (shown(json.dumps(of)) for of in (key.value, key.default))
     return name, value, source, "" if is_default else default

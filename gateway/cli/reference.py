@@ -75,7 +75,9 @@ def reference() -> str:
         options="\n".join(_options(program)),
         token=target.TOKEN,
         gateway=target.GATEWAY,
-        remote=_listed(one.name for one in SUBCOMMANDS if one.name in FOR_ANY_GATEWAY),
+        remote=_listed(
+            subcommand.name for subcommand in SUBCOMMANDS if subcommand.name in FOR_ANY_GATEWAY
+        ),
         free=_listed(sorted(NEEDS_NO_GATEWAY)),
     )
     return "\n".join([head, *_sections(program)])
@@ -110,7 +112,7 @@ def _sections(program: argparse.ArgumentParser) -> Iterator[str]:
 def _examples(name: str) -> Iterator[str]:
     if examples := EXAMPLES.get(name):
         yield "| example | what it does |\n|---|---|"
-        yield from (f"| `spillway {one.line}` | {one.does} |" for one in examples)
+        yield from (f"| `spillway {example.line}` | {example.does} |" for example in examples)
         yield ""
 
 
@@ -126,7 +128,7 @@ def _usage(parser: argparse.ArgumentParser) -> Iterator[str]:
     ]
     if options:
         yield "| option | meaning |\n|---|---|"
-        yield from (f"| {_option(one)} | {_text(one)} |" for one in options)
+        yield from (f"| {_option(option)} | {_text(option)} |" for option in options)
         yield ""
 
 
@@ -135,7 +137,7 @@ def _option(action: argparse.Action) -> str:
     shown = value if isinstance(value, str) else " ".join(value)
     if action.choices is not None and not action.option_strings:
         shown = " \\| ".join(map(str, action.choices))
-    names = ", ".join(f"`{one}`" for one in action.option_strings)
+    names = ", ".join(f"`{option_string}`" for option_string in action.option_strings)
     return f"{names} `{shown}`".strip() if shown else names
 
 

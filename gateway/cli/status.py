@@ -54,20 +54,22 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, gateway: Gateway) -> int:
     """Print the state. Returns 0 if the gateway is healthy, 1 if a person must act. Raises
     UserError."""
-    found = gateway.status()
+    gateway_status = gateway.status()
     if args.json:
-        print_json(found)
+        print_json(gateway_status)
     else:
-        for label, value in lines(found):
+        for label, value in lines(gateway_status):
             print(f"{label:<12}{value}".rstrip())
-    return HEALTHY if found.healthy else NEEDS_A_PERSON
+    return HEALTHY if gateway_status.healthy else NEEDS_A_PERSON
 
 
 def lines(found: Status) -> Iterator[tuple[str, str]]:
     """Yield label and value of each line, for a person."""
     yield "gateway", "healthy" if found.healthy else "NEEDS ATTENTION"
     if not found.healthy:
-        yield from (("why", f"{one.text}. {one.remedy}") for one in alarms_of(found) if one.is_bad)
+        yield from (
+            ("why", f"{alarm.text}. {alarm.remedy}") for alarm in alarms_of(found) if alarm.is_bad
+        )
     for name, process in found.processes.items():
         yield name, _process_text(process)
     bucket = found.bucket
@@ -92,34 +94,41 @@ def lines(found: Status) -> Iterator[tuple[str, str]]:
         yield "space", _space_text(found.space)
 
 
-def _waiting_lines(found: Status) -> Iterator[tuple[str, str]]:
+def _waiting_lines(gateway_status: Status) -> Iterator[tuple[str, str]]:
     """Yield the lines about what the bucket does not have."""
-    dirty = found.dirty
+    dirty = gateway_status.dirty
     text = _counted(dirty.files, "file", dirty.bytes)
     if dirty.open_for_writing_files:
         opened = _counted(dirty.open_for_writing_files, "file", dirty.open_for_writing_bytes)
         text += f"; of these open for writing: {opened}"
-    rate = found.drain.bytes_per_second if found.drain is not None and found.drain.alive else None
+    rate = (
+        gateway_status.drain.bytes_per_second
+        if gateway_status.drain is not None and gateway_status.drain.alive
+        else None
+    )
     if rate and dirty.bytes:
         text += f"; all sent in {duration(dirty.bytes / rate)} at {size(rate)}/s"
     yield "not drained", text
     if (oldest := dirty.oldest) is not None:
         age, length = duration(oldest.age_seconds), size(oldest.size_bytes)
         yield "oldest", f"{display(oldest.path)}, {length}, waiting for {age}"
-    for one in found.stuck.first:
-        yield "stuck", f"{display(one.path)}: {one.reason}"
-    if (more := found.stuck.files - len(found.stuck.first)) > 0:
+    for stuck_item in gateway_status.stuck.first:
+        yield "stuck", f"{display(stuck_item.path)}: {stuck_item.reason}"
+    if (more := gateway_status.stuck.files - len(gateway_status.stuck.first)) > 0:
         yield "stuck", f"and {more} more: spillway queue"
-    if (held := found.held).files:
+    if (held := gateway_status.held).files:
         first = held.first[0] if held.first else None
         named = ""
         if first is not None:
             named = f", as {display(first.path)} ({duration(first.age_seconds)})"
         count = _counted(held.files, "file", held.bytes)
         yield "held", f"{count} HELD by drain.incomplete_patterns for over an hour{named}"
-    yield "queued", f"deletions {found.queued.deletions}, moves {found.queued.moves}"
-    if found.unsettled.objects:
-        yield "unsettled", _unsettled_text(found.unsettled)
+    yield (
+        "queued",
+        f"deletions {gateway_status.queued.deletions}, moves {gateway_status.queued.moves}",
+    )
+    if gateway_status.unsettled.objects:
+        yield "unsettled", _unsettled_text(gateway_status.unsettled)
 
 
 def _disk_lines(disk: Disk, descriptors: Limited) -> Iterator[tuple[str, str]]:
@@ -147,17 +156,19 @@ def _others_text(other_bytes: int, path: str) -> str:
     )
 
 
-def _limit_text(found: Limited, remedy: str, what: str = "") -> str:
-    if found.open is None or found.most is None:
+def _limit_text(usage: Limited, remedy: str, resource: str = "") -> str:
+    if usage.open is None or usage.most is None:
         return "not known"  # the NFS server does not run, or just started
-    text = f"{found.open:,}{what} of at most {found.most:,}"
-    return f"{text}: NEAR THE LIMIT; {remedy}" if found.near else text
+    text = f"{usage.open:,}{resource} of at most {usage.most:,}"
+    return f"{text}: NEAR THE LIMIT; {remedy}" if usage.near else text
 
 
-def _unsettled_text(found: Unsettled) -> str:
-    those = "1 object" if found.objects == 1 else f"{found.objects} objects"
-    text = f"{those}: a request got no answer"
-    last_seconds = found.last_seconds or 0.0
+def _unsettled_text(unsettled_objects: Unsettled) -> str:
+    objects = (
+        "1 object" if unsettled_objects.objects == 1 else f"{unsettled_objects.objects} objects"
+    )
+    text = f"{objects}: a request got no answer"
+    last_seconds = unsettled_objects.last_seconds or 0.0
     if last_seconds <= 0:
         return f"{text}; looked at again as soon as the bucket answers"
     return f"{text}; looked at again within {duration(last_seconds)}"
@@ -197,17 +208,20 @@ def _space_text(space: SpaceReport) -> str:
 
 def _cache_lines(cache: Cache) -> Iterator[tuple[str, str]]:
     """Yield the lines about files on the disk and not, and the hydrator."""
-    here, away = cache.resident, cache.absent
+    resident, away = cache.resident, cache.absent
     text = "not counted yet"
-    if here is not None:
-        text = f"{here.files:,} files, {size(here.bytes)}"
+    if resident is not None:
+        text = f"{resident.files:,} files, {size(resident.bytes)}"
     if away is not None and away.files:
         text += f"; only in the bucket: {away.files:,} files, {size(away.bytes)}"
     yield "on the disk", text
     yield "evicting", _evicting(cache)
     yield "fetching", _fetching(cache.hydrator)
-    for one in cache.damaged[:DAMAGED_SHOWN]:
-        yield "damaged", f"{shown(one.path)}: {shown(one.reason)}: {DAMAGED_REMEDY}"
+    for damaged_file in cache.damaged[:DAMAGED_SHOWN]:
+        yield (
+            "damaged",
+            f"{shown(damaged_file.path)}: {shown(damaged_file.reason)}: {DAMAGED_REMEDY}",
+        )
     if (more := len(cache.damaged) - DAMAGED_SHOWN) > 0:
         yield "damaged", f"and {more} more: spillway status --json"
     restoring = [] if cache.hydrator is None else cache.hydrator.restoring
@@ -236,15 +250,15 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def _restoring(one: RestoringFile) -> str:
-    what = shown(one.path)
-    if one.expires_ns:
-        until = policies.moment(one.expires_ns)
+def _restoring(file: RestoringFile) -> str:
+    what = shown(file.path)
+    if file.expires_ns:
+        until = policies.moment(file.expires_ns)
         return f"{what}: back from the archive until {until}, and not fetched yet"
-    ago = duration(age_seconds(one.since_ns) or 0)
+    ago = duration(age_seconds(file.since_ns) or 0)
     return (
-        f"{what}: asked back {ago} ago ({shown(one.tier)}), expected until "
-        f"{policies.moment(one.expected_ns)}; reads of it end with EIO until then"
+        f"{what}: asked back {ago} ago ({shown(file.tier)}), expected until "
+        f"{policies.moment(file.expected_ns)}; reads of it end with EIO until then"
     )
 
 
@@ -264,18 +278,18 @@ def _fetching(report: HydratorReport | None) -> str:
     return ", ".join(texts)
 
 
-def _process_text(one: Process) -> str:
-    if one.alive:
-        text = f"{one.phase}, pid {one.pid}" if one.pid else str(one.phase)
-        if one.running_seconds is not None:
-            text += f", for {duration(one.running_seconds)}"
+def _process_text(process: Process) -> str:
+    if process.alive:
+        text = f"{process.phase}, pid {process.pid}" if process.pid else str(process.phase)
+        if process.running_seconds is not None:
+            text += f", for {duration(process.running_seconds)}"
     else:
         text = "NOT RUNNING"
-    if one.restarts:
-        times = "once" if one.restarts == 1 else f"{one.restarts} times"
+    if process.restarts:
+        times = "once" if process.restarts == 1 else f"{process.restarts} times"
         text += f", restarted {times}"
-    if one.last_exit:
-        text += f", last end: {one.last_exit}"
+    if process.last_exit:
+        text += f", last end: {process.last_exit}"
     return text
 
 
@@ -288,8 +302,8 @@ def _drain_lines(drain: DrainReport | None) -> Iterator[tuple[str, str]]:
         return
     text, bucket = "nothing is being uploaded", drain.bucket
     if uploads := drain.uploads:
-        total = _counted(len(uploads), "upload", sum(one.total_bytes for one in uploads))
-        text = f"{total}, {size(sum(one.done_bytes for one in uploads))} sent"
+        total = _counted(len(uploads), "upload", sum(upload.total_bytes for upload in uploads))
+        text = f"{total}, {size(sum(upload.done_bytes for upload in uploads))} sent"
     if bucket.awaited:
         text += f"; NOTHING IS SENT yet: {shown(str(bucket.error))}"
     elif bucket.state in ("unreachable", "refused"):
@@ -297,8 +311,11 @@ def _drain_lines(drain: DrainReport | None) -> Iterator[tuple[str, str]]:
         text += f": {shown(bucket.error or 'no reason known')}"
     yield "draining", text
     if restless := drain.restless_files:
-        what = "1 open file is" if restless == 1 else f"{restless} open files are"
-        yield "snapshots", f"{what} written without a pause of {QUIET_TEXT}: not in the bucket"
+        open_files = "1 open file is" if restless == 1 else f"{restless} open files are"
+        yield (
+            "snapshots",
+            f"{open_files} written without a pause of {QUIET_TEXT}: not in the bucket",
+        )
     for failure in drain.failures[-FAILURES_SHOWN:]:
         yield "failing", f"{shown(failure.job)}, {failure.tries} tries: {shown(failure.error)}"
 
@@ -388,35 +405,35 @@ def show_clients(args: argparse.Namespace, gateway: Gateway) -> int:
     return _show_clients(gateway.clients(), args.json)
 
 
-def _show_clients(found: ClientList, as_json: bool) -> int:
+def _show_clients(client_list: ClientList, as_json: bool) -> int:
     if as_json:
-        output.print_json(found)
+        output.print_json(client_list)
         return 0
-    if not found.clients:
+    if not client_list.clients:
         print("no client has a lease: nobody mounts, or the NFS server just started")
     else:
-        output.show_table(CLIENT_COLUMNS, map(_client_cells, found.clients))
-    if (others := found.others) is not None:
+        output.show_table(CLIENT_COLUMNS, map(_client_cells, client_list.clients))
+    if (others := client_list.others) is not None:
         print(
             f"all further addresses: {others.operations} operations, "
             f"{size(others.bytes_read)} read, {size(others.bytes_written)} written"
         )
-    for line in clients.lines(found.shared_names):
+    for line in clients.lines(client_list.shared_names):
         print(line)
     return 0
 
 
-def _client_cells(one: Client) -> tuple[str, ...]:
+def _client_cells(client: Client) -> tuple[str, ...]:
     return (
-        one.address or UNKNOWN,
-        display(one.name),
-        f"4.{one.minor_version}",
-        str(one.open_reading),
-        str(one.open_writing),
-        _moved(one.bytes_read, one.read_rate),
-        _moved(one.bytes_written, one.written_rate),
-        f"{one.operations} ({one.operations_rate}/s)",
-        f"{duration(one.seen_seconds)} ago",
+        client.address or UNKNOWN,
+        display(client.name),
+        f"4.{client.minor_version}",
+        str(client.open_reading),
+        str(client.open_writing),
+        _moved(client.bytes_read, client.read_rate),
+        _moved(client.bytes_written, client.written_rate),
+        f"{client.operations} ({client.operations_rate}/s)",
+        f"{duration(client.seen_seconds)} ago",
     )
 
 
@@ -424,15 +441,20 @@ def _moved(count_bytes: int, rate: int) -> str:
     return f"{size(count_bytes)} ({size(rate)}/s)"
 
 
-def _show_opens(found: Opens, as_json: bool) -> int:
+def _show_opens(opens: Opens, as_json: bool) -> int:
     if as_json:
-        output.print_json(found)
+        output.print_json(opens)
         return 0
-    output.show_facts(found.opens, False, OPENS, _open_cells, "no client has it open")
-    if not found.is_whole:
+    output.show_facts(opens.opens, False, OPENS, _open_cells, "no client has it open")
+    if not opens.is_whole:
         print(f"more files are open than the {OPENS_MAX} that were looked at")
     return 0
 
 
-def _open_cells(one: Open) -> tuple[str, ...]:
-    return display(one.path), one.address or UNKNOWN, str(one.open_reading), str(one.open_writing)
+def _open_cells(open_file: Open) -> tuple[str, ...]:
+    return (
+        display(open_file.path),
+        open_file.address or UNKNOWN,
+        str(open_file.open_reading),
+        str(open_file.open_writing),
+    )

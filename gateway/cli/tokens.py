@@ -94,9 +94,15 @@ def _list(tokens: Tokens, args: argparse.Namespace) -> int:
     return output.show_facts(list(tokens.every()), args.json, COLUMNS, _cells, nothing)
 
 
-def _cells(one: TokenInfo) -> tuple[str, ...]:
-    times = (one.last_used_ns, one.expires_ns)
-    return one.id, one.role, one.state, one.name, *(moment(at) if at else "never" for at in times)
+def _cells(token: TokenInfo) -> tuple[str, ...]:
+    times = (token.last_used_ns, token.expires_ns)
+    return (
+        token.id,
+        token.role,
+        token.state,
+        token.name,
+        *(moment(at) if at else "never" for at in times),
+    )
 
 
 def _revoke(tokens: Tokens, args: argparse.Namespace) -> int:
@@ -106,6 +112,10 @@ def _revoke(tokens: Tokens, args: argparse.Namespace) -> int:
 
 
 def _whoami(tokens: Tokens, args: argparse.Namespace) -> int:
-    one = tokens.whoami()
-    output.show(one, f"{one.token_id}  {one.role}  {shown(one.name)}", args.json)
+    current_caller = tokens.whoami()
+    output.show(
+        current_caller,
+        f"{current_caller.token_id}  {current_caller.role}  {shown(current_caller.name)}",
+        args.json,
+    )
     return 0

@@ -53,12 +53,12 @@ def empty_arguments(parser: argparse.ArgumentParser) -> None:
 
 def show(args: argparse.Namespace, gateway: Gateway) -> int:
     """List what is in the trash."""
-    found = list(gateway.trash.every())
+    entries = list(gateway.trash.every())
     if args.json:
-        output.print_json({"trash": found})
-    elif found:
-        output.show_table(COLUMNS, map(_cells, found))
-        for line in chain.from_iterable(map(_remarks, found)):
+        output.print_json({"trash": entries})
+    elif entries:
+        output.show_table(COLUMNS, map(_cells, entries))
+        for line in chain.from_iterable(map(_remarks, entries)):
             print(line)
     else:
         print("the trash is empty")
@@ -68,13 +68,13 @@ def show(args: argparse.Namespace, gateway: Gateway) -> int:
 def release(args: argparse.Namespace, gateway: Gateway) -> int:
     """Let go what is held for a newer checkpoint. Returns exit status 1 if something stays. Raises
     UserError."""
-    trash, found = gateway.trash, list[Expired]()
-    for what in args.what:
-        found += _with_ids(trash, [what]) if _ID.fullmatch(what) else trash.held_at(what)
-    return _let_go(trash, found, args)
+    trash, entries = gateway.trash, list[Expired]()
+    for path in args.what:
+        entries += _with_ids(trash, [path]) if _ID.fullmatch(path) else trash.held_at(path)
+    return _let_go(trash, entries, args)
 
 
-def _let_go(trash: TrashBin, found: Sequence[Expired], args: argparse.Namespace) -> int:
+def _let_go(trash: TrashBin, entries: Sequence[Expired], args: argparse.Namespace) -> int:
     def act(trash_id: str) -> None:
         made = trash.release(trash_id)
         results.add(
@@ -83,7 +83,7 @@ def _let_go(trash: TrashBin, found: Sequence[Expired], args: argparse.Namespace)
         )
 
     with output.Results(args.json) as results:
-        return each([one.id for one in found], act)
+        return each([entry.id for entry in entries], act)
 
 
 def empty(args: argparse.Namespace, gateway: Gateway) -> int:
@@ -91,10 +91,10 @@ def empty(args: argparse.Namespace, gateway: Gateway) -> int:
     trash, status = gateway.trash, DONE
     chosen = _confirmed(trash, args)
     with output.Results(args.json) as results:
-        for one in chosen:
+        for entry in chosen:
             with showing(args.json) as tell:
-                done = trash.remove(one, tell)
-            results.add(done, f"{one.id}: removed for good" if done.removed else None)
+                done = trash.remove(entry, tell)
+            results.add(done, f"{entry.id}: removed for good" if done.removed else None)
             status = max(status, refuse_each(done.failures))
     return status
 
@@ -105,9 +105,9 @@ def _confirmed(trash: TrashBin, args: argparse.Namespace) -> list[Expired]:
     if bool(args.ids) == args.all:
         raise UserError("name what is to be removed: spillway trash empty ID ..., or --all")
     # What is held for a newer checkpoint may be all that the bucket has of its run.
-    chosen = [one for one in _with_ids(trash, args.ids or None) if args.ids or not one.held]
+    chosen = [entry for entry in _with_ids(trash, args.ids or None) if args.ids or not entry.held]
     if not args.yes:
-        total = size(sum(one.size_bytes for one in chosen))
+        total = size(sum(entry.size_bytes for entry in chosen))
         raise UserError(f"{len(chosen)} checkpoints, {total}, would be removed for good: add --yes")
     return chosen
 
@@ -149,27 +149,27 @@ def lines(found: TrashSummary) -> Iterator[tuple[str, str]]:
         yield "trash", text
 
 
-def _cells(one: Trashed) -> tuple[str, ...]:
-    left = duration(one.left_seconds)
-    if one.is_expiring:
+def _cells(entry: Trashed) -> tuple[str, ...]:
+    left = duration(entry.left_seconds)
+    if entry.is_expiring:
         left = "being removed for good"
-    elif one.stays:
+    elif entry.stays:
         left = "stays"
-    elif one.early:
+    elif entry.early:
         left = "goes early"
     # In one column, which a narrow terminal wraps: reasons are long.
-    what = f"{display(one.path)}: {one.by}: {one.reason}"
-    return one.id, size(one.size_bytes), left, moment(one.deleted_ns)[:10], what
+    what = f"{display(entry.path)}: {entry.by}: {entry.reason}"
+    return entry.id, size(entry.size_bytes), left, moment(entry.deleted_ns)[:10], what
 
 
-def _remarks(one: Trashed) -> Iterator[str]:
+def _remarks(entry: Trashed) -> Iterator[str]:
     """Yield why something leaves the trash earlier or later than its grace says, and what to do."""
-    if one.early:
-        yield f"{one.id} goes early: {one.early}: restore it: spillway trash restore {one.id}"
-    if one.held:
-        yield f"{one.id} is {HELD}: let it go: spillway trash release {one.id}"
-    if one.stays:
+    if entry.early:
+        yield f"{entry.id} goes early: {entry.early}: restore it: spillway trash restore {entry.id}"
+    if entry.held:
+        yield f"{entry.id} is {HELD}: let it go: spillway trash release {entry.id}"
+    if entry.stays:
         yield (
-            f"{one.id} stays: {one.stays}: restore it: spillway trash restore {one.id}, or "
-            f"remove it for good: spillway trash empty {one.id} --yes"
+            f"{entry.id} stays: {entry.stays}: restore it: spillway trash restore {entry.id}, or "
+            f"remove it for good: spillway trash empty {entry.id} --yes"
         )

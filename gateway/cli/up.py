@@ -137,8 +137,8 @@ def check(settings: Settings) -> None:
 
 def commands(settings: Settings) -> list[Command]:
     """Return the commands of the processes, in the order of starting."""
-    found = [ganesha(settings), drain(settings), cache(settings), checkpoints(settings)]
-    return [*found, admin(settings)] if settings.admin.enabled else found
+    children = [ganesha(settings), drain(settings), cache(settings), checkpoints(settings)]
+    return [*children, admin(settings)] if settings.admin.enabled else children
 
 
 def ganesha(settings: Settings, log: str | None = None) -> Command:
@@ -224,12 +224,15 @@ def who_may_mount(settings: Settings) -> str:
 def further_exports(settings: Settings) -> Iterator[str]:
     """Yield a line for each export beside ``nfs.export``."""
     exports, left_out = at_start(settings)
-    for one in exports:
-        yield f"hosts that may mount {one.name}: {', '.join(one.clients)} (squash {one.squash})"
-    for one in left_out:
+    for export in exports:
         yield (
-            f"warning: {one.name} is not exported: its directory was removed, or nfs.export hides "
-            f"it: spillway export show {one.name}"
+            f"hosts that may mount {export.name}: {', '.join(export.clients)} (squash "
+            f"{export.squash})"
+        )
+    for directory in left_out:
+        yield (
+            f"warning: {directory.name} is not exported: its directory was removed, or nfs.export "
+            f"hides it: spillway export show {directory.name}"
         )
 
 

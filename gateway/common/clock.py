@@ -194,8 +194,8 @@ def trusted_time(
         times: Those of the catalogue.
     """
     known = _repaired(read, stored, times)
-    found = _trusted_time(read, known, times.last_ns)
-    return found._replace(is_repaired=known != stored)
+    trusted = _trusted_time(read, known, times.last_ns)
+    return trusted._replace(is_repaired=known != stored)
 
 
 def _repaired(read: ClockReading, stored: KnownTime | None, times: Completions) -> KnownTime | None:

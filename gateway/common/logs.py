@@ -54,18 +54,18 @@ class Json(logging.Formatter):
         self._process = process
 
     def format(self, record: logging.LogRecord) -> str:
-        found: dict[str, Any] = {
+        line: dict[str, Any] = {
             "time": _moment(record.created),
             "process": self._process,
             "level": record.levelname.lower(),
             "message": record.getMessage(),
         }
         if (id := request_id.get()) is not None:
-            found["request_id"] = id
-        found |= getattr(record, "facts", {})
+            line["request_id"] = id
+        line |= getattr(record, "facts", {})
         if record.exc_info:
-            found["exception"] = self.formatException(record.exc_info)
-        return json.dumps(found)
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line)
 
 
 def install(form: str, process: str) -> None:
@@ -136,8 +136,8 @@ class Output:
     def _for_people(self, who: str, text: str) -> str:
         if not self._has_times:
             return f"{who}: {text}"
-        if found := _TIME.match(text):
-            return f"{found[0]}{who}: {text[found.end() :]}"
+        if match := _TIME.match(text):
+            return f"{match[0]}{who}: {text[match.end() :]}"
         moment = datetime.fromtimestamp(clock.now_ns() / clock.NS).astimezone()
         return f"{moment:%Y-%m-%d %H:%M:%S},{moment.microsecond // 1000:03} {who}: {text}"
 

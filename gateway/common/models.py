@@ -46,8 +46,8 @@ class _Rfc3339:
         return {"type": "string", "format": "date-time"}
 
 
-def _moment(found: Any) -> Any:
-    return clock.nanoseconds_of(found) if isinstance(found, str) else found
+def _moment(text: Any) -> Any:
+    return clock.nanoseconds_of(text) if isinstance(text, str) else text
 
 
 Nanoseconds = Annotated[int, _Rfc3339()]
@@ -74,13 +74,13 @@ def to_json(value: Any) -> Any:
     """Return a model, or lists and mappings with models in them, as JSON has it."""
     if isinstance(value, Model):
         return {
-            json_name(name): clock.rfc3339(one) if _is_moment(name, one) else to_json(one)
-            for name, one in values_of(value).items()
+            json_name(name): clock.rfc3339(member) if _is_moment(name, member) else to_json(member)
+            for name, member in values_of(value).items()
         }
     if isinstance(value, Mapping):
-        return {name: to_json(one) for name, one in value.items()}
+        return {name: to_json(member) for name, member in value.items()}
     if isinstance(value, list | tuple):
-        return [to_json(one) for one in value]
+        return [to_json(member) for member in value]
     return value
 
 
@@ -108,11 +108,11 @@ def from_json(model: type[M], found: Mapping[str, Any]) -> M:
     kind: Any = model  # mypy takes no class for hashable
     hints = _hints(kind)
     values = {}
-    for one in fields(model):
-        name = one.name if one.name in found else json_name(one.name)
-        if name in found or one.default is one.default_factory is MISSING:
-            read = _moment if one.name.endswith("_ns") else partial(_value, hints[one.name])
-            values[one.name] = read(found[name])
+    for field in fields(model):
+        name = field.name if field.name in found else json_name(field.name)
+        if name in found or field.default is field.default_factory is MISSING:
+            read = _moment if field.name.endswith("_ns") else partial(_value, hints[field.name])
+            values[field.name] = read(found[name])
     return model(**values)
 
 
@@ -121,19 +121,19 @@ def _hints(model: Any) -> dict[str, Any]:
     return get_type_hints(model)
 
 
-def _value(hint: Any, found: Any) -> Any:
+def _value(hint: Any, value: Any) -> Any:
     """Return the value of a field. Args: hint, its type."""
     if isinstance(hint, type) and issubclass(hint, Model):
-        return from_json(hint, found)
+        return from_json(hint, value)
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        if found is None:
+        if value is None:
             return None
-        inside = [one for one in inner if one is not type(None)]
+        inside = [member_type for member_type in inner if member_type is not type(None)]
         # One of several types is a plain one: int or float.
-        return _value(inside[0], found) if len(inside) == 1 else found
-    if origin is list and isinstance(found, list):
-        return [_value(inner[0], one) for one in found]
-    if origin is dict and isinstance(found, dict):
-        return {name: _value(inner[1], one) for name, one in found.items()}
-    return found
+        return _value(inside[0], value) if len(inside) == 1 else value
+    if origin is list and isinstance(value, list):
+        return [_value(inner[0], member) for member in value]
+    if origin is dict and isinstance(value, dict):
+        return {name: _value(inner[1], member) for name, member in value.items()}
+    return value

@@ -56,4 +56,6 @@ def expression_of(pattern: str) -> bytes:
         pattern: pattern of a path below the export: * and ? stay within one name, {step} is a
             number, {run} is anything, also over several names.
     """
-    return b"".join(_GROUPS.get(one) or re.escape(one.encode()) for one in _TOKEN.split(pattern))
+    return b"".join(
+        _GROUPS.get(token) or re.escape(token.encode()) for token in _TOKEN.split(pattern)
+    )

@@ -76,13 +76,13 @@ def is_address(value: str) -> bool:
 
 def weights(value: tuple[str, ...]) -> dict[str, int]:
     """Parse entries of the form ``NAME=WEIGHT``, with weights from 1 to 1000. Raises ValueError."""
-    found = {}
+    weight_by_name = {}
     for item in value:
         name, equals, text = item.rpartition("=")
         if not (name and equals and text.isascii() and text.isdigit() and 1 <= int(text) <= 1000):
             raise ValueError(item)
-        found[name] = int(text)
-    return found
+        weight_by_name[name] = int(text)
+    return weight_by_name
 
 
 def weights_of(value: tuple[str, ...]) -> str | None:
@@ -95,14 +95,14 @@ def weights_of(value: tuple[str, ...]) -> str | None:
 
 def sizes(value: tuple[str, ...]) -> dict[str, int]:
     """Parse entries of the form ``NAME=500GiB``. Raises ValueError."""
-    found = {}
+    size_by_name = {}
     for item in value:
         name, equals, text = item.rpartition("=")
         match = _SIZE.fullmatch(text)
         if not (name and equals and match):
             raise ValueError(item)
-        found[name] = int(match[1]) * BYTES[match[2]]
-    return found
+        size_by_name[name] = int(match[1]) * BYTES[match[2]]
+    return size_by_name
 
 
 def sizes_of(value: tuple[str, ...]) -> str | None:
@@ -212,7 +212,7 @@ def _rule_files(files: Any) -> str | None:
     if isinstance(files, int) and not isinstance(files, bool):
         return None if files >= 1 else "must have files of at least 1"
     is_list = isinstance(files, list) and files
-    if is_list and all(isinstance(one, str) and one for one in files):
+    if is_list and all(isinstance(file, str) and file for file in files):
         return None
     return 'must have files = a number, or a list of patterns like ["model-*.pt"]'
 

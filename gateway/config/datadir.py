@@ -28,10 +28,10 @@ def read(settings: Settings, name: str) -> dict[str, Any] | None:
     A file that is not JSON (after a power cut, say) counts as missing.
     """
     try:
-        found = json.loads((settings.run_dir / name).read_text(encoding="utf-8"))
+        document = json.loads((settings.run_dir / name).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def alive(entry: Any) -> bool:
@@ -60,10 +60,10 @@ def is_supervised(up: dict[str, Any] | None) -> bool:
 
 def reported_children(up: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
     """Return the entries of the children in up.json, by name."""
-    found = {} if up is None else up.get("children")
-    if not isinstance(found, dict):
+    children = {} if up is None else up.get("children")
+    if not isinstance(children, dict):
         return {}
-    return {name: entry for name, entry in found.items() if isinstance(entry, dict)}
+    return {name: entry for name, entry in children.items() if isinstance(entry, dict)}
 
 
 LOCK = "up.lock"
@@ -80,7 +80,7 @@ def require_ours(settings: Settings) -> None:
     """Raise UserError unless the data directory is there and belongs to this user."""
     path = settings.data_dir
     try:
-        found = path.stat()
+        stat = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         raise UserError(
             f"no data directory {path}: mount its disk or correct gateway.data_dir; for a new "
@@ -90,12 +90,12 @@ def require_ours(settings: Settings) -> None:
         raise UserError(
             f"cannot use {path}: {exc.strerror}: run as the user that owns it"
         ) from None
-    if found.st_uid == os.geteuid():
+    if stat.st_uid == os.geteuid():
         return
-    remedy = f"mount its disk if it is not mounted, or run as that user (sudo -u '#{found.st_uid}')"
-    if found.st_uid == 0:
+    remedy = f"mount its disk if it is not mounted, or run as that user (sudo -u '#{stat.st_uid}')"
+    if stat.st_uid == 0:
         remedy = f"mount its disk if it is not mounted; a new disk: chown {os.geteuid()} {path}"
-    raise UserError(f"{path} belongs to user {found.st_uid}, this is user {os.geteuid()}: {remedy}")
+    raise UserError(f"{path} belongs to user {stat.st_uid}, this is user {os.geteuid()}: {remedy}")
 
 
 @contextmanager

@@ -210,7 +210,7 @@ class NfsSettings:
 
     @property
     def has_kerberos(self) -> bool:
-        return any(one in KERBEROS for one in self.security)
+        return any(flavour in KERBEROS for flavour in self.security)
 
 
 @dataclass(frozen=True)
@@ -418,7 +418,7 @@ LATE_FACTOR = 3
 INCOMPLETE_PATTERNS = (
     *("*.tmp", "*.tmp.*[0-9]*", ".tmp*", "*.partial", "*.incomplete"),
     # Checkpoints that get another name when they are whole: Trainer, NeMo, Orbax, flax.
-    *(f"tmp[-_]{what}*" for what in ("checkpoint", "ckpt", "step", "global_step", "iter", "epoch")),
+    *(f"tmp[-_]{word}*" for word in ("checkpoint", "ckpt", "step", "global_step", "iter", "epoch")),
     *("tmp[-_][0-9]*", "*-unfinished", "*.orbax-checkpoint-tmp*", "checkpoint_tmp"),
     *(f"tmp[-_]*.{end}" for end in ("pt", "ckpt", "bin", "safetensors")),
     # Files of TensorFlow and TensorStore.

@@ -164,8 +164,8 @@ def numbers_of(numbers: Iterable[int]) -> str:
 
 def numbers_in(text: str) -> list[int]:
     """The integers of a text of ``numbers_of``."""
-    found: list[int] = json.loads(text)
-    return found
+    numbers: list[int] = json.loads(text)
+    return numbers
 
 
 def rows_of(rows: Sequence[Sequence[int | str | None]]) -> str:

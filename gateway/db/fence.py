@@ -116,24 +116,24 @@ def lock(connection: psycopg.Connection[Any], name: str) -> None:
     until = time.monotonic() + WAIT_SECONDS
     connection.execute("SELECT set_config('application_name', %s, false)", (name,))
     while not _try_lock(connection):
-        found = holder(connection)
-        if found is not None and found.is_dead:
+        former_holder = holder(connection)
+        if former_holder is not None and former_holder.is_dead:
             # A session that waits for a synchronous standby outlives its program.
-            _end_session(connection, found)
+            _end_session(connection, former_holder)
         if time.monotonic() > until:
             raise AnotherServer(
-                f"another NFS server has this namespace ({found or 'unknown'}): stop it first; if "
-                "its machine is gone, try again in 15 seconds; if PostgreSQL waits for a "
+                f"another NFS server has this namespace ({former_holder or 'unknown'}): stop it "
+                "first; if its machine is gone, try again in 15 seconds; if PostgreSQL waits for a "
                 "synchronous standby, start that standby or take it out of "
                 "synchronous_standby_names"
             )
         time.sleep(PAUSE_SECONDS)
 
 
-def _end_session(connection: psycopg.Connection[Any], found: Holder) -> None:
+def _end_session(connection: psycopg.Connection[Any], former_holder: Holder) -> None:
     # A session of another role may not be ended: the refusal of the lock names it.
     with suppress(psycopg.errors.InsufficientPrivilege):
-        connection.execute("SELECT pg_terminate_backend(%s)", (found.session,))
+        connection.execute("SELECT pg_terminate_backend(%s)", (former_holder.session,))
 
 
 def _try_lock(connection: psycopg.Connection[Any]) -> bool:
@@ -190,16 +190,16 @@ class Fence:
             _boot, self._answered = _row(connection)
             self._is_taken = True
             return
-        found = holder(connection)
-        if found is not None and found.name == self._name:
+        former_holder = holder(connection)
+        if former_holder is not None and former_holder.name == self._name:
             # This is our own former session, whose end PostgreSQL has not noticed.
-            _end_session(connection, found)
+            _end_session(connection, former_holder)
         try:
             lock(connection, self._name)
         except AnotherServer:
-            found = holder(connection)
-            if found is not None and found.name != self._name:
-                end_process(f"another one has taken the namespace over ({found})")
+            former_holder = holder(connection)
+            if former_holder is not None and former_holder.name != self._name:
+                end_process(f"another one has taken the namespace over ({former_holder})")
             raise psycopg.OperationalError("our former session still has the namespace") from None
         self.prove(connection)
 

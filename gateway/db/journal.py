@@ -120,9 +120,9 @@ def note(session: Session, touched: Mapping[int, int]) -> None:
         touched: flags by inode.
     """
     kinds = set(touched.values())
-    for what in kinds:
-        inos = touched if len(kinds) == 1 else [i for i, flags in touched.items() if flags == what]
-        session.run(NOTE_INSERT, what=what, inos=numbers_of(inos))
+    for kind in kinds:
+        inos = touched if len(kinds) == 1 else [i for i, flags in touched.items() if flags == kind]
+        session.run(NOTE_INSERT, what=kind, inos=numbers_of(inos))
 
 
 class _Standing(NamedTuple):
@@ -171,28 +171,28 @@ class Reader:
 
     def resume(self, session: Session) -> None:
         """Begin at the saved position. Raises Lost."""
-        found = self._standing(session, None)
-        if found.saved is None or not DROPPED < found.saved <= found.last:
+        position = self._standing(session, None)
+        if position.saved is None or not DROPPED < position.saved <= position.last:
             raise Lost(f"the journal was not kept for reader {self.name!r}")
-        self._at, self._position = found, found.saved
+        self._at, self._position = position, position.saved
 
     def read(self, session: Session, most: int) -> list[TouchedInode]:
         """Return the inodes of the next rows, and stop after the row that brings them to ``most``.
         Raises Lost."""
-        found = self._standing(session, self._position)
+        position = self._standing(session, self._position)
         # A database that was restored, or that failed over, continues without rows that were seen.
-        if (found.saved, found.inos) != (self._at.saved, self._at.inos):
+        if (position.saved, position.inos) != (self._at.saved, self._at.inos):
             raise Lost(f"the journal was not kept for reader {self.name!r}")
         touched: list[TouchedInode] = []
-        self.is_at_end = found.last == self._position
+        self.is_at_end = position.last == self._position
         if self.is_at_end:
             return touched
-        for seq, what, inos in session.all(ROWS, after=self._position, most=READ_AT_ONCE):
-            touched.extend(TouchedInode(ino, what) for ino in numbers_in(inos))
+        for seq, kind, inos in session.all(ROWS, after=self._position, most=READ_AT_ONCE):
+            touched.extend(TouchedInode(ino, kind) for ino in numbers_in(inos))
             self._position, self._at = seq, self._at._replace(inos=inos)
             if len(touched) >= most:
                 break
-        self.is_at_end = self._position >= found.last
+        self.is_at_end = self._position >= position.last
         return touched
 
     def save(self, session: Session) -> None:

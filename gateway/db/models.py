@@ -71,8 +71,8 @@ class DeclarativeBase:
         """Make a column. The annotation is text: ``Mapped[int]``, ``Mapped[str | None]``."""
         arguments, options = vars(cls).get(name, ((), {}))
         kind, _, null = annotation.removeprefix("Mapped[").removesuffix("]").partition(" | ")
-        if not any(isinstance(one, (type, TypeEngine)) for one in arguments):
-            types = {one.__name__: made for one, made in cls.type_annotation_map.items()}
+        if not any(isinstance(argument, (type, TypeEngine)) for argument in arguments):
+            types = {class_.__name__: made for class_, made in cls.type_annotation_map.items()}
             arguments = (types[kind], *arguments)
         return Column(name, *arguments, **{"nullable": null == "None", **options})
 

@@ -40,8 +40,10 @@ def current(database: Database) -> str | None:
         with engine.connect() as connection:
             if not inspect(connection).has_table("alembic_version"):
                 return None
-            found: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
-            return found
+            revision: str | None = connection.scalar(
+                text("SELECT version_num FROM alembic_version")
+            )
+            return revision
     except DatabaseError as exc:
         raise SchemaError(
             f"database {database.url} cannot be read ({exc.orig}): "
@@ -54,13 +56,13 @@ def current(database: Database) -> str | None:
 def require_known(database: Database, versions: Path = NAMESPACE) -> str | None:
     """Return the revision of the database, or None without a schema. Raises SchemaError if this
     program does not know it."""
-    found = current(database)
-    if found is not None and found not in known(versions):
+    revision = current(database)
+    if revision is not None and revision not in known(versions):
         raise SchemaError(
-            f"database {database.url} has schema {found}, which this program does not know: "
+            f"database {database.url} has schema {revision}, which this program does not know: "
             "it was written by a newer Spillway; install that version"
         )
-    return found
+    return revision
 
 
 def require_made(database: Database, maker: str = "spillway init") -> str:
@@ -73,17 +75,17 @@ def require_made(database: Database, maker: str = "spillway init") -> str:
         maker: the command that would make another namespace.
     """
     reason = database.backend.missing()
-    if reason is None and (found := require_known(database)) is not None:
-        return found
+    if reason is None and (revision := require_known(database)) is not None:
+        return revision
     reason = reason or f"database {database.url} is empty: correct namespace.url"
     raise SchemaError(f"{reason} or put its backup back; for a new gateway: {maker}")
 
 
 def require_current(database: Database) -> None:
     """Raise SchemaError unless the database has exactly this program's schema."""
-    if (found := require_made(database)) != (head := known()[-1]):
+    if (revision := require_made(database)) != (head := known()[-1]):
         raise SchemaError(
-            f"database {database.url} has the older schema {found}, this program needs {head}: "
+            f"database {database.url} has the older schema {revision}, this program needs {head}: "
             "run: spillway upgrade"
         )
 

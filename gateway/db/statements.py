@@ -79,12 +79,12 @@ def with_below(top: Any, *only: Any) -> Any:
         top: selects ``ino``. What it selects beside that comes with each inode below.
         only: conditions for the inodes below. Nothing below one that is left out is found.
     """
-    found = top.cte("below", recursive=True)
-    inner = [dirent.c.ino if one.name == "ino" else one for one in found.c]
-    named = dirent.join(found, dirent.c.parent == found.c.ino)
+    cte = top.cte("below", recursive=True)
+    inner = [dirent.c.ino if column.name == "ino" else column for column in cte.c]
+    named = dirent.join(cte, dirent.c.parent == cte.c.ino)
     if only:
         named = named.join(inode, inode.c.ino == dirent.c.ino)
-    return found.union(select(*inner).select_from(named).where(*only))
+    return cte.union(select(*inner).select_from(named).where(*only))
 
 
 _TOP = select(bindparam("top", type_=inode.c.ino.type).label("ino"))

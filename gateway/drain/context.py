@@ -169,7 +169,10 @@ class DrainView(NamedTuple):
         rows = self.session.all(own.TOMBSTONES_BEFORE, tombstones=wanted)
         if rows:
             before = {(row[0], row[1]): sql.TombstoneRow(*row) for row in rows}
-            merged = [one.with_earlier(before.get(one[:2], one)) for one in tombstones]
+            merged = [
+                tombstone.with_earlier(before.get(tombstone[:2], tombstone))
+                for tombstone in tombstones
+            ]
             wanted = rows_of([(*tombstone, now_ns) for tombstone in merged])
             self.session.run(own.TOMBSTONES_DELETE, tombstones=wanted)
         self.session.run(own.TOMBSTONES_INSERT, tombstones=wanted)

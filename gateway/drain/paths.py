@@ -153,8 +153,8 @@ class Paths:
     def _chain(self, ino: int) -> set[int]:
         """Return a directory and all above it, or an empty set if the directory is gone."""
         if ino not in self._chains:
-            found = {ino, *(parent for _at, parent, _name in way_up(self._session, ino))}
-            self._chains[ino] = found if ROOT_INO in found else set()
+            chain = {ino, *(parent for _at, parent, _name in way_up(self._session, ino))}
+            self._chains[ino] = chain if ROOT_INO in chain else set()
         return self._chains[ino]
 
     def is_bumped(self, ino: int) -> bool:
@@ -206,11 +206,11 @@ class Paths:
     def is_held_by_order(self, ino: int) -> bool:
         """Return whether a person or retention holds a file, or a directory above it."""
         places = (self.place(parent) for parent, _name in self._names_of(ino))
-        return self._orders.get(ino) is True or any(one and one.is_ordered for one in places)
+        return self._orders.get(ino) is True or any(place and place.is_ordered for place in places)
 
     def _names_of(self, ino: int) -> list[tuple[int, bytes]]:
-        if (found := self._names.get(ino)) is not None:
-            return found
+        if (names := self._names.get(ino)) is not None:
+            return names
         return [(parent, name) for parent, name in self._session.all(sql.NAMES, ino=ino)]
 
     def owner(self, key: str) -> int | None:
@@ -242,12 +242,12 @@ class Paths:
         """Return the files whose keys are shortened, by key. They are few: the directory's path is
         long already."""
         if top not in self._shortened:
-            found = {}
+            shortened = {}
             for (ino,) in self._session.all(own.FILES_BELOW, top=top):
                 key = self.key_of(ino)
                 if key is not None and key_mapper.is_shortened(key):
-                    found[key] = ino
-            self._shortened[top] = found
+                    shortened[key] = ino
+            self._shortened[top] = shortened
         return self._shortened[top]
 
     @cached_property
@@ -289,8 +289,13 @@ def objects_at(session: Session, keys: Iterable[str]) -> dict[str, ObjectRow]:
 def objects_above(session: Session, prefix: str, wanted: Iterable[str]) -> dict[str, ObjectRow]:
     """Return, by key, an object that is recorded at one of the keys that a key goes through."""
     through = {key: key_mapper.above(prefix, key) for key in wanted}
-    found = objects_at(session, {one for above in through.values() for one in above})
-    return {key: found[one] for key, above in through.items() for one in above if one in found}
+    objects = objects_at(session, {key_above for above in through.values() for key_above in above})
+    return {
+        key: objects[key_above]
+        for key, above in through.items()
+        for key_above in above
+        if key_above in objects
+    }
 
 
 def object_of(session: Session, ino: int) -> ObjectRow | None:

@@ -142,8 +142,8 @@ class Lacking:
             above: the path of the directory.
         """
         moves = self._moves(directory)
-        if (one := self._assess(target, (*above, target.name), asker, moves)) is not None:
-            yield one
+        if (file := self._assess(target, (*above, target.name), asker, moves)) is not None:
+            yield file
         if (data := trackers.data_of(target.name)) is not None:
             yield from self.of_index(directory, above, data, asker)
 
@@ -159,8 +159,8 @@ class Lacking:
         moves = self._moves(directory)
         given = {"parent": directory, "cookie": 0, "first_name": data, "end_name": data + b"\xff"}
         for row in map(_row, self._session.all(DATA, **given, most=COUNTED)):
-            if (one := self._assess(row, (*above, row.name), asker, moves)) is not None:
-                yield one
+            if (file := self._assess(row, (*above, row.name), asker, moves)) is not None:
+                yield file
 
     def below(
         self, top: int, above: Parts, asker: DependentFile, is_deep: bool, most: int | None = None
@@ -187,8 +187,8 @@ class Lacking:
                     cookie, inner = row.cookie, (*path, row.name)
                     if row.kind == InodeKind.DIRECTORY and is_deep:
                         waiting.append((row.ino, inner, moves or row.renamed is not None))
-                    elif (one := self._assess(row, inner, asker, moves)) is not None:
-                        yield one
+                    elif (file := self._assess(row, inner, asker, moves)) is not None:
+                        yield file
                 if len(rows) < page:
                     break
 
@@ -314,22 +314,22 @@ class Precedence:
         if rank is None:
             return None
         way = [directory, *(parent for _ino, parent, _name in way_up(self._session, directory))]
-        found = self._checkpoint(way)
-        is_tree = found is not None and found.extent == Extent.TREE
+        own_checkpoint = self._checkpoint(way)
+        is_tree = own_checkpoint is not None and own_checkpoint.extent == Extent.TREE
         if trackers.is_tracker(name) and not is_tree:
             return self._of_tracker(file, directory, (*above, name), text)
         asker = DependentFile(file.ino, place_of((*above, name), rank))
-        if found is None:
+        if own_checkpoint is None:
             asker = asker._replace(until_ns=_until_ns(file))
             is_deep = directory != ROOT_INO
             return _waits(self._lacking.below(directory, above, asker, is_deep, NAMES_MAX))
         # A client that waits for this file in a CLOSE may be the one that has to write the rest.
-        is_half = found.state in (CheckpointState.WRITING, CheckpointState.BROKEN)
+        is_half = own_checkpoint.state in (CheckpointState.WRITING, CheckpointState.BROKEN)
         if is_half and not self._acknowledge.covers((*above, name)):
-            reason = f"its checkpoint is {found.state}: {found.reason}"
-            return Wait(reason, found.ino, is_under_way=False)
-        top = above[: len(above) - way.index(found.ino)]
-        return _waits(self._lacking.below(found.ino, top, asker, is_tree))
+            reason = f"its checkpoint is {own_checkpoint.state}: {own_checkpoint.reason}"
+            return Wait(reason, own_checkpoint.ino, is_under_way=False)
+        top = above[: len(above) - way.index(own_checkpoint.ino)]
+        return _waits(self._lacking.below(own_checkpoint.ino, top, asker, is_tree))
 
     def _checkpoint(self, way: Sequence[int]) -> _Checkpoint | None:
         """Return the checkpoint that the files of a directory belong to.
@@ -338,11 +338,13 @@ class Precedence:
             way: the directory and all above it.
         """
         rows = self._session.all(CHECKPOINTS, inos=numbers_of(way))
-        found = {row[0]: _Checkpoint(*row) for row in rows}
+        checkpoints = {row[0]: _Checkpoint(*row) for row in rows}
         for ino in way:
-            one = found.get(ino)
-            if one is not None and (one.extent == Extent.TREE or ino == way[0]):
-                return one
+            known_checkpoint = checkpoints.get(ino)
+            if known_checkpoint is not None and (
+                known_checkpoint.extent == Extent.TREE or ino == way[0]
+            ):
+                return known_checkpoint
         return None
 
     def _of_tracker(
@@ -368,18 +370,21 @@ class Precedence:
     def _of_target(self, file: File, directory: int, above: Parts, target: NameRow) -> Wait | None:
         """Return the wait of a tracker for what it names."""
         asker = DependentFile(file.ino, None)
-        found = self._checkpoint((target.ino,))
-        if found is None:
+        target_checkpoint = self._checkpoint((target.ino,))
+        if target_checkpoint is None:
             asker = asker._replace(until_ns=_until_ns(file))
-        elif found.state != CheckpointState.DURABLE:
-            reason = f"it names {printable(target.name)}, which is {found.state}"
-            is_under_way = found.state in (CheckpointState.COMPLETE, CheckpointState.DRAINING)
-            return Wait(reason, found.ino, is_under_way)
+        elif target_checkpoint.state != CheckpointState.DURABLE:
+            reason = f"it names {printable(target.name)}, which is {target_checkpoint.state}"
+            is_under_way = target_checkpoint.state in (
+                CheckpointState.COMPLETE,
+                CheckpointState.DRAINING,
+            )
+            return Wait(reason, target_checkpoint.ino, is_under_way)
         # The catalogue follows the namespace: it may not know of a change yet.
         if target.kind != InodeKind.DIRECTORY:
             return _waits(self._lacking.of_file(directory, above, target, asker))
-        is_deep = found is None or found.extent == Extent.TREE
-        most = NAMES_MAX if found is None else None
+        is_deep = target_checkpoint is None or target_checkpoint.extent == Extent.TREE
+        most = NAMES_MAX if target_checkpoint is None else None
         inside = (*above, target.name)
         return _waits(self._lacking.below(target.ino, inside, asker, is_deep, most))
 
@@ -404,9 +409,9 @@ class Precedence:
     def _target(self, directory: int, named: trackers.TrackedName) -> NameRow | None:
         """Return what a tracker means."""
         for name in named.names:
-            found = self._lacking.named(directory, name)
-            if found is not None and found.kind in (InodeKind.DIRECTORY, InodeKind.REGULAR):
-                return found
+            name_row = self._lacking.named(directory, name)
+            if name_row is not None and name_row.kind in (InodeKind.DIRECTORY, InodeKind.REGULAR):
+                return name_row
         row = None
         if named.step is not None:
             row = self._session.one(OF_STEP, parent=directory, step=named.step)
@@ -422,16 +427,16 @@ def _until_ns(file: File) -> int:
 
 def _waits(lacking: Iterator[MissingFile]) -> Wait | None:
     """Return the wait for files."""
-    found = list(islice(lacking, COUNTED))
-    if not found:
+    files = list(islice(lacking, COUNTED))
+    if not files:
         return None
     # What is sent last is probably the last one: the wait is looked at when the bucket has it.
-    sent = [one for one in found if not one.why]
-    shown = next((one for one in found if one.why), found[-1])
+    sent = [file for file in files if not file.why]
+    shown = next((file for file in files if file.why), files[-1])
     path = printable(b"/".join(shown.path)) + (f" ({shown.why})" if shown.why else "")
-    if len(found) == 1:
+    if len(files) == 1:
         reason = f"it waits for a file that it names: {path}"
     else:
-        count = f"{COUNTED} or more" if len(found) == COUNTED else str(len(found))
+        count = f"{COUNTED} or more" if len(files) == COUNTED else str(len(files))
         reason = f"it waits for {count} files that it names, as {path}"
-    return Wait(reason, (sent or found)[-1].ino, bool(sent))
+    return Wait(reason, (sent or files)[-1].ino, bool(sent))

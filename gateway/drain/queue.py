@@ -129,8 +129,8 @@ def entries(context: Context, below: int = ROOT_INO) -> Iterator[QueueEntry]:
     after: tuple[int, int] | None = NEWEST
     while after is not None:
         with context.reading() as view:
-            found, after = page(view, after, below, context.settings.drain_ahead_ns)
-        yield from found
+            queue_entries, after = page(view, after, below, context.settings.drain_ahead_ns)
+        yield from queue_entries
 
 
 class QueueReasons:
@@ -149,11 +149,11 @@ class QueueReasons:
         """Return the failure of a file's upload or move, or of the move of the object at its
         key."""
         upload = JobId(WorkKind.UPLOAD, ino, key or "")
-        found = self._failures.get(upload) or self._moves.get(ino)
-        if found is None and key is not None and self._moves:
+        failure = self._failures.get(upload) or self._moves.get(ino)
+        if failure is None and key is not None and self._moves:
             occupant = object_at(self._view.session, key)
-            found = None if occupant is None else self._moves.get(occupant.ino)
-        return found or NO_FAILURE
+            failure = None if occupant is None else self._moves.get(occupant.ino)
+        return failure or NO_FAILURE
 
 
 def page(
@@ -177,7 +177,7 @@ def page(
     """
     reasons = QueueReasons(view, ahead_ns)
     rows = view.session.all(WAITING, after_ns=after[0], after_ino=after[1], most=most)
-    found: list[QueueEntry] = []
+    queue_entries: list[QueueEntry] = []
     for at, row in enumerate(rows):
         if at % NAMED == 0:
             view.paths.read_names(ino for ino, *_ in rows[at : at + NAMED])
@@ -186,13 +186,13 @@ def page(
         if below == ROOT_INO or view.paths.is_below(file.ino, below):
             entry = _entry(view, file, row[-1] is not None, reasons)
         if entry is not None:
-            found.append(entry)
-        if len(found) == wanted and at + 1 < len(rows):
-            return found, (file.drain_after_ns, file.ino)
+            queue_entries.append(entry)
+        if len(queue_entries) == wanted and at + 1 < len(rows):
+            return queue_entries, (file.drain_after_ns, file.ino)
     if len(rows) < most:
-        return found, None
+        return queue_entries, None
     last = File(*rows[-1][:-1])
-    return found, (last.drain_after_ns, last.ino)
+    return queue_entries, (last.drain_after_ns, last.ino)
 
 
 def of_file(view: DrainView, ino: int, ahead_ns: int) -> QueueEntry | None:
@@ -295,11 +295,11 @@ def retry(context: Context, ino: int) -> bool:
 def orders(context: Context) -> list[PathOrder]:
     """Return the orders that people gave and did not withdraw. Raises TryAgain."""
     with context.reading() as view:
-        found = []
+        path_orders = []
         for ino, hold in view.session.all(own.QUEUE_ORDERS):
             place = view.paths.place(ino)
-            found.append(PathOrder(ino, None if place is None else place.parts, bool(hold)))
-    return found
+            path_orders.append(PathOrder(ino, None if place is None else place.parts, bool(hold)))
+    return path_orders
 
 
 class Renamed(NamedTuple):
@@ -347,8 +347,8 @@ class RenameWait:
                 if top == ROOT_INO or paths.is_below(ino, top) or paths.is_below(top, ino):
                     if kind == InodeKind.DIRECTORY:
                         yield from self._directory(view, ino, reasons)
-                    elif (found := _file(view, ino, reasons)) is not None:
-                        yield found
+                    elif (rename := _file(view, ino, reasons)) is not None:
+                        yield rename
             after = rows[-1][0]
 
     def _directory(self, view: DrainView, ino: int, reasons: QueueReasons) -> Iterator[Renamed]:
@@ -375,8 +375,8 @@ def is_durable(context: Context, tops: Sequence[int]) -> bool:
                 return False
             after: tuple[int, int] | None = NEWEST
             while after is not None:
-                found, after = page(view, after, top, context.settings.drain_ahead_ns)
-                if any(entry.is_waited_for for entry in found):
+                queue_entries, after = page(view, after, top, context.settings.drain_ahead_ns)
+                if any(entry.is_waited_for for entry in queue_entries):
                     return False
     return True
 
@@ -385,12 +385,12 @@ def _can_move(view: DrainView, reading: _Reading, reasons: QueueReasons) -> bool
     """Read on, up to an object that can be moved. Returns False if there is none."""
     while True:
         while reading.away:
-            one = _file(view, reading.away[0], reasons)
-            if one is not None and not one.is_stuck:
+            rename = _file(view, reading.away[0], reasons)
+            if rename is not None and not rename.is_stuck:
                 return True
             reading.away.popleft()
-            if one is not None:
-                reading.stuck.append(one)
+            if rename is not None:
+                reading.stuck.append(rename)
         if reading.below.is_read:
             return False
         objects = reading.below.page(view)

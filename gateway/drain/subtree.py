@@ -42,7 +42,7 @@ class SubtreeReader:
 
     def page(self, view: DrainView) -> list[ObjectRow]:
         """Return the objects of the next page of names."""
-        found: list[ObjectRow] = []
+        object_rows: list[ObjectRow] = []
         budget = NAMES_PAGE
         while self._levels and budget > 0:
             level = self._levels[-1]
@@ -62,5 +62,5 @@ class SubtreeReader:
                 if kind == InodeKind.DIRECTORY:
                     level.directories.append(ino)
                 elif stored[0] is not None:
-                    found.append(ObjectRow(*stored))
-        return found
+                    object_rows.append(ObjectRow(*stored))
+        return object_rows

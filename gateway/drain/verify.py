@@ -115,21 +115,22 @@ def _require(database: Database, files: DataFiles, file: File, expected: str | N
 def _require_checksum(files: DataFiles, file: File, expected: str) -> bool:
     form = checksum.form_of(expected)
     with checksum.open_data(files, file) as data:
-        found = checksum.of_file(data, file.size, form, lambda: False)
-    if found is not None:
-        checksum.require(expected, found.checksum, str(files.path(file.ino, file.epoch)))
-    return found is not None
+        checksums = checksum.of_file(data, file.size, form, lambda: False)
+    if checksums is not None:
+        checksum.require(expected, checksums.checksum, str(files.path(file.ino, file.epoch)))
+    return checksums is not None
 
 
 def _require_blocks(files: DataFiles, file: File, expected: BlockDigests) -> None:
     with checksum.open_data(files, file) as data:
-        found = checksum.blocks_of_file(data, file.size, expected.block_bytes)
+        digests = checksum.blocks_of_file(data, file.size, expected.block_bytes)
     path = files.path(file.ino, file.epoch)
-    if len(found.crcs) != len(expected.crcs):
+    if len(digests.crcs) != len(expected.crcs):
         raise DataFileError(f"{path}: its block digests are not those of {file.size} bytes")
-    if differing := found.differing(expected):
+    if differing := digests.differing(expected):
         shown = ", ".join(
-            f"{one.start} to {min(one.stop, file.size) - 1}" for one in differing[:RANGES_SHOWN]
+            f"{block.start} to {min(block.stop, file.size) - 1}"
+            for block in differing[:RANGES_SHOWN]
         )
         more = len(differing) - RANGES_SHOWN
         raise DataFileError(

@@ -158,7 +158,7 @@ class Drain:
 
     def _sweeps(self) -> list[Sweep]:
         # The order matters only for the bucket: garbage is deleted before new bytes arrive.
-        found = [
+        all_sweeps = [
             Sweep(sweeps.settlements, WorkKind.CLEAN_UP, Lane.CHORE),
             Sweep(
                 partial(sweeps.indeterminate_writes, indeterminate.IndeterminateWaits()),
@@ -170,13 +170,15 @@ class Drain:
         ]
         if self._settings.drain.max_open_age_seconds:
             # Snapshots come before uploads, which take every thread while there are any.
-            found.append(Sweep(self._snapshots.plan, WorkKind.SNAPSHOT, Lane.UPLOAD))
+            all_sweeps.append(Sweep(self._snapshots.plan, WorkKind.SNAPSHOT, Lane.UPLOAD))
         for lane in UPLOADS:
-            found.append(Sweep(partial(self._survey.plan, lanes=(lane,)), WorkKind.UPLOAD, lane))
+            all_sweeps.append(
+                Sweep(partial(self._survey.plan, lanes=(lane,)), WorkKind.UPLOAD, lane)
+            )
         if self._settings.drain.checksum_at_seal:
-            found.insert(0, Sweep(self._digests.plan, WorkKind.CHECKSUM, Lane.DISK))
+            all_sweeps.insert(0, Sweep(self._digests.plan, WorkKind.CHECKSUM, Lane.DISK))
         # These come last: nothing waits for them.
-        return [*found, Sweep(sweeps.transitions, WorkKind.TRANSITION, Lane.COPY)]
+        return [*all_sweeps, Sweep(sweeps.transitions, WorkKind.TRANSITION, Lane.COPY)]
 
     def run(self) -> None:
         """Work until stop is set. Then return soon, with everything safe for a restart."""
@@ -248,7 +250,7 @@ class Drain:
         poll_seconds = self._settings.drain.poll_seconds
         self._survey.follow(self._context)
         if not self._is_bucket_ready():
-            local = [one for one in self._dispatcher.sweeps if not one.kind.asks_bucket]
+            local = [sweep for sweep in self._dispatcher.sweeps if not sweep.kind.asks_bucket]
             for sweep in local:
                 self._dispatcher.advance(self._context, sweep, poll_seconds)
             pause_seconds = max(self.health.pause_seconds(), PAUSE_MIN_SECONDS)
@@ -313,20 +315,20 @@ class Drain:
         if self._is_checksum_known:
             return
         try:
-            found = negotiate(self._settings, self._pace)
+            checksum_kind = negotiate(self._settings, self._pace)
         except StoreError:
             raise
         except Exception:
             # An answer that no store should give must not end the drain, nor the next one.
             log.exception("cannot find out which checksums the bucket verifies")
-            found = None
+            checksum_kind = None
         self._is_checksum_known = True
-        if found is None:
+        if checksum_kind is None:
             return
-        self._context.store.kind = found
+        self._context.store.kind = checksum_kind
         with self._context.writing() as view:
-            negotiation.remember(view.session, self._settings.bucket, found)
-        log.info("checksum of what is sent: %s", found)
+            negotiation.remember(view.session, self._settings.bucket, checksum_kind)
+        log.info("checksum of what is sent: %s", checksum_kind)
 
     def _look_for_unrecorded(self) -> None:
         """Look for them once a day, beside all other work: a slow listing must not stop it."""
@@ -372,9 +374,9 @@ class Drain:
 
 def _ownership_of(context: Context) -> Ownership:
     """Return the claim to the bucket, without which the store changes nothing."""
-    found = Ownership(context.settings, context.database, context.stop)
-    found.guard(context.store)
-    return found
+    ownership = Ownership(context.settings, context.database, context.stop)
+    ownership.guard(context.store)
+    return ownership
 
 
 def _places(drain: DrainSettings) -> int:

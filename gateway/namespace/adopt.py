@@ -241,19 +241,19 @@ def adopt_files(
     connection = database.connect(for_writing=True)
     try:
         around = identity.surroundings(database, connection, files)
-        found, stamped, lineage = around
-        if stamped is not None and stamped.fs_id != found.fs_id.hex():
+        database_identity, stamped, lineage = around
+        if stamped is not None and stamped.fs_id != database_identity.fs_id.hex():
             raise IdentityError(
                 f"{files.root} belongs to another namespace: give this one a directory of its own"
             )
         marks = () if stamped is None else stamped.marks
-        age = _Age.OLDER if around.may_lack_changes else _age(found.mark, marks)
+        age = _Age.OLDER if around.may_lack_changes else _age(database_identity.mark, marks)
         adopted = _adopt(database, connection, files, age, is_verified)
-        mark = max((found.mark, *marks)) + 1
+        mark = max((database_identity.mark, *marks)) + 1
         bound = Stamp(
-            found.fs_id.hex(),
-            (found.gateway or secrets.token_bytes(16)).hex(),
-            (found.mark, mark),
+            database_identity.fs_id.hex(),
+            (database_identity.gateway or secrets.token_bytes(16)).hex(),
+            (database_identity.mark, mark),
             data_files.directory_of(files.root),
             lineage,
         )
@@ -343,23 +343,23 @@ def _compare(
         replaced = []
         with database.transaction(connection):
             tx = Tx(connection, database.dialect, Ids(), "adopt", Effects())
-            for row, found, verdict in assessed:
-                if verdict is _Verdict.TAKEN and found is not None:
+            for row, stat, verdict in assessed:
+                if verdict is _Verdict.TAKEN and stat is not None:
                     taken += 1
-                    _take(session, row.ino, found)
+                    _take(session, row.ino, stat)
                 elif verdict is _Verdict.LOST and tx.run(_EVICTED_SINCE, the_ino=row.ino):
                     absent += 1
                     tx.touch(row.ino)
-                    replaced += [row] if found is not None else []
+                    replaced += [row] if stat is not None else []
                 elif verdict in (_Verdict.LOST, _Verdict.DAMAGED):
                     damaged += 1
-                    content.damaged(tx, row.ino, _reason(row, files, found))
+                    content.damaged(tx, row.ino, _reason(row, files, stat))
         # After a crash the next adoption moves them: the row has another epoch.
         for row in replaced:
             files.set_aside(row.ino, row.epoch)
             aside += 1
-        for row, found, verdict in assessed:
-            if verdict is _Verdict.KEPT and not row.write_open and found is not None:
+        for row, stat, verdict in assessed:
+            if verdict is _Verdict.KEPT and not row.write_open and stat is not None:
                 # An eviction compares the times once more. Without it the file stays on the disk.
                 with suppress(OSError):
                     files.set_mtime(row.ino, row.epoch, row.mtime_ns)
@@ -372,12 +372,12 @@ def _assess(
 ) -> tuple[os.stat_result | None, _Verdict]:
     """Return the data file of a row, if there is one, and what becomes of the file."""
     try:
-        found: os.stat_result | None = files.path(row.ino, row.epoch).stat()
+        stat: os.stat_result | None = files.path(row.ino, row.epoch).stat()
     except FileNotFoundError:
-        found = None
+        stat = None
     except OSError:
         return None, _Verdict.DAMAGED
-    if found is None:
+    if stat is None:
         # A file may have no data file before it has bytes. A backup knows no bytes that came
         # later: the next start would seal an empty file, and the drain send it over the object.
         is_unsure = age is not _Age.SAME and (row.write_open or row.is_dirty)
@@ -385,29 +385,29 @@ def _assess(
             return None, _Verdict.DAMAGED if is_unsure else _Verdict.KEPT
         return None, _Verdict.LOST if row.size > 0 or is_unsure else _Verdict.KEPT
     if row.write_open:
-        return found, _Verdict.KEPT  # the next start seals what it has
-    has_its_size = found.st_size == row.size
+        return stat, _Verdict.KEPT  # the next start seals what it has
+    has_its_size = stat.st_size == row.size
     if age in (_Age.SAME, _Age.UNKNOWN) and not has_its_size:
-        return found, _Verdict.DAMAGED
-    if age is _Age.UNKNOWN or (age is _Age.SAME and row.knows(found)):
-        return found, _Verdict.KEPT
+        return stat, _Verdict.DAMAGED
+    if age is _Age.UNKNOWN or (age is _Age.SAME and row.knows(stat)):
+        return stat, _Verdict.KEPT
     # Only the time shows a rewrite of the same length. It differs too where a client set it, or
     # where the file came back from the bucket.
     if has_its_size and (
-        found.st_mtime_ns == row.mtime_ns
-        or (row.knows(found) if is_verified is None else is_verified(row.ino))
+        stat.st_mtime_ns == row.mtime_ns
+        or (row.knows(stat) if is_verified is None else is_verified(row.ino))
     ):
-        return found, _Verdict.KEPT
-    return found, _Verdict.LOST if age is _Age.NEWER else _Verdict.TAKEN
+        return stat, _Verdict.KEPT
+    return stat, _Verdict.LOST if age is _Age.NEWER else _Verdict.TAKEN
 
 
-def _reason(row: _Row, files: DataFiles, found: os.stat_result | None) -> str:
+def _reason(row: _Row, files: DataFiles, stat: os.stat_result | None) -> str:
     path = files.path(row.ino, row.epoch)
-    if found is not None and found.st_size == row.size:
+    if stat is not None and stat.st_size == row.size:
         return f"data file {path} has bytes of an earlier time"
-    if found is None and row.size == 0:
+    if stat is None and row.size == 0:
         return f"data file {path} is missing, and the database may be older than the file's bytes"
-    there = "is missing" if found is None else f"has {found.st_size} bytes"
+    there = "is missing" if stat is None else f"has {stat.st_size} bytes"
     return f"data file {path} {there}, {row.size} bytes expected"
 
 
@@ -420,11 +420,11 @@ def _set_others_aside(database: Database, connection: Connection, files: DataFil
     """
     session = Session(connection, database.dialect)
     moved = 0
-    found = files.walk()
-    while page := list(islice(found, PAGE)):
+    all_files = files.walk()
+    while page := list(islice(all_files, PAGE)):
         inos = numbers_of({ino for ino, _epoch in page})
         resident = set(map(tuple, session.all(_RESIDENT_OF, inos=inos)))
-        others = [one for one in page if one not in resident]
+        others = [data_file for data_file in page if data_file not in resident]
         if others:
             with database.transaction(connection):
                 rows = [{"the_ino": ino, "the_epoch": epoch} for ino, epoch in others]
@@ -435,13 +435,13 @@ def _set_others_aside(database: Database, connection: Connection, files: DataFil
     return moved
 
 
-def _take(session: Session, ino: int, found: os.stat_result) -> None:
+def _take(session: Session, ino: int, stat: os.stat_result) -> None:
     session.run(
         _TAKE_BYTES,
         the_ino=ino,
-        size=found.st_size,
-        used=found.st_blocks * 512,
-        mtime_ns=found.st_mtime_ns,
+        size=stat.st_size,
+        used=stat.st_blocks * 512,
+        mtime_ns=stat.st_mtime_ns,
         now_ns=clock.now_ns(),
     )
 

@@ -73,21 +73,21 @@ class DataFiles:
             return None
         try:
             os.fsync(fd)
-            found = os.fstat(fd)
+            stat = os.fstat(fd)
             sync_directory(path.parent)
         except OSError as error:
             raise SyncError(error.errno, error.strerror) from error
         finally:
             os.close(fd)
-        return found
+        return stat
 
     def look(self, ino: int, epoch: int) -> DataFileOnDisk | None:
         """Return what a data file is, or None without one. Raises OSError."""
         try:
-            found = self.path(ino, epoch).stat()
+            stat = self.path(ino, epoch).stat()
         except FileNotFoundError:
             return None
-        return DataFileOnDisk(found.st_size, found.st_mtime_ns)
+        return DataFileOnDisk(stat.st_size, stat.st_mtime_ns)
 
     def set_mtime(self, ino: int, epoch: int, mtime_ns: int) -> None:
         """Give a data file the time of its row (ns since 1970). Raises OSError."""
@@ -191,15 +191,15 @@ def read(root: Path) -> Stamp | None:
     """
     path = root / NAME
     try:
-        found: Any = json.loads(path.read_bytes())
+        document: Any = json.loads(path.read_bytes())
         return Stamp(
-            str(found["fs_id"]),
-            str(found["gateway"]),
-            tuple(int(mark) for mark in found["marks"]),
-            int(found["directory"]),
-            None if (of := found.get("lineage")) is None else (str(of[0]), int(of[1])),
-            bool(found.get("is_stopped", False)),
-            bool(found.get("is_behind", False)),
+            str(document["fs_id"]),
+            str(document["gateway"]),
+            tuple(int(mark) for mark in document["marks"]),
+            int(document["directory"]),
+            None if (of := document.get("lineage")) is None else (str(of[0]), int(of[1])),
+            bool(document.get("is_stopped", False)),
+            bool(document.get("is_behind", False)),
         )
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -81,14 +81,14 @@ class Namespace:
             "the namespace database was failed over and may lack the last changes: the data files "
             "are compared with it before clients are served"
         )
-        found = adopt.compare_files(self._database, self.files)
+        adoption = adopt.compare_files(self._database, self.files)
         self._writer.forget_numbers()
         self._mark.compared()
         log.warning(
             "%d files were compared with the namespace database: %d have newer bytes and are "
             "drained again, %d are fetched from the bucket, %d are damaged; %d data files were "
             "moved to %s",
-            *(found.files, found.taken, found.absent, found.damaged, found.aside),
+            *(adoption.files, adoption.taken, adoption.absent, adoption.damaged, adoption.aside),
             self.files.aside,
         )
 
@@ -148,9 +148,15 @@ class Namespace:
         while operations:
             self.run_together(operations)
             links = {
-                one.error.link for one in operations if isinstance(one.error, HeldByLatestLink)
+                operation.error.link
+                for operation in operations
+                if isinstance(operation.error, HeldByLatestLink)
             }
-            operations = [one for one in operations if isinstance(one.error, HeldByLatestLink)]
+            operations = [
+                operation
+                for operation in operations
+                if isinstance(operation.error, HeldByLatestLink)
+            ]
             for link in links:
                 removal = Operation(names.remove, GATEWAY_CRED, *link)
                 self.run_together([removal])

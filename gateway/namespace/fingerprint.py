@@ -122,7 +122,7 @@ def shared(session: Session, top: int, own: tuple[int, bytes]) -> Shared | None:
     """
     for (ino,) in session.all(LINKED, top=top):
         names = [(parent, bytes(name)) for parent, name in session.all(sql.NAMES, ino=ino)]
-        inside = [one for one in names if one == own or is_below(session, one[0], top)]
+        inside = [name for name in names if name == own or is_below(session, name[0], top)]
         for outside in names:
             if outside not in inside:
                 return Shared(inside[0], outside)

@@ -240,13 +240,13 @@ def check(database: Database, files: DataFiles, *, repair: bool = False) -> list
     connection = database.connect(for_writing=True)
     try:
         session = Session(connection, database.dialect)
-        found = list(_check_identity(database, connection, files))
+        broken_invariants = list(_check_identity(database, connection, files))
         for (ino,) in session.all(NAMELESS):
             if repair:
                 with database.transaction(connection):
                     names.keep(Tx(connection, database.dialect, Ids(), "fsck", Effects()), ino)
                     journal.forget_readers(session)
-            found.append(
+            broken_invariants.append(
                 BrokenInvariant("nameless", f"inode {ino} has no name", f"named {names.shown(ino)}")
             )
         for invariant in CHECKS:
@@ -255,16 +255,16 @@ def check(database: Database, files: DataFiles, *, repair: bool = False) -> list
                     with database.transaction(connection):
                         session.run(invariant.fix, key=row[0])
                         journal.forget_readers(session)
-                found.append(
+                broken_invariants.append(
                     BrokenInvariant(invariant.name, invariant.detail.format(*row), invariant.repair)
                 )
-        found += _check_damaged(session, files)
+        broken_invariants += _check_damaged(session, files)
         if repair:
             with database.transaction(connection):
                 _forget_damage(session, files)
                 journal.forget_readers(session)
-        found += _check_files(session, files, repair)
-        return found
+        broken_invariants += _check_files(session, files, repair)
+        return broken_invariants
     finally:
         connection.close()
 
@@ -303,10 +303,10 @@ def _whole_again(session: Session, files: DataFiles) -> Iterator[int]:
         epoch, size, write_open = row
         try:
             with files.path(ino, epoch).open("rb", buffering=0) as data:
-                found = sum(iter(partial(data.readinto, bytearray(_BLOCK_BYTES)), 0))
+                read_bytes = sum(iter(partial(data.readinto, bytearray(_BLOCK_BYTES)), 0))
         except OSError:
             continue
-        if found == size or (write_open and found > 0):
+        if read_bytes == size or (write_open and read_bytes > 0):
             yield ino
 
 

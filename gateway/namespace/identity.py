@@ -83,8 +83,8 @@ def of(session: Session) -> Identity:
 
 def surroundings(database: Database, connection: Connection, files: DataFiles) -> Surroundings:
     """Read what database and data files say of each other. Raises IdentityError, OSError."""
-    found = of(Session(connection, database.dialect))
-    return Surroundings(found, data_files.read(files.root), database.backend.lineage(connection))
+    identity = of(Session(connection, database.dialect))
+    return Surroundings(identity, data_files.read(files.root), database.backend.lineage(connection))
 
 
 def _is_unsure(stamped: Stamp) -> bool:
@@ -98,17 +98,17 @@ def problem(around: Surroundings, directory: int) -> str | None:
     Args:
         directory: the inode number of the directory of the data files.
     """
-    found, stamped, _lineage = around
+    identity, stamped, _lineage = around
     if stamped is None:
         return (
             "has no stamp: its disk is not mounted, or it is another directory: mount the disk or "
             "correct gateway.data_dir; if the bytes are lost for good: spillway adopt files"
         )
-    if stamped.fs_id != found.fs_id.hex():
+    if stamped.fs_id != identity.fs_id.hex():
         return (
             "belongs to another namespace: put back gateway.data_dir or namespace.url as they were"
         )
-    if found.gateway is not None and stamped.gateway != found.gateway.hex():
+    if identity.gateway is not None and stamped.gateway != identity.gateway.hex():
         return (
             "belongs to another gateway of this namespace: only the gateway that has the bytes "
             "may run; if that one is gone for good: spillway adopt files"
@@ -150,8 +150,8 @@ def _problem_of_time(around: Surroundings, stamped: Stamp) -> str | None:
 def require_files(database: Database, connection: Connection, files: DataFiles) -> Surroundings:
     """Return the surroundings of a namespace whose data files are there. Raises IdentityError."""
     around = surroundings(database, connection, files)
-    found = around.identity
-    if found.gateway is None and not _is_taken(found, around.stamped, files):
+    identity = around.identity
+    if identity.gateway is None and not _is_taken(identity, around.stamped, files):
         _require_bytes(Session(connection, database.dialect), files)
         return around
     directory = data_files.directory_of(files.root) if files.root.is_dir() else 0
@@ -161,22 +161,22 @@ def require_files(database: Database, connection: Connection, files: DataFiles) 
     return around
 
 
-def _is_taken(found: Identity, stamped: Stamp | None, files: DataFiles) -> bool:
+def _is_taken(identity: Identity, stamped: Stamp | None, files: DataFiles) -> bool:
     """Return whether a directory has this namespace's stamp, or another's with data files."""
     if stamped is None:
         return False
-    return stamped.fs_id == found.fs_id.hex() or any(True for _ in files.walk())
+    return stamped.fs_id == identity.fs_id.hex() or any(True for _ in files.walk())
 
 
 def owns(session: Session, files: DataFiles) -> bool:
     """Return whether data files are this namespace's, of any time. Unknown counts as no."""
     try:
-        found, stamped = of(session), data_files.read(files.root)
+        identity, stamped = of(session), data_files.read(files.root)
     except IdentityError:
         return False
     if stamped is None:
-        return found.gateway is None
-    return stamped.fs_id == found.fs_id.hex()
+        return identity.gateway is None
+    return stamped.fs_id == identity.fs_id.hex()
 
 
 def require_surroundings(settings: Settings) -> None:
@@ -284,19 +284,19 @@ class Mark:
         """
         with self._database.reader() as connection:
             around = require_files(self._database, connection, self._files)
-        found, stamped, self._lineage = around
+        identity, stamped, self._lineage = around
         self.is_behind = around.may_lack_changes
         # After a failover that lost a mark, its number is not given again.
-        self._mark = max((found.mark, *(stamped.marks if stamped and self.is_behind else ())))
-        gateway = found.gateway
+        self._mark = max((identity.mark, *(stamped.marks if stamped and self.is_behind else ())))
+        gateway = identity.gateway
         if gateway is None:
             # An interrupted first start may have written the stamp already.
             gateway = secrets.token_bytes(16)
-            if stamped is not None and stamped.fs_id == found.fs_id.hex():
+            if stamped is not None and stamped.fs_id == identity.fs_id.hex():
                 gateway = bytes.fromhex(stamped.gateway)
         self._gateway = gateway
         self._stamped = Stamp(
-            found.fs_id.hex(),
+            identity.fs_id.hex(),
             gateway.hex(),
             (self._mark,),
             data_files.directory_of(self._files.root),
@@ -387,14 +387,14 @@ def require_bucket(database: Database, bucket: BucketSettings) -> None:
     """
     with database.reader() as connection:
         session = Session(connection, database.dialect)
-        found = of(session)
-        if (found.bucket, found.prefix) == (bucket.name, bucket.prefix):
+        identity = of(session)
+        if (identity.bucket, identity.prefix) == (bucket.name, bucket.prefix):
             return
         with database.transaction(connection):
-            if found.bucket is not None and session.one(sql.ANYTHING_DRAINED) is not None:
+            if identity.bucket is not None and session.one(sql.ANYTHING_DRAINED) is not None:
                 raise IdentityError(
-                    f"this namespace's objects are in bucket {found.bucket!r} with prefix "
-                    f"{found.prefix!r}, the configuration has {bucket.name!r} and "
+                    f"this namespace's objects are in bucket {identity.bucket!r} with prefix "
+                    f"{identity.prefix!r}, the configuration has {bucket.name!r} and "
                     f"{bucket.prefix!r}: put bucket.name and bucket.prefix back; to send "
                     "everything to the new place: spillway adopt bucket"
                 )
@@ -404,8 +404,8 @@ def require_bucket(database: Database, bucket: BucketSettings) -> None:
 def has_bucket(database: Database, bucket: BucketSettings) -> bool:
     """Return whether the namespace's objects are in the configured bucket and prefix."""
     with database.reading() as session:
-        found = of(session)
-    return (found.bucket, found.prefix) == (bucket.name, bucket.prefix)
+        identity = of(session)
+    return (identity.bucket, identity.prefix) == (bucket.name, bucket.prefix)
 
 
 def claim(database: Database, files: DataFiles, make_directory: Callable[[], object]) -> bool:
@@ -418,9 +418,9 @@ def claim(database: Database, files: DataFiles, make_directory: Callable[[], obj
         make_directory: makes the directory of the data files if it is missing.
     """
     with database.reader() as connection:
-        found = require_files(database, connection, files).identity
+        identity = require_files(database, connection, files).identity
     make_directory()
-    if found.gateway is not None:
+    if identity.gateway is not None:
         return False
     writer = Writer(database)
     try:

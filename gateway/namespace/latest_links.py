@@ -114,4 +114,4 @@ def _is_tree(session: Session, ino: int) -> bool:
 def _inside(session: Session, ino: int) -> list[int]:
     if not _is_tree(session, ino):
         return [ino]
-    return [found for (found,) in session.all(DIRECTORIES, top=ino)] or [ino]
+    return [directory for (directory,) in session.all(DIRECTORIES, top=ino)] or [ino]

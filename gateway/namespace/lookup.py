@@ -182,17 +182,17 @@ class DirectoryMemo(Generic[T]):
             return self._known[ino]
         if self._most is not None and len(self._known) >= self._most:
             self._known = dict(self._roots)
-        found: T | None = None
+        derived: T | None = None
         below: list[tuple[int, bytes]] = []
         for at, parent, name in way:
             below.append((at, name))
             if parent in self._known:
-                found = self._known[parent]
+                derived = self._known[parent]
                 break
         for at, name in reversed(below):
-            found = None if found is None else derive(found, at, name)
-            self._known[at] = found
-        return found
+            derived = None if derived is None else derive(derived, at, name)
+            self._known[at] = derived
+        return derived
 
 
 def is_trashed(session: Session, ino: int) -> bool:
@@ -275,18 +275,18 @@ class PinLookup:
 
     def _covers_in(self, directory: int) -> bool:
         passed: list[int] = []
-        found = False
+        is_covered = False
         at = directory
-        while at not in self._directories and not found:
+        while at not in self._directories and not is_covered:
             passed.append(at)
-            found = self._session.one(PIN, ino=at) is not None
+            is_covered = self._session.one(PIN, ino=at) is not None
             step = next(way_up(self._session, at), None)
             if step is None:
                 break  # it was removed meanwhile
             at = step[1]
-        found = found or self._directories.get(at, False)
-        self._directories.update(dict.fromkeys(passed, found))
-        return found
+        is_covered = is_covered or self._directories.get(at, False)
+        self._directories.update(dict.fromkeys(passed, is_covered))
+        return is_covered
 
 
 def add(session: Session, new: PinRow) -> bool:
@@ -423,12 +423,12 @@ class Browser:
         """Return the attributes of an inode that is open for writing, with those that its data file
         has."""
         try:
-            found = self._files.path(attr.ino, attr.epoch).stat()
+            stat = self._files.path(attr.ino, attr.epoch).stat()
         except FileNotFoundError:
             return attr  # nothing was written yet
         return attr._replace(
-            size=found.st_size,
-            used=found.st_blocks * 512,
-            mtime_ns=found.st_mtime_ns,
-            ctime_ns=max(attr.ctime_ns, found.st_ctime_ns),
+            size=stat.st_size,
+            used=stat.st_blocks * 512,
+            mtime_ns=stat.st_mtime_ns,
+            ctime_ns=max(attr.ctime_ns, stat.st_ctime_ns),
         )

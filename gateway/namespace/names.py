@@ -402,10 +402,10 @@ def getxattr(session: Session, cred: Cred, ino: int, name: bytes) -> bytes:
     """Return the value of an attribute. Raises NoAttribute, AccessDenied, Stale."""
     _require(get(session, ino), cred, attributes.READ)
     if name.startswith(OURS):
-        found = _stored(session, ino).get(name)
-        if found is None:
+        attribute = _stored(session, ino).get(name)
+        if attribute is None:
             raise NoAttribute
-        return found
+        return attribute
     row = session.one(sql.XATTR, ino=ino, name=name)
     if row is None:
         raise NoAttribute
@@ -425,8 +425,12 @@ def _stored(session: Session, ino: int) -> dict[bytes, bytes]:
     row = session.one(_STORED, ino=ino)
     if row is None or any(session.one(sql.REKEY, ino=at) for at, *_ in way_up(session, ino)):
         return {}
-    found = {b"state": DURABLE, b"etag": row[0].encode(), b"checksum": (row[1] or "").encode()}
-    return {OURS + name: value for name, value in found.items() if value}
+    stored_attributes = {
+        b"state": DURABLE,
+        b"etag": row[0].encode(),
+        b"checksum": (row[1] or "").encode(),
+    }
+    return {OURS + name: value for name, value in stored_attributes.items() if value}
 
 
 def setxattr(tx: Tx, cred: Cred, ino: int, name: bytes, value: bytes, how: int) -> Attr:
@@ -451,7 +455,7 @@ def setxattr(tx: Tx, cred: Cred, ino: int, name: bytes, value: bytes, how: int) 
         tx.run(sql.XATTR_UPDATE, the_ino=ino, the_name=name, value=value)
     else:
         names = [row[0] for row in tx.all(sql.XATTRS, ino=ino)] + [name]
-        if sum(len(PREFIX) + len(each) + 1 for each in names) > NAMES_MAX_BYTES:
+        if sum(len(PREFIX) + len(other_name) + 1 for other_name in names) > NAMES_MAX_BYTES:
             raise NoSpace
         tx.run(sql.XATTR_INSERT, ino=ino, name=name, value=value)
     return count_name(tx, ino, 0)
@@ -509,9 +513,9 @@ def keep(tx: Tx, ino: int) -> None:
 def _directory(tx: Tx) -> Attr:
     """Return the directory; make it if there is none. Another inode with its name stays."""
     name = NAME
-    while (found := find(tx, ROOT_INO, name)) is not None and found.kind != InodeKind.DIRECTORY:
+    while (attr := find(tx, ROOT_INO, name)) is not None and attr.kind != InodeKind.DIRECTORY:
         name += b"_"
-    if found is not None:
-        return found
+    if attr is not None:
+        return attr
     wanted = SetAttr(mode=0o700, uid=0, gid=0)
     return mkdir(tx, ROOT_CRED, ROOT_INO, name, wanted, generation=secrets.randbits(62))

@@ -76,7 +76,9 @@ class NamesLog:
         """
         if noted is None:
             return
-        path, *new_path = (text_of(b"/".join([self._export, one])) for one in noted.paths)
+        path, *new_path = (
+            text_of(b"/".join([self._export, noted_path])) for noted_path in noted.paths
+        )
         entry: dict[str, Any] = {
             "at": clock.iso(clock.now_ns()),
             "client": noted.client or None,

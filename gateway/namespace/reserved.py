@@ -74,8 +74,8 @@ CHILDREN = {
 
 def ensure(tx: Tx, generation: int) -> None:
     """Make the directories that are missing. An entry of a client with the name stays."""
-    found = find(tx, ROOT_INO, RESERVED_NAME)
-    if found is not None and found.ino != RESERVED_INO:
+    attr = find(tx, ROOT_INO, RESERVED_NAME)
+    if attr is not None and attr.ino != RESERVED_INO:
         log.warning(
             "/%s was made by a client of an early version: there are no receipts, no promotion and "
             "no trash: let a client give it another name, then: %s",
@@ -83,7 +83,7 @@ def ensure(tx: Tx, generation: int) -> None:
             RESTART,
         )
         return
-    if found is None:
+    if attr is None:
         # The trash is not counted.
         links = 2 + len(CHILDREN) - 1
         _make(tx, ROOT_INO, RESERVED_NAME, RESERVED_INO, 0o555, generation, links)
@@ -158,14 +158,14 @@ class Install:
         check_name(prepared)
         path = self._files.incoming / os.fsdecode(prepared)
         try:
-            found = path.lstat()
+            status = path.lstat()
         except FileNotFoundError:
             raise NotFound from None
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             raise InvalidArgument
         if not os.access(path, os.R_OK | os.W_OK):
             raise AccessDenied
-        orphan = Operation(make_orphan, cred, parent, found, wanted, self._generation)
+        orphan = Operation(make_orphan, cred, parent, status, wanted, self._generation)
         made = self._transact(orphan)
         try:
             self._files.take(path.name, made.ino, made.epoch)

@@ -229,7 +229,8 @@ RECORD_COPY = Statement(
     insert(checkpoint_record).from_select(
         ["ino", *_COPIED],
         select(
-            bindparam("the_ino", type_=BigInteger), *(checkpoint_record.c[one] for one in _COPIED)
+            bindparam("the_ino", type_=BigInteger),
+            *(checkpoint_record.c[column] for column in _COPIED),
         ).where(checkpoint_record.c.ino == b("ino")),
     )
 )
@@ -242,16 +243,18 @@ def hold(tx: Tx, victim: Attr, gone: LostName) -> RemovedName | None:
     The caller has taken the name away, and found that a file has an object. Returns None if the
     inode is to be removed as any other.
     """
-    found = tx.one(DURABLE_ABOVE, victim=victim.ino, parent=gone.parent)
-    if found is None:
+    record_row = tx.one(DURABLE_ABOVE, victim=victim.ino, parent=gone.parent)
+    if record_row is None:
         return None
-    one = _Checkpoint(*found)
-    if one.has_newer or (one.ino == victim.ino and gone.is_replaced):
+    durable_checkpoint = _Checkpoint(*record_row)
+    if durable_checkpoint.has_newer or (durable_checkpoint.ino == victim.ino and gone.is_replaced):
         # The object of a single file is replaced by that of the newer one at once.
         return None
     if victim.kind == InodeKind.REGULAR and tx.one(IN_BUCKET, ino=victim.ino) is None:
         return None
-    if not (_hold_file if one.ino == victim.ino else _hold_member)(tx, one, victim, gone):
+    if not (_hold_file if durable_checkpoint.ino == victim.ino else _hold_member)(
+        tx, durable_checkpoint, victim, gone
+    ):
         return None
     tx.run(PIN_DELETE, the_ino=victim.ino)
     row = tx.change(HOLD, the_ino=victim.ino, now_ns=tx.now_ns)
@@ -260,12 +263,12 @@ def hold(tx: Tx, victim: Attr, gone: LostName) -> RemovedName | None:
     return RemovedName(victim.ino, victim.kind, victim.nlink, victim.epoch, row[0])
 
 
-def _hold_file(tx: Tx, one: _Checkpoint, victim: Attr, gone: LostName) -> bool:
+def _hold_file(tx: Tx, held_checkpoint: _Checkpoint, victim: Attr, gone: LostName) -> bool:
     """Put a checkpoint that is one file into the trash. Returns False if there is no trash."""
     if not _is_there(tx):
         return False
     name = _member_name(tx, victim, gone)
-    _add_entry(tx, one, victim.ino, [*_path(tx, gone.parent), name], gone)
+    _add_entry(tx, held_checkpoint, victim.ino, [*_path(tx, gone.parent), name], gone)
     _count(tx, victim.ino, victim)
     tx.run(
         sql.DIRENT_INSERT,
@@ -277,18 +280,20 @@ def _hold_file(tx: Tx, one: _Checkpoint, victim: Attr, gone: LostName) -> bool:
     return True
 
 
-def _hold_member(tx: Tx, one: _Checkpoint, victim: Attr, gone: LostName) -> bool:
+def _hold_member(tx: Tx, held_checkpoint: _Checkpoint, victim: Attr, gone: LostName) -> bool:
     """Put a member of a checkpoint into the trash. Returns False if its place is taken: then it is
     not what the bucket had when the checkpoint was durable."""
-    found = [
-        ino for ino, completion in tx.all(ENTRIES_OF, ino=one.ino) if completion == one.completion
+    inos = [
+        ino
+        for ino, completion in tx.all(ENTRIES_OF, ino=held_checkpoint.ino)
+        if completion == held_checkpoint.completion
     ]
-    if not found and not _is_there(tx):
+    if not inos and not _is_there(tx):
         return False
     name = _member_name(tx, victim, gone)
-    top = found[0] if found else _make_entry(tx, one, gone)
+    top = inos[0] if inos else _make_entry(tx, held_checkpoint, gone)
     at = top
-    for ino, below in _between(tx, one.ino, gone.parent):
+    for ino, below in _between(tx, held_checkpoint.ino, gone.parent):
         inside = find(tx, at, below)
         if inside is not None and inside.kind != InodeKind.DIRECTORY:
             return False
@@ -321,24 +326,24 @@ def _member_name(session: Session, victim: Attr, gone: LostName) -> bytes:
 
 def _between(session: Session, top: int, ino: int) -> list[tuple[int, bytes]]:
     """Return the directories on the way from a directory down to another one, with the latter."""
-    found: list[tuple[int, bytes]] = []
+    directories: list[tuple[int, bytes]] = []
     for at, _parent, name in way_up(session, ino):
         if at == top:
             break
-        found.append((at, bytes(name)))
-    return found[::-1]
+        directories.append((at, bytes(name)))
+    return directories[::-1]
 
 
 def _path(session: Session, ino: int) -> list[bytes]:
     return [name for _ino, name in _between(session, ROOT_INO, ino)]
 
 
-def _make_entry(tx: Tx, one: _Checkpoint, gone: LostName) -> int:
+def _make_entry(tx: Tx, held_checkpoint: _Checkpoint, gone: LostName) -> int:
     """Make the directory of a checkpoint in the trash, with its row. Returns its inode."""
-    made = _make_directory(tx, TRASH_INO, None, get(tx, one.ino))
-    _add_entry(tx, one, made, _path(tx, one.ino), gone)
+    made = _make_directory(tx, TRASH_INO, None, get(tx, held_checkpoint.ino))
+    _add_entry(tx, held_checkpoint, made, _path(tx, held_checkpoint.ino), gone)
     # That of the checkpoint goes with its directory. What is complete after it is compared with it.
-    tx.run(RECORD_COPY, the_ino=made, ino=one.ino)
+    tx.run(RECORD_COPY, the_ino=made, ino=held_checkpoint.ino)
     return made
 
 
@@ -376,7 +381,9 @@ def _make_directory(tx: Tx, parent: int, name: bytes | None, like: Attr) -> int:
     return ino
 
 
-def _add_entry(tx: Tx, one: _Checkpoint, ino: int, path: Sequence[bytes], gone: LostName) -> None:
+def _add_entry(
+    tx: Tx, held_checkpoint: _Checkpoint, ino: int, path: Sequence[bytes], gone: LostName
+) -> None:
     """Add the row of an entry. Its hours begin."""
     tx.run(ENTRY_DELETE, the_ino=ino)
     tx.run(
@@ -384,8 +391,8 @@ def _add_entry(tx: Tx, one: _Checkpoint, ino: int, path: Sequence[bytes], gone: 
         id=_id_of(ino).decode(),
         ino=ino,
         path=b"/".join(path),
-        run=one.run,
-        step=one.step,
+        run=held_checkpoint.run,
+        step=held_checkpoint.step,
         files=0,
         size=0,
         dirty_used=0,
@@ -396,11 +403,11 @@ def _add_entry(tx: Tx, one: _Checkpoint, ino: int, path: Sequence[bytes], gone: 
         deleted_by=f"a client (uid {gone.uid})",
         reason="a client replaced it" if gone.is_replaced else "a client removed it",
         state="kept",
-        complete_ns=one.complete_ns,
+        complete_ns=held_checkpoint.complete_ns,
         stays=None,
-        rotated=one.ino,
-        completion=one.completion,
-        run_ino=_run_of(tx, path, one.run),
+        rotated=held_checkpoint.ino,
+        completion=held_checkpoint.completion,
+        run_ino=_run_of(tx, path, held_checkpoint.run),
         released_by=None,
     )
 

@@ -139,7 +139,7 @@ class SharedNames:
                 text,
             )
             self._told_ns = {text: now_ns}
-        others = [one for one in self._shared if one.get("name") != text]
+        others = [former_entry for former_entry in self._shared if former_entry.get("name") != text]
         entry = {"name": text, "addresses": both, "at_ns": now_ns}
         self._shared = [entry, *others][:KEPT]
         try:
@@ -151,10 +151,10 @@ class SharedNames:
 
     def _before(self) -> list[dict[str, Any]]:
         try:
-            found = json.loads(self._path.read_text(encoding="utf-8"))["shared"]
+            shared = json.loads(self._path.read_text(encoding="utf-8"))["shared"]
         except (OSError, ValueError, LookupError, TypeError):
             return []
-        return found if isinstance(found, list) else []
+        return shared if isinstance(shared, list) else []
 
 
 disk_log = logging.getLogger("spillway.disk")
@@ -197,10 +197,10 @@ class DiskTrouble:
 
     def _before(self) -> dict[str, Any]:
         try:
-            found = json.loads(self._path.read_text(encoding="utf-8"))
+            document = json.loads(self._path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return document if isinstance(document, dict) else {}
 
     def _write(self) -> None:
         try:

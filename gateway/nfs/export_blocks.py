@@ -114,7 +114,7 @@ def render(settings: Settings, exports: Sequence[ExportedDirectory]) -> str:
         settings.nfs.squash,
     )  # fmt: skip
     # Ganesha changes no path of an export that it has: it must not depend on the directory's name.
-    others = [_block_of(one) for one in sorted(exports, key=lambda one: one.number)]
+    others = [_block_of(export) for export in sorted(exports, key=lambda export: export.number)]
     text = "".join(_render(settings, block, _NO_REVISION) for block in (whole, *others))
     revision = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
     return text.replace(f"Revision = {_NO_REVISION};", f"Revision = {revision};")
@@ -129,13 +129,13 @@ def render_one(settings: Settings, export: ExportedDirectory) -> str:
 
 def read(text: str) -> Written:
     """Return what rendered blocks say. Raises ValueError if they were not rendered here."""
-    found = _TOLD.findall(text)
-    revisions = {int(revision) for *_fixed, revision in found}
-    if len(revisions) != 1 or len({number for number, *_fixed in found}) != len(found):
+    blocks = _TOLD.findall(text)
+    revisions = {int(revision) for *_fixed, revision in blocks}
+    if len(revisions) != 1 or len({number for number, *_fixed in blocks}) != len(blocks):
         raise ValueError("no exports, or of several revisions, or two of a number")
     fixed = {
         int(number): Fixed(name, int(directory), int(io_bytes), security)
-        for number, name, security, io_bytes, directory, _revision in found
+        for number, name, security, io_bytes, directory, _revision in blocks
     }
     return Written(revisions.pop(), fixed)
 
@@ -185,9 +185,16 @@ class _Block(NamedTuple):
     squash: str
 
 
-def _block_of(one: ExportedDirectory) -> _Block:
-    path = f"/inode/{one.directory}"
-    return _Block(one.number, path, one.name, one.directory, one.clients, one.squash)
+def _block_of(directory: ExportedDirectory) -> _Block:
+    path = f"/inode/{directory.directory}"
+    return _Block(
+        directory.number,
+        path,
+        directory.name,
+        directory.directory,
+        directory.clients,
+        directory.squash,
+    )
 
 
 def _render(settings: Settings, block: _Block, revision: str) -> str:

@@ -72,8 +72,8 @@ def require_version(session: Session, name: str, expected_version: int | None) -
     version = rows[-1].version if rows else 0
     seen = version if rows and rows[-1].document is not None else 0
     if expected_version not in (None, seen):
-        what = f"has version {seen}" if seen else "does not exist"
-        raise ExportChanged(f"{name} {what}, not {expected_version}: look at it again")
+        state = f"has version {seen}" if seen else "does not exist"
+        raise ExportChanged(f"{name} {state}, not {expected_version}: look at it again")
     return version
 
 
@@ -121,14 +121,14 @@ def _rows(session: Session) -> list[_Row]:
 
 
 def _export(row: _Row) -> ExportedDirectory:
-    found = json.loads(row.document or "null")
+    document = json.loads(row.document or "null")
     return ExportedDirectory(
         name=row.name,
         version=row.version,
         number=row.number,
         directory=row.directory,
-        clients=tuple(found["clients"]),
-        squash=found["squash"],
+        clients=tuple(document["clients"]),
+        squash=document["squash"],
         created_ns=row.created_ns,
         author=row.author,
     )
@@ -224,7 +224,7 @@ class ExportService:
         served = (
             None
             if served_exports is None
-            else {one.number for one in served_exports.exports if one.is_mounted}
+            else {export.number for export in served_exports.exports if export.is_mounted}
         )
         with self._database.reading() as session:
             return [
@@ -238,7 +238,7 @@ class ExportService:
 
     def get(self, name: str) -> ListedExport | None:
         """Return one export, or None. Raises TryAgain, UserError."""
-        return next((one for one in self.listed() if one.export.name == name), None)
+        return next((export for export in self.listed() if export.export.name == name), None)
 
     def put(
         self, wanted: WantedExport, author: str, expected_version: int | None = None
@@ -287,7 +287,9 @@ class ExportService:
         clients = tuple(wanted.clients)
         require_clients(clients, wanted.squash)
         require_version(session, wanted.name, expected_version)
-        current = {one.name: one for one in exports(session)}
+        current = {
+            exported_directory.name: exported_directory for exported_directory in exports(session)
+        }
         main = self._settings.nfs.export
         require_name(wanted.name, [main, *(current.keys() - {wanted.name})])
         directory = directory_of(session, wanted.path)
@@ -303,7 +305,7 @@ class ExportService:
         """
         with self._alone() as is_running:
             with self._database.reading() as session:
-                current = {one.name: one for one in exports(session)}
+                current = {directory.name: directory for directory in exports(session)}
                 export = current.pop(name)
                 require_version(session, name, expected_version)
             with self._in_force(is_running, current), self._database.writing() as session:
@@ -314,7 +316,7 @@ class ExportService:
         ``nfs.squash`` as they are configured. Errors as of ``put``."""
         with self._alone() as is_running:
             with self._database.reading() as session:
-                current = {one.name: one for one in exports(session)}
+                current = {export.name: export for export in exports(session)}
             with self._in_force(is_running, current):
                 pass
 
@@ -324,16 +326,16 @@ class ExportService:
         with self._database.reading() as session:
             every = exports(session)
             served = self._servable(session, every)
-        return served, [one for one in every if one not in served]
+        return served, [directory for directory in every if directory not in served]
 
     def _servable(
         self, session: Session, exports: Iterable[ExportedDirectory]
     ) -> list[ExportedDirectory]:
         main = self._settings.nfs.export
         return [
-            one
-            for one in exports
-            if not overlap(one.name, main) and path_of(session, one.directory) is not None
+            export
+            for export in exports
+            if not overlap(export.name, main) and path_of(session, export.directory) is not None
         ]
 
     def _text(self, session: Session, exports: Iterable[ExportedDirectory]) -> str:

@@ -60,8 +60,8 @@ def ganesha_release(program: Path) -> int:
         ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    found = re.search(rb"Release = V(\d+)", output)
-    return int(found[1]) if found else 0
+    match = re.search(rb"Release = V(\d+)", output)
+    return int(match[1]) if match else 0
 
 
 def environ() -> dict[str, str]:

@@ -104,15 +104,15 @@ class ServedExports(NamedTuple):
         """
         # Another process counts its readings from the beginning.
         last = before.last_reading if before.pid == self.pid else 0
-        directories = {one.number: one.directory for one in self.exports}
+        directories = {export.number: export.directory for export in self.exports}
         return directories == written.directories and all(
-            one.is_mounted and one.revision == written.revision and one.reading > last
-            for one in self.exports
+            export.is_mounted and export.revision == written.revision and export.reading > last
+            for export in self.exports
         )
 
     @property
     def last_reading(self) -> int:
-        return max((one.reading for one in self.exports), default=0)
+        return max((export.reading for export in self.exports), default=0)
 
 
 def serves(settings: Settings, seconds: float) -> bool:
@@ -127,7 +127,7 @@ def serves(settings: Settings, seconds: float) -> bool:
     except UserError:
         return False
     return now is not None and any(
-        one.number == export_blocks.MAIN_NUMBER and one.is_mounted for one in now.exports
+        export.number == export_blocks.MAIN_NUMBER and export.is_mounted for export in now.exports
     )
 
 
@@ -150,7 +150,7 @@ def served_exports(settings: Settings, seconds: float = ANSWER_SECONDS) -> Serve
             f"cannot reach the NFS server in {settings.run_dir}: {exc.strerror or exc}: run as "
             "root or as the user that owns it"
         ) from None
-    return ServedExports(pid, [Exported(*one) for one in _EXPORTED.iter_unpack(answer.data)])
+    return ServedExports(pid, [Exported(*fields) for fields in _EXPORTED.iter_unpack(answer.data)])
 
 
 @contextmanager
@@ -246,7 +246,10 @@ def _process(settings: Settings) -> Iterator[tuple[int, ServedExports]]:
 def _needs_a_restart(former: str, text: str) -> bool:
     """Return whether a running server must not get a text after the former one."""
     before, after = export_blocks.read(former).fixed, export_blocks.read(text).fixed
-    all_have = {(one.io_bytes, one.security) for one in (*before.values(), *after.values())}
+    all_have = {
+        (fixed_settings.io_bytes, fixed_settings.security)
+        for fixed_settings in (*before.values(), *after.values())
+    }
     return len(all_have) > 1 or any(
         before.get(number, fixed) != fixed for number, fixed in after.items()
     )

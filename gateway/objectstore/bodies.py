@@ -160,12 +160,14 @@ class Incoming:
         on_end: called once with whether the connection can be used again.
     """
 
-    def __init__(self, found: HTTPResponse, address: str, on_end: Callable[[bool], None]) -> None:
-        self.status = found.status
-        self.headers = {name.lower(): value for name, value in found.headers.items()}
+    def __init__(
+        self, response: HTTPResponse, address: str, on_end: Callable[[bool], None]
+    ) -> None:
+        self.status = response.status
+        self.headers = {name.lower(): value for name, value in response.headers.items()}
         """Names in lower case."""
-        self._found = found
-        self._left = found.length
+        self._found = response
+        self._left = response.length
         self._address = address
         self._on_end = on_end
 

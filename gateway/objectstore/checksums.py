@@ -57,14 +57,14 @@ class BlockDigests(NamedTuple):
 
     def differing(self, other: BlockDigests) -> list[range]:
         """Return the ranges of bytes in which two differ, in whole blocks of one size."""
-        found: list[range] = []
+        ranges: list[range] = []
         for at in range(0, len(self.crcs), CRC_BYTES):
             if self.crcs[at : at + CRC_BYTES] != other.crcs[at : at + CRC_BYTES]:
                 start = at // CRC_BYTES * self.block_bytes
-                if found and found[-1].stop == start:
-                    start = found.pop().start
-                found.append(range(start, (at // CRC_BYTES + 1) * self.block_bytes))
-        return found
+                if ranges and ranges[-1].stop == start:
+                    start = ranges.pop().start
+                ranges.append(range(start, (at // CRC_BYTES + 1) * self.block_bytes))
+        return ranges
 
 
 def block_bytes_of(size: int) -> int:
@@ -78,10 +78,10 @@ def block_bytes_of(size: int) -> int:
 @lru_cache(64)
 def of_hole(size: int) -> Crc:
     """Return the CRC of so many zero bytes."""
-    found = _of_zeros(size % len(ZEROS))
+    crc = _of_zeros(size % len(ZEROS))
     for _ in range(size // len(ZEROS)):
-        found = found.then(_of_zeros(len(ZEROS)))
-    return found
+        crc = crc.then(_of_zeros(len(ZEROS)))
+    return crc
 
 
 def is_hole(data: bytes | memoryview) -> bool:

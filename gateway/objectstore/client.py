@@ -102,10 +102,10 @@ class FileStamp(NamedTuple):
 def stamp_of(settings: Settings) -> FileStamp | None:
     """Return what the credentials file looks like, or None if there is none to look at."""
     try:
-        found = retry.place(settings.credentials_file).stat()
+        stat = retry.place(settings.credentials_file).stat()
     except OSError:
         return None
-    return FileStamp(found.st_ino, found.st_mtime_ns, found.st_size)
+    return FileStamp(stat.st_ino, stat.st_mtime_ns, stat.st_size)
 
 
 class BucketConnection:
@@ -137,8 +137,8 @@ class BucketConnection:
         name, self._ca_bundle = "bucket.ca_bundle", settings.bucket.ca_bundle
         if not self._ca_bundle:
             # botocore's client heeds AWS_CA_BUNDLE by itself. Requests with bodies must too.
-            name, found = "AWS_CA_BUNDLE", self._session.get_config_variable("ca_bundle")
-            self._ca_bundle = found or ""
+            name, ca_bundle = "AWS_CA_BUNDLE", self._session.get_config_variable("ca_bundle")
+            self._ca_bundle = ca_bundle or ""
         if self._ca_bundle:
             _check_ca_bundle(name, self._ca_bundle)
 
@@ -262,7 +262,7 @@ def _use_credentials(session: botocore.session.Session, settings: Settings) -> N
     path = settings.credentials_file
     try:
         with retry.place(path).open():  # botocore takes a file that it may not read for empty
-            found = SharedCredentialProvider(str(retry.place(path)), "default").load()
+            credentials = SharedCredentialProvider(str(retry.place(path)), "default").load()
     except ConfigParseError:
         # The message of the error is not shown: it quotes the line, which may be the secret.
         raise StoreRefused(
@@ -273,9 +273,9 @@ def _use_credentials(session: botocore.session.Session, settings: Settings) -> N
         raise StoreRefused(f"{path} has no aws_secret_access_key in [default]: add it") from None
     except OSError as exc:
         raise StoreRefused(f"cannot read {path}: {exc.strerror}: check its permissions") from None
-    if found is None:
+    if credentials is None:
         raise StoreRefused(f"{path} has no aws_access_key_id in [default]: add it")
-    session.set_credentials(found.access_key, found.secret_key, found.token)
+    session.set_credentials(credentials.access_key, credentials.secret_key, credentials.token)
 
 
 def code_of(exc: ClientError) -> str:
@@ -397,10 +397,10 @@ def _of_object(operation: str, key: str, exc: ClientError) -> ObjectRefused:
     code = code_of(exc)
     status = exc.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if code in NO_OBJECT:
-        what = f"the source of {key}" if operation in _COPIES else key
+        subject = f"the source of {key}" if operation in _COPIES else key
         return ObjectRefused(
-            f"{what}: the bucket has no such object ({code}, {operation}): if a person or a rule "
-            "of the bucket deleted it, bring it back there, as it was"
+            f"{subject}: the bucket has no such object ({code}, {operation}): if a person or a "
+            "rule of the bucket deleted it, bring it back there, as it was"
         )
     if operation == "get_object" and code in _FAILED_CONDITION:
         return ObjectRefused(
@@ -434,7 +434,7 @@ def _where(exc: ClientError) -> str:
 
 
 def _may_last(operation: str) -> bool:
-    return operation in {xform_name(one) for one in LASTING}
+    return operation in {xform_name(name) for name in LASTING}
 
 
 def _slow(settings: Settings, operation: str) -> StoreSlow:

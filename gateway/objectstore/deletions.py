@@ -43,10 +43,10 @@ class Deletions(Requests):
         except StoreRefused as exc:
             if not client.is_lacking(exc):
                 raise
-            each = self._delete_each(keys)
+            store_errors = self._delete_each(keys)
             # A deletion that worked shows that the store refused the kind of request.
-            self._deletes_each = None in each.values()
-            return each
+            self._deletes_each = None in store_errors.values()
+            return store_errors
         results: dict[str, StoreError | None] = dict.fromkeys(keys)
         for error in answer.get("Errors", []):
             key, code = error.get("Key", ""), error.get("Code", "")

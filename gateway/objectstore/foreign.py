@@ -142,7 +142,7 @@ def gather(store: OwnerStore, namespace: str, known: Sequence[Recorded]) -> Evid
     """
     listed = store.listed()
     overlap = overlap_of(store, namespace, listed)
-    by_key = {one.key: one for one in known}
+    by_key = {known_object.key: known_object for known_object in known}
     step = max(1, len(listed) // SAMPLE)
     ours, foreign = 0, None
     for key in dict.fromkeys([*by_key, *listed[::step][:SAMPLE], *listed[-1:]]):
@@ -166,7 +166,9 @@ def overlap_of(store: OwnerStore, namespace: str, listed: Sequence[str]) -> str 
     """
     names = store.prefix.split("/") if store.prefix else []
     above = ["/".join(names[:at]) for at in range(len(names))]
-    below = [one for key in listed if (one := key_mapper.owned_prefix(key)) is not None]
+    below = [
+        owned_prefix for key in listed if (owned_prefix := key_mapper.owned_prefix(key)) is not None
+    ]
     for other in (*above, *below):
         if (owner := store.stranger(other, namespace)) is not None:
             how = "is inside of" if other in above else "contains"

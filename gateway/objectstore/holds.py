@@ -34,9 +34,9 @@ class TaggingStore(S3Store):
             self.put(key, BODY, {})
             self.tag(key, wanted)
             answer = self._call("get_object_tagging", key)
-            found = {one.get("Key"): one.get("Value") for one in answer.get("TagSet", [])}
+            tags = {tag.get("Key"): tag.get("Value") for tag in answer.get("TagSet", [])}
             head = self.head(key)
-            return found == wanted and head is not None and head.size == len(BODY)
+            return tags == wanted and head is not None and head.size == len(BODY)
         except (ObjectRefused, StoreRefused) as exc:
             if client.code_in(exc) in client.OF_ALL_REQUESTS - {"AccessDenied"}:
                 raise
@@ -67,8 +67,8 @@ class HoldingStore(TaggingStore):
             if client.code_in(exc) in client.OF_ALL_REQUESTS - {"AccessDenied"}:
                 raise
             return False
-        found = answer.get("ObjectLockConfiguration", {})
-        return bool(found.get("ObjectLockEnabled") == "Enabled")
+        object_lock_configuration = answer.get("ObjectLockConfiguration", {})
+        return bool(object_lock_configuration.get("ObjectLockEnabled") == "Enabled")
 
     def hold(self, key: str) -> None:
         """Put what is at a key under a legal hold. Raises StoreError."""
@@ -89,9 +89,9 @@ class HoldingStore(TaggingStore):
         marker: dict[str, str] = {}
         while True:
             answer = self._call("list_object_versions", None, Prefix=key, **marker)
-            for one in answer.get("Versions", []):
-                if one["Key"] == key:
-                    yield one["VersionId"]
+            for version in answer.get("Versions", []):
+                if version["Key"] == key:
+                    yield version["VersionId"]
             after = str(answer.get("NextKeyMarker") or "")
             # Longer keys that begin so are not looked at.
             if not answer.get("IsTruncated") or after != key:

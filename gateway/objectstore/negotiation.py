@@ -45,9 +45,9 @@ def negotiate(settings: Settings, pace: Gate | None = None) -> ChecksumKind | No
         pace: the limits that every request keeps.
     """
     for kind in (ChecksumKind.CRC64NVME, ChecksumKind.CRC32C):
-        found = _Trial(settings, kind, pace).is_verified()
-        if found is not False:
-            return kind if found else None
+        is_verified = _Trial(settings, kind, pace).is_verified()
+        if is_verified is not False:
+            return kind if is_verified else None
     # A store that takes no object at all (its key is disabled, the storage class is unknown) also
     # refuses both wrong and right checksums.
     return ChecksumKind.MD5 if _Trial(settings, ChecksumKind.MD5, pace).takes_objects() else None

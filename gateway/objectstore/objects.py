@@ -162,10 +162,10 @@ def require_sum(answer: Mapping[str, Any], expected: ExpectedChecksum, key: str)
     """
     if expected.kind is ChecksumKind.MD5:
         return require_etag(answer, expected.value, key)
-    found = sum_in(answer, expected.kind)
-    if found is not None:
-        require(found.value, expected.value, key)
-    return found is not None
+    checksum = sum_in(answer, expected.kind)
+    if checksum is not None:
+        require(checksum.value, expected.value, key)
+    return checksum is not None
 
 
 def require_etag(answer: Mapping[str, Any], expected: str, key: str) -> bool:
@@ -173,10 +173,10 @@ def require_etag(answer: Mapping[str, Any], expected: str, key: str) -> bool:
 
     Raises: ObjectRefused when the store has other bytes.
     """
-    found = etag_of(answer)
-    if is_opaque(answer) or form(found) != form(expected):
+    etag = etag_of(answer)
+    if is_opaque(answer) or form(etag) != form(expected):
         return False
-    require(found, expected, key)
+    require(etag, expected, key)
     return True
 
 

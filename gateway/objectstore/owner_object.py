@@ -127,13 +127,13 @@ class OwnerStore(S3Store):
                 self._typed("get_object", key),
                 self._connected().wire.get(key, {}, {}, len(text)) as incoming,
             ):
-                found = bytes(text[: incoming.readinto(text)])
+                content = bytes(text[: incoming.readinto(text)])
                 etag = etag_of({"ETag": incoming.headers.get("etag", "")})
         except ObjectRefused as exc:
             if client.code_in(exc) in client.NO_OBJECT:
                 return None
             raise
-        return SeenOwner(_parsed(key, found), etag)
+        return SeenOwner(_parsed(key, content), etag)
 
     def etag(self) -> str | None:
         """Return the ETag of the owner object, whatever its content, or None if there is none.
@@ -157,7 +157,7 @@ class OwnerStore(S3Store):
         StoreError."""
         prefix = f"{self.prefix}/" if self.prefix else ""
         answer = self._call("list_objects_v2", None, Prefix=prefix, MaxKeys=LISTED)
-        keys = (one["Key"] for one in answer.get("Contents", []))
+        keys = (object_["Key"] for object_ in answer.get("Contents", []))
         probes = probes_below(self.prefix)
         return [key for key in keys if key != self._key and not key.startswith(probes)]
 
@@ -169,12 +169,12 @@ class OwnerStore(S3Store):
         """
         key = probe_key(self.prefix, secrets.token_hex(8))
         try:
-            found = self.put(key, b"1", {}).head.etag
+            etag = self.put(key, b"1", {}).head.etag
             if not self._refuses(key, b"2", "If-None-Match", "*"):
                 return Conditions.NONE
             if not self._refuses(key, b"3", "If-Match", f'"{"0" * 32}"'):
                 return Conditions.CREATE
-            is_taken = not self._refuses(key, b"4", "If-Match", f'"{found}"')
+            is_taken = not self._refuses(key, b"4", "If-Match", f'"{etag}"')
             return Conditions.REPLACE if is_taken else Conditions.CREATE
         finally:
             self._forget(key)
@@ -209,17 +209,17 @@ class OwnerStore(S3Store):
 
 def _parsed(key: str, text: bytes) -> BucketOwner:
     try:
-        found: Any = json.loads(text)
-        time_ns = int(datetime.fromisoformat(found["time"]).timestamp()) * clock.NS
+        document: Any = json.loads(text)
+        time_ns = int(datetime.fromisoformat(document["time"]).timestamp()) * clock.NS
         return BucketOwner(
-            str(found["namespace"]),
-            str(found["gateway"]),
-            int(found["epoch"]),
-            str(found["token"]),
-            str(found["holder"]),
-            str(found["address"]),
+            str(document["namespace"]),
+            str(document["gateway"]),
+            int(document["epoch"]),
+            str(document["token"]),
+            str(document["holder"]),
+            str(document["address"]),
             time_ns,
-            bool(found["released"]),
+            bool(document["released"]),
         )
     except (ValueError, KeyError, TypeError) as exc:
         raise OtherOwner(

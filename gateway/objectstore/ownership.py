@@ -144,8 +144,8 @@ def who(session: Session, settings: Settings) -> OwnerIdentity:
 
 def _holder(settings: Settings) -> str:
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    found = settings.data_dir.stat()
-    return f"{boot} {found.st_dev} {found.st_ino}"
+    stat = settings.data_dir.stat()
+    return f"{boot} {stat.st_dev} {stat.st_ino}"
 
 
 def read(session: Session, settings: Settings) -> OwnerClaim:
@@ -277,18 +277,20 @@ class Ownership:
         """Return what a person should know before the bucket and prefix are taken. Raises
         StoreError, NamespaceError."""
         me, known = self._who(), self._claim()
-        found = self._evidence(me)
+        evidence = self._evidence(me)
         try:
             seen = self._store.look()
             if seen is None:
-                strange = found.overlap or found.foreign or (found.listed and not found.ours)
-                why = found.problem(self._settings) if strange else None
-                return PrefixSurvey(why, found.ours > 0, False)
+                strange = (
+                    evidence.overlap or evidence.foreign or (evidence.listed and not evidence.ours)
+                )
+                why = evidence.problem(self._settings) if strange else None
+                return PrefixSurvey(why, evidence.ours > 0, False)
             if seen.owner.namespace == me.namespace:
                 return PrefixSurvey(None, True, True)
             self._refuse(seen.owner, me, assess(known, seen.owner, me))
         except OtherOwner as exc:
-            return PrefixSurvey(str(exc), found.ours > 0, True)
+            return PrefixSurvey(str(exc), evidence.ours > 0, True)
 
     def take(self) -> None:
         """Take the bucket and prefix from the gateway that has them, because a person says so. This

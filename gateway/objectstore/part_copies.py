@@ -34,8 +34,8 @@ class InMemory:
         what: all that makes this one another copy than any other.
     """
 
-    def __init__(self, all_begun: MutableMapping[Hashable, BegunCopy], what: Hashable) -> None:
-        self._all, self._what = all_begun, what
+    def __init__(self, all_begun: MutableMapping[Hashable, BegunCopy], copy_key: Hashable) -> None:
+        self._all, self._what = all_begun, copy_key
 
     def begun(self) -> BegunCopy | None:
         return self._all.get(self._what)

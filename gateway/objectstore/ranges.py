@@ -99,8 +99,8 @@ class Ranges(Requests):
         its letters was recorded otherwise, as older releases did."""
         if client.code_of(exc) not in ("PreconditionFailed", "412"):
             return None
-        found = etag_of(self._call("head_object", place.key, **_version_of(place)))
-        return str(found) if found == place.etag and str(found) != str(place.etag) else None
+        etag = etag_of(self._call("head_object", place.key, **_version_of(place)))
+        return str(etag) if etag == place.etag and str(etag) != str(place.etag) else None
 
     def other_version(self, place: ObjectLocation, size: int) -> str | None:
         """Return the id of an older version of an object that has the recorded ETag, or None.
@@ -118,10 +118,14 @@ class Ranges(Requests):
                 if isinstance(exc, StoreUnavailable):
                     raise
                 return None  # not every server knows versions, not every policy lets us see them
-            for found in answer.get("Versions", []):
-                is_same = etag_of(found) == place.etag and found["Size"] == size
-                if found["Key"] == place.key and is_same and not found["IsLatest"]:
-                    version: str = found["VersionId"]
+            for listed_version in answer.get("Versions", []):
+                is_same = etag_of(listed_version) == place.etag and listed_version["Size"] == size
+                if (
+                    listed_version["Key"] == place.key
+                    and is_same
+                    and not listed_version["IsLatest"]
+                ):
+                    version: str = listed_version["VersionId"]
                     return version
             before, after = marker, str(answer.get("NextKeyMarker") or "")
             marker = {
@@ -137,12 +141,12 @@ class Ranges(Requests):
         answer = self._call("head_object", place.key, **_version_of(place))
         kept_in = answer.get("StorageClass", ""), answer.get("ArchiveStatus", "")
         restore = answer.get("Restore", "")
-        found = _EXPIRY.search(restore)
+        match = _EXPIRY.search(restore)
         return Archived(
             is_tiered=kept_in[0] == TIERED,
-            is_deep=any(one.startswith("DEEP_ARCHIVE") for one in kept_in),
+            is_deep=any(storage_class.startswith("DEEP_ARCHIVE") for storage_class in kept_in),
             is_asked='ongoing-request="true"' in restore,
-            until_ns=None if found is None else _time_ns(found[1]),
+            until_ns=None if match is None else _time_ns(match[1]),
         )
 
     def restore(

@@ -170,10 +170,10 @@ class Requests:
         # To make one takes half a second of processor time: not once in each of many threads.
         with self._making:
             # The name is local because another thread may call reload() meanwhile.
-            connected, found = self._connection, client.stamp_of(self._settings)
-            if connected is not None and found in (None, self._credentials):
+            connected, stamp = self._connection, client.stamp_of(self._settings)
+            if connected is not None and stamp in (None, self._credentials):
                 return connected
-            self._credentials = found
+            self._credentials = stamp
             try:
                 connected = client.BucketConnection(
                     self._settings, self._pace, self._attempts, self._address

@@ -217,7 +217,7 @@ class S3Store(Deletions):
     ) -> dict[int, ListedPart] | None:
         """Return the parts of an upload. Parameters: algorithm, of the checksum that it must have
         been begun with; None for any."""
-        found: dict[int, ListedPart] = {}
+        parts: dict[int, ListedPart] = {}
         marker = 0
         while True:
             try:
@@ -232,10 +232,10 @@ class S3Store(Deletions):
                 return None
             for part in answer.get("Parts", []):
                 listed = ListedPart(etag_of(part), part["Size"], sum_in(part, self.kind))
-                found[part["PartNumber"]] = listed
-            last = max(found, default=0)
+                parts[part["PartNumber"]] = listed
+            last = max(parts, default=0)
             if not answer.get("IsTruncated") or last == marker:
-                return found
+                return parts
             marker = last
 
     def complete(
@@ -263,8 +263,8 @@ class S3Store(Deletions):
         how: dict[str, str] = {}
         if kind is not ChecksumKind.MD5:
             how = {kind.field: expected.value, "ChecksumType": "FULL_OBJECT"}
-            for one, part in zip(listed, parts, strict=True):
-                one[kind.field] = part.digests.header(kind)
+            for listed_part, part in zip(listed, parts, strict=True):
+                listed_part[kind.field] = part.digests.header(kind)
         absent = self._if_absent(there)
 
         def complete(condition: dict[str, str]) -> dict[str, Any] | None:
@@ -277,9 +277,9 @@ class S3Store(Deletions):
             except StoreBusy:
                 raise
             except StoreUnavailable as exc:
-                found = self.head(key, with_sum=True)
-                if found is not None and is_made_of(found, size, expected, metadata):
-                    return self.compare(key, found, size, expected)
+                object_head = self.head(key, with_sum=True)
+                if object_head is not None and is_made_of(object_head, size, expected, metadata):
+                    return self.compare(key, object_head, size, expected)
                 if not tries_left or isinstance(exc, StoreSlow):
                     raise
         if answered is not None:
@@ -302,18 +302,18 @@ class S3Store(Deletions):
 
         Parameters: as of ``copy``. Raises StoreError.
         """
-        found = self.head(target, with_sum=True)
-        if found is None or found.size != head.size:
+        target_head = self.head(target, with_sum=True)
+        if target_head is None or target_head.size != head.size:
             return None
-        both = (found, head)
-        if all(one.sum is not None for one in both):
-            is_same = found.sum == head.sum
-        elif all(is_plain_md5(one.etag) and not one.opaque_etag for one in both):
-            is_same = found.etag == head.etag
+        both = (target_head, head)
+        if all(either.sum is not None for either in both):
+            is_same = target_head.sum == head.sum
+        elif all(is_plain_md5(either.etag) and not either.opaque_etag for either in both):
+            is_same = target_head.etag == head.etag
         else:
             # A copy in parts has another ETag.
             is_same = bool(metadata)
-        return found if is_same and _same(found.metadata, metadata) else None
+        return target_head if is_same and _same(target_head.metadata, metadata) else None
 
     def copy(
         self,
@@ -382,8 +382,10 @@ class S3Store(Deletions):
         part_bytes = 0
         if not is_plain_md5(head.etag) or head.size > self.copy_max_bytes:
             # An object that another program sent does not say in which parts.
-            found = head.metadata.get(PART_BYTES, "")
-            part_bytes = part_bytes_of(head.size, int(found)) if found.isdecimal() else 0
+            noted_bytes = head.metadata.get(PART_BYTES, "")
+            part_bytes = (
+                part_bytes_of(head.size, int(noted_bytes)) if noted_bytes.isdecimal() else 0
+            )
         if head.size > self.copy_max_bytes and not part_bytes:
             part_bytes = part_bytes_of(head.size, min(COPY_PART_BYTES, self.copy_max_bytes))
         kept, in_parts = self._keep(storage_class), InMemory({}, key)
@@ -440,12 +442,12 @@ class S3Store(Deletions):
                 **absent,
             )
         plain = is_plain_md5(head.etag) and not head.opaque_etag and not copied
-        found = self._verified(
+        copied_head = self._verified(
             target, head.size, ExpectedChecksum(ChecksumKind.MD5, head.etag) if plain else None
         )
-        if head.sum is not None and found.sum is not None:
-            require(found.sum.value, head.sum.value, target)
-        return found
+        if head.sum is not None and copied_head.sum is not None:
+            require(copied_head.sum.value, head.sum.value, target)
+        return copied_head
 
     def uploads(self, prefix: str) -> Iterator[PendingUpload]:
         """Yield all unfinished multipart uploads of keys that start with a prefix."""
@@ -457,8 +459,8 @@ class S3Store(Deletions):
                 if client.code_in(exc) == "NoSuchUpload":
                     return  # rclone's way to say: none
                 raise
-            for found in answer.get("Uploads", []):
-                yield PendingUpload(found["Key"], found["UploadId"], found["Initiated"])
+            for upload in answer.get("Uploads", []):
+                yield PendingUpload(upload["Key"], upload["UploadId"], upload["Initiated"])
             found_next = {
                 "KeyMarker": str(answer.get("NextKeyMarker") or ""),
                 "UploadIdMarker": str(answer.get("NextUploadIdMarker") or ""),
@@ -512,9 +514,9 @@ class S3Store(Deletions):
         def copy_one(number: int) -> dict[str, Any]:
             start = (number - 1) * part_bytes
             end = min(start + part_bytes, head.size) - 1
-            found = there.get(number)
-            if found is not None and found.size == end - start + 1:
-                return {"PartNumber": number, "ETag": f'"{found.etag}"'}
+            part = there.get(number)
+            if part is not None and part.size == end - start + 1:
+                return {"PartNumber": number, "ETag": f'"{part.etag}"'}
             with self._part_copies:
                 answer = self._call(
                     "upload_part_copy",
@@ -622,5 +624,5 @@ def is_made_of(
     return head.size == size and (is_proven or _same(head.metadata, metadata))
 
 
-def _same(found: Mapping[str, str], sent: Mapping[str, str]) -> bool:
-    return all(found.get(name) == value for name, value in sent.items())
+def _same(stored: Mapping[str, str], sent: Mapping[str, str]) -> bool:
+    return all(stored.get(name) == value for name, value in sent.items())

@@ -98,13 +98,15 @@ class Setup:
 
     def transitions(self, rule: Rule) -> list[LifecycleTransition]:
         """Return the moves by a rule of current objects below the prefix."""
-        found = rule.get("Transitions", []) if self._touches(rule) else []
+        transitions = rule.get("Transitions", []) if self._touches(rule) else []
         return [
             LifecycleTransition(
-                str(one.get("StorageClass", "another class")),
-                f"after {one['Days']} days" if "Days" in one else f"on {one.get('Date')}",
+                str(transition.get("StorageClass", "another class")),
+                f"after {transition['Days']} days"
+                if "Days" in transition
+                else f"on {transition.get('Date')}",
             )
-            for one in found
+            for transition in transitions
         ]
 
     def apply(self, found: BucketConfiguration) -> None:

@@ -311,7 +311,7 @@ class SignedHttpClient:
         return answer
 
     def _credentials(self) -> Any:
-        found = self._session.get_credentials()
-        if found is None:
+        credentials = self._session.get_credentials()
+        if credentials is None:
             raise NoCredentialsError
-        return found.get_frozen_credentials()
+        return credentials.get_frozen_credentials()

@@ -191,9 +191,9 @@ class Transport:
                 except TimeoutError:
                     if not ear.is_answered():
                         raise
-                found = connection.getresponse()
-            lower = {name.lower(): value for name, value in found.headers.items()}
-            answer = Response(found.status, lower, found.read())
+                response = connection.getresponse()
+            lower = {name.lower(): value for name, value in response.headers.items()}
+            answer = Response(response.status, lower, response.read())
         if not is_whole:
             connection.close()
         return answer

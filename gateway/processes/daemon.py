@@ -97,8 +97,8 @@ def _be_the_only_one(settings: Settings, name: str) -> None:
 def _change(settings: Settings, note: Callable[[dict[str, Any]], None]) -> None:
     """Change the entries of the services in up.json. Those of an ``up`` that ended are dropped."""
     with files.held(files.open_lock(settings.run_dir / "services.lock")):
-        found = datadir.read(settings, datadir.UP)
-        entries = datadir.reported_children(found) if datadir.is_of_services(found) else {}
+        report = datadir.read(settings, datadir.UP)
+        entries = datadir.reported_children(report) if datadir.is_of_services(report) else {}
         note(entries)
         if not entries:
             return  # the file may be that of an ``up``
@@ -171,8 +171,8 @@ class Daemon:
         until = clock.monotonic_seconds() + LOCK_SECONDS
         while not files.try_lock(fd):
             if clock.monotonic_seconds() >= until or self.stop.wait(0.1):
-                what = f"spillway {self._name}"
-                raise InUse(settings.data_dir, what, files.holder(fd) or "?")
+                holder = f"spillway {self._name}"
+                raise InUse(settings.data_dir, holder, files.holder(fd) or "?")
         files.sign(fd)
 
     def watched(self, settings: Settings, rounds: Callable[[], int]) -> None:

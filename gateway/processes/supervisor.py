@@ -263,7 +263,7 @@ class ChildProcess:
             return
         self._fail(f"died: {_describe(status)}", now)
 
-    def _fail(self, what: str, now: float) -> None:
+    def _fail(self, failure: str, now: float) -> None:
         """Say why the child is down, and plan the next start."""
         command = self.command
         unready = self.phase is not Phase.READY
@@ -276,10 +276,10 @@ class ChildProcess:
         self._delay_seconds = min(
             max(BACKOFF_FIRST_SECONDS, 2 * self._delay_seconds), BACKOFF_LAST_SECONDS
         )
-        self.last_exit = what.removeprefix("died: ")
+        self.last_exit = failure.removeprefix("died: ")
         self.phase = Phase.WAITING
         self._deadline = now + self._delay_seconds
-        self._event(f"{what}; next start in {self._delay_seconds:g} s")
+        self._event(f"{failure}; next start in {self._delay_seconds:g} s")
         if unready:
             self._show_log()
         if self._deaths_unready and self._deaths_unready % HOPELESS_DEATHS == 0:

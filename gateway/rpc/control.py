@@ -85,8 +85,10 @@ class Remote:
 
     def server_pid(self) -> int:
         """Return the process that listens on the control socket, of the connection as it is now."""
-        found = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        pid: int = _CREDENTIALS.unpack(found)[0]
+        credentials = self._socket.getsockopt(
+            socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
+        )
+        pid: int = _CREDENTIALS.unpack(credentials)[0]
         return pid
 
     def _connect(self) -> None:

@@ -130,8 +130,8 @@ def decode(frame: bytes, data: bytes) -> tuple[int, RpcReply]:
     """
     *_, number = _HEAD.unpack_from(frame)
     error, _pad = _STATUS.unpack_from(frame, _HEAD.size)
-    found = _ATTR.unpack_from(frame, _HEAD.size + _STATUS.size)
-    ino, generation, size, used, change, rdev, epoch, atime, mtime, ctime, btime, *rest = found
+    fields = _ATTR.unpack_from(frame, _HEAD.size + _STATUS.size)
+    ino, generation, size, used, change, rdev, epoch, atime, mtime, ctime, btime, *rest = fields
     kind, mode, uid, gid, nlink, residency, reserved, _pad = rest
     offset, length = _RANGE.unpack_from(frame, ANSWER_BYTES - _RANGE.size)
     attr = Attr(

@@ -103,11 +103,11 @@ class TreeRemoval:
         inside = []
         for entry in self._browser.entries(directory.ino):
             path = f"{directory.path}/{printable(entry.name)}"
-            found = _Name(directory.ino, entry.name, entry.attr.ino, path, directory)
+            name = _Name(directory.ino, entry.name, entry.attr.ino, path, directory)
             if entry.attr.kind == InodeKind.DIRECTORY:
-                inside.append(found)
+                inside.append(name)
             else:
-                self._remove(found)
+                self._remove(name)
         return inside
 
     def _is_in_place(self, directory: _Name | None) -> bool:

@@ -41,7 +41,7 @@ def of(status: Status) -> dict[str, int]:
     level = None if status.space is None else status.space.level
     lost = status.disk.lost_copies
     return {
-        PROCESS_DOWN: sum(not one.alive for one in status.processes.values()),
+        PROCESS_DOWN: sum(not process.alive for process in status.processes.values()),
         BUCKET_UNREACHABLE: int(bucket.state == "unreachable"),
         BUCKET_REFUSED: int(bucket.state == "refused" and not bucket.taken),
         BUCKET_TAKEN: int(bucket.taken),
@@ -100,12 +100,12 @@ class Alarm(NamedTuple):
 def alarms_of(status: Status) -> list[Alarm]:
     """Return the alarms, the worst first."""
     kinds = (_processes, _bucket, _space, _disk, _descriptors, _files, _limits, _people)
-    found = [one for kind in kinds for one in kind(status)]
-    return sorted(found, key=lambda one: not one.is_bad)
+    alarms = [alarm for kind in kinds for alarm in kind(status)]
+    return sorted(alarms, key=lambda alarm: not alarm.is_bad)
 
 
 def _processes(status: Status) -> Iterator[Alarm]:
-    dead = [name for name, one in status.processes.items() if not one.alive]
+    dead = [name for name, process in status.processes.items() if not process.alive]
     if "up" in dead:
         yield Alarm("bad", "The gateway does not run", f"Clients wait. Start it: {START}")
         return
@@ -230,10 +230,10 @@ def _files(status: Status) -> Iterator[Alarm]:
             f"{both} share the name {display(name.name)}: each ends the lease of the other",
             f"Jobs lose opens and locks. To end it: {clients.REMEDY}.",
         )
-    for one in status.cache.damaged[:1]:
+    for file in status.cache.damaged[:1]:
         yield Alarm(
             "bad",
-            f"{one.path} cannot be fetched: {one.reason}",
+            f"{file.path} cannot be fetched: {file.reason}",
             "Make the uploaded version of its object readable again, or delete the file.",
         )
     late = [run for run in status.catalogue.at_risk if run.alarm is not None]

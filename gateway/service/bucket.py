@@ -126,9 +126,9 @@ def test(settings: Settings, adopts: bool = False) -> Reachability:
     Args:
         adopts: whether it may be another gateway's.
     """
-    found = probe(settings)
-    if adopts or not found.reachable:
-        return found
+    reachability = probe(settings)
+    if adopts or not reachability.reachable:
+        return reachability
     try:
         return Reachability(reachable=True, error=owner_problem(settings))
     except StoreError as exc:
@@ -209,23 +209,27 @@ def set_up(settings: Settings, applies: bool, adopts: bool = False) -> SetUp:
     if not adopts and (why := owner_problem(settings)) is not None:
         raise UserError(why)
     setup = Setup(settings)
-    found = setup.look()
-    applied = applies and not any(map(setup.aborts, found.rules))
+    configuration = setup.look()
+    applied = applies and not any(map(setup.aborts, configuration.rules))
     if applied:
-        setup.apply(found)
-        found = setup.look()
-    expiring = [_name(rule) for rule in found.rules if setup.expires(rule)]
-    moves = [(rule, one) for rule in found.rules for one in setup.transitions(rule)]
-    ends_uploads = any(map(setup.aborts, found.rules))
+        setup.apply(configuration)
+        configuration = setup.look()
+    expiring = [_name(rule) for rule in configuration.rules if setup.expires(rule)]
+    moves = [
+        (rule, transition) for rule in configuration.rules for transition in setup.transitions(rule)
+    ]
+    ends_uploads = any(map(setup.aborts, configuration.rules))
     return SetUp(
         bucket=settings.bucket.name,
         checksum=_checksum(settings),
-        versioning=_versioning(found),
-        object_lock=_lock(found),
-        unfinished_uploads=_unfinished(setup, found, applied),
+        versioning=_versioning(configuration),
+        object_lock=_lock(configuration),
+        unfinished_uploads=_unfinished(setup, configuration, applied),
         expiring_rules=expiring,
-        transition_rules=[_transition(rule, one) for rule, one in moves],
-        is_well=ends_uploads and not expiring and not any(one.archives for _, one in moves),
+        transition_rules=[_transition(rule, transition) for rule, transition in moves],
+        is_well=ends_uploads
+        and not expiring
+        and not any(transition.archives for _, transition in moves),
     )
 
 
@@ -239,8 +243,8 @@ def _transition(rule: Rule, transition: LifecycleTransition) -> str:
     return text + "a rename pays for retrieval there"
 
 
-def _versioning(found: BucketConfiguration) -> str:
-    versioning = found.versioning
+def _versioning(configuration: BucketConfiguration) -> str:
+    versioning = configuration.versioning
     if not isinstance(versioning, str):
         return f"the server does not say ({versioning.why})"
     if versioning == "Enabled":
@@ -251,8 +255,8 @@ def _versioning(found: BucketConfiguration) -> str:
     return f"{'suspended' if versioning else 'off'}: a deletion takes the bytes for good"
 
 
-def _lock(found: BucketConfiguration) -> str:
-    lock = found.lock
+def _lock(configuration: BucketConfiguration) -> str:
+    lock = configuration.lock
     if isinstance(lock, tuple):
         return f"the server does not say ({lock.why})"
     if not lock or lock.get("ObjectLockEnabled") != "Enabled":
@@ -278,9 +282,9 @@ def _checksum(settings: Settings) -> str:
     kind = negotiate(settings)
     if kind is None:
         return "md5: the store does not let us find out whether it verifies a newer one"
-    found = f"{kind}: the store refuses what does not match it"
+    checksum = f"{kind}: the store refuses what does not match it"
     if kind is ChecksumKind.MD5:
-        found = "md5: the store takes objects with wrong newer checksums"
+        checksum = "md5: the store takes objects with wrong newer checksums"
     database = Database(settings.database_url)
     try:
         schema.require_current(database)
@@ -288,20 +292,20 @@ def _checksum(settings: Settings) -> str:
             negotiation.remember(Session(connection, database.dialect), settings.bucket, kind)
     except (NamespaceError, UserError) as exc:
         # The rest of what was found, and what was changed in the bucket, must be shown.
-        return f"{found} (not recorded, the drain will ask again: {exc})"
+        return f"{checksum} (not recorded, the drain will ask again: {exc})"
     finally:
         database.close()
-    return found
+    return checksum
 
 
-def _unfinished(setup: Setup, found: BucketConfiguration, applied: bool) -> str:
-    rules = [_name(rule) for rule in found.rules if setup.aborts(rule)]
+def _unfinished(setup: Setup, configuration: BucketConfiguration, applied: bool) -> str:
+    rules = [_name(rule) for rule in configuration.rules if setup.aborts(rule)]
     if rules:
         return f"ended by the rule {rules[0]}{' (just added)' if applied else ''}"
-    if isinstance(found.lifecycle, tuple):
+    if isinstance(configuration.lifecycle, tuple):
         return (
-            f"the server does not tell its lifecycle rules ({found.lifecycle.why}): the drain "
-            "looks for unfinished uploads once a day"
+            f"the server does not tell its lifecycle rules ({configuration.lifecycle.why}): the "
+            "drain looks for unfinished uploads once a day"
         )
     return f"no rule ends them, what is lost in them is paid for: {APPLY} adds one"
 

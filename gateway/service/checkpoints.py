@@ -97,21 +97,21 @@ def models(settings: Settings, risks: Sequence[Risk], all_waiting_bytes: int) ->
     rate = drain.get("bytes_per_second") if drain is not None and datadir.alive(drain) else None
     bytes_per_second = float(rate) if isinstance(rate, int) else 0.0
     now_ns = clock.now_ns()
-    found = []
-    for one in risks:
-        eta_seconds = one.eta_seconds(bytes_per_second, all_waiting_bytes)
-        found.append(
+    runs = []
+    for risk in risks:
+        eta_seconds = risk.eta_seconds(bytes_per_second, all_waiting_bytes)
+        runs.append(
             Run(
-                run=text_of(one.run),
-                newest_complete=_newest(one.complete, now_ns),
-                newest_durable=_newest(one.durable, now_ns),
-                at_risk_seconds=round(one.seconds, 1),
-                at_risk_bytes=one.size,
+                run=text_of(risk.run),
+                newest_complete=_newest(risk.complete, now_ns),
+                newest_durable=_newest(risk.durable, now_ns),
+                at_risk_seconds=round(risk.seconds, 1),
+                at_risk_bytes=risk.size,
                 eta_seconds=None if eta_seconds is None else round(eta_seconds, 1),
-                alarm=alarm(settings, one),
+                alarm=alarm(settings, risk),
             )
         )
-    return found
+    return runs
 
 
 def alarm(settings: Settings, risk: Risk) -> str | None:
@@ -125,14 +125,14 @@ def alarm(settings: Settings, risk: Risk) -> str | None:
     return None
 
 
-def _newest(one: Newest | None, now_ns: int) -> NewestCheckpoint | None:
-    if one is None:
+def _newest(newest_checkpoint: Newest | None, now_ns: int) -> NewestCheckpoint | None:
+    if newest_checkpoint is None:
         return None
     return NewestCheckpoint(
-        name=text_of(one.path.rpartition(b"/")[2]),
-        step=one.step,
-        complete_ns=one.complete_ns,
-        age_seconds=round(max(0, now_ns - one.complete_ns) / clock.NS, 1),
+        name=text_of(newest_checkpoint.path.rpartition(b"/")[2]),
+        step=newest_checkpoint.step,
+        complete_ns=newest_checkpoint.complete_ns,
+        age_seconds=round(max(0, now_ns - newest_checkpoint.complete_ns) / clock.NS, 1),
     )
 
 
@@ -395,33 +395,33 @@ class LocalCheckpoints:
         wanted = wanted_of(settings.nfs.export, options)
         with reading(self._database) as session:
             listed = every(session, settings, wanted, options.sort, options.is_descending)
-            found = list(islice(listed, options.most))
-            risks = [one for one in measure(session) if wanted.run in (None, one.run)]
+            checkpoints = list(islice(listed, options.most))
+            risks = [risk for risk in measure(session) if wanted.run in (None, risk.run)]
             expired = trash.expired(settings, session, wanted.run) if options.is_whole else []
             has_all = is_made(session)
             waiting = waiting_bytes(session)
         every_run = models(settings, risks, waiting)
-        return Listing(has_all, every_run, found, expired, settings.nfs.export)
+        return Listing(has_all, every_run, checkpoints, expired, settings.nfs.export)
 
     def unrecognised(self) -> list[UnknownDirectory]:
         export = self._settings.nfs.export
         return [
             UnknownDirectory(
-                path=f"{export}/{text_of(one.path)}".rstrip("/"),
-                files=one.files,
-                size_bytes=one.size,
-                first=text_of(one.first),
+                path=f"{export}/{text_of(directory.path)}".rstrip("/"),
+                files=directory.files,
+                size_bytes=directory.size,
+                first=text_of(directory.first),
             )
-            for one in unrecognised(catalogue_of(self._settings, self._database))
+            for directory in unrecognised(catalogue_of(self._settings, self._database))
         ]
 
     def one(self, path: str) -> OneCheckpoint:
         ino = resolve(self._browser, self._settings, path).found().attr.ino
         with reading(self._database) as session:
-            found = one(session, self._settings, ino)
-            if found is None:
+            shown = one(session, self._settings, ino)
+            if shown is None:
                 raise none_at(path)
-            return whole(session, found)
+            return whole(session, shown)
 
     def delete(self, path: str, reason: str | None, *, insists: bool) -> Deleted:
         seen = self.one(path)
@@ -600,7 +600,7 @@ def members(settings: Settings, database: Database, ino: int, most: int) -> list
         if row is None:
             return []
         above = row.path.rpartition(b"/")[0] if row.extent == Extent.FILE else row.path
-        each = manifests.members(view.session, row, view.rules)
+        manifest_members = manifests.members(view.session, row, view.rules)
         return [
             MemberFile(
                 name=text_of(at.path),
@@ -608,7 +608,7 @@ def members(settings: Settings, database: Database, ino: int, most: int) -> list
                 size_bytes=at.size,
                 in_bucket="other" if at.stored is None else "present",
             )
-            for at in islice((at for at in each if at.kind == InodeKind.REGULAR), most)
+            for at in islice((at for at in manifest_members if at.kind == InodeKind.REGULAR), most)
         ]
 
 
@@ -639,11 +639,11 @@ def _model(settings: Settings, row: Sequence[Any], now_ns: int) -> Checkpoint:
 
 def gather(settings: Settings, session: Session) -> CatalogueStatus:
     """Return what ``spillway status`` says of checkpoints. Raises TryAgain."""
-    found = summarize(session)
+    summary = summarize(session)
     ((archived,),) = session.all(ARCHIVED_COUNT)
-    counts = dict.fromkeys(CATALOGUED, 0) | found.states | {ARCHIVED: archived}
+    counts = dict.fromkeys(CATALOGUED, 0) | summary.states | {ARCHIVED: archived}
     counts[CheckpointState.DURABLE] -= archived
-    every_run = models(settings, found.risks, waiting_bytes(session))
+    every_run = models(settings, summary.risks, waiting_bytes(session))
     unknown = datadir.read(settings, datadir.UNRECOGNISED)
     at_risk = sorted(
         (run for run in every_run if run.at_risk_seconds or run.at_risk_bytes),
@@ -652,7 +652,7 @@ def gather(settings: Settings, session: Session) -> CatalogueStatus:
     alarms = sum(run.alarm is not None for run in every_run)
     return CatalogueStatus(
         is_made=is_made(session),
-        runs=found.runs,
+        runs=summary.runs,
         checkpoints={str(name): count for name, count in counts.items()},
         at_risk=at_risk,
         alarms=alarms,

@@ -47,17 +47,17 @@ class SharedName(Model):
 
 def gather_shared_names(settings: Settings) -> list[SharedName]:
     """Return the names that clients shared lately, with their last two addresses."""
-    found = (datadir.read(settings, server_reports.CLIENTS_REPORT) or {}).get("shared")
+    shared = (datadir.read(settings, server_reports.CLIENTS_REPORT) or {}).get("shared")
     now_ns = clock.now_ns()
     rows = [
         SharedName(
-            name=one["name"],
-            addresses=[str(address) for address in one["addresses"]],
-            age_seconds=round(max(0, now_ns - one["at_ns"]) / clock.NS, 1),
+            name=entry["name"],
+            addresses=[str(address) for address in entry["addresses"]],
+            age_seconds=round(max(0, now_ns - entry["at_ns"]) / clock.NS, 1),
         )
-        for one in (found if isinstance(found, list) else ())
+        for entry in (shared if isinstance(shared, list) else ())
     ]
-    return [one for one in rows if one.age_seconds < RECENT_SECONDS]
+    return [entry for entry in rows if entry.age_seconds < RECENT_SECONDS]
 
 
 def shared_name_text(one: SharedName) -> str:
@@ -70,7 +70,7 @@ def shared_name_text(one: SharedName) -> str:
 
 def lines(found: Sequence[SharedName]) -> list[str]:
     """Return a line for each name, for a person."""
-    return [f"SHARED NAME: {shared_name_text(one)}: {REMEDY}" for one in found]
+    return [f"SHARED NAME: {shared_name_text(name)}: {REMEDY}" for name in found]
 
 
 OPENS_MAX = 10_000
@@ -123,12 +123,12 @@ class ClientList(Model):
 
 def gather(settings: Settings) -> ClientList:
     """Return all clients. Raises ControlSocketClosed when no NFS server answers."""
-    found = server_clients.read(settings)
+    clients = server_clients.read(settings)
     now_seconds = clock.now_ns() // clock.NS
-    leases = sorted(found.leases, key=lambda lease: (lease.address, lease.name))
-    others = found.counts.get("")
+    leases = sorted(clients.leases, key=lambda lease: (lease.address, lease.name))
+    others = clients.counts.get("")
     return ClientList(
-        clients=[_client(one, found.counts, now_seconds) for one in leases],
+        clients=[_client(lease, clients.counts, now_seconds) for lease in leases],
         others=None if others is None or not others.operations else others,
         shared_names=gather_shared_names(settings),
     )
@@ -158,15 +158,15 @@ def opens(settings: Settings, path: str) -> Opens:
     if top.kind not in (InodeKind.REGULAR, InodeKind.DIRECTORY):
         raise NotPossible(f"{shown(path)}: only files are open: name one")
     is_file = top.kind == InodeKind.REGULAR
-    found = server_clients.opened(settings, top.ino if is_file else None, OPENS_MAX)
+    open_files = server_clients.opened(settings, top.ino if is_file else None, OPENS_MAX)
     at = b"/" + b"/".join(
         [os.fsencode(settings.nfs.export)[1:], *names_of(settings.nfs.export, path)]
     )
     if is_file:
         paths = {top.ino: at}
     else:
-        paths = dict(_below(settings, top.ino, at, {one.ino for one in found}))
-    return Opens(len(found) < OPENS_MAX, list(_summed(found, paths)))
+        paths = dict(_below(settings, top.ino, at, {file.ino for file in open_files}))
+    return Opens(len(open_files) < OPENS_MAX, list(_summed(open_files, paths)))
 
 
 def _below(
@@ -191,12 +191,12 @@ def _names(session: Session, ino: int, top: int) -> list[bytes] | None:
     return None
 
 
-def _summed(found: Sequence[Opened], paths: dict[int, bytes]) -> Iterator[Open]:
+def _summed(open_files: Sequence[Opened], paths: dict[int, bytes]) -> Iterator[Open]:
     """Yield a row for each file and address, by path."""
     reading_, writing = Counter[tuple[int, str]](), Counter[tuple[int, str]]()
-    for one in found:
-        if one.ino in paths:
-            reading_[one.ino, one.address] += one.reads
-            writing[one.ino, one.address] += one.writes
+    for file in open_files:
+        if file.ino in paths:
+            reading_[file.ino, file.address] += file.reads
+            writing[file.ino, file.address] += file.writes
     for ino, address in sorted(reading_, key=lambda row: (paths[row[0]], row[1])):
         yield Open(text_of(paths[ino]), address, reading_[ino, address], writing[ino, address])

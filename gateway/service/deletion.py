@@ -87,15 +87,15 @@ def delete(
         insists: whether it is deleted although a deletion guard keeps it.
         seen: the evidence that the person saw, or None for any.
     """
-    one, newer = _checked(settings, database, ino, insists, seen)
+    checkpoint, newer = _checked(settings, database, ino, insists, seen)
     if newer is not None:
-        _require_fit(settings, database, one, newer)
+        _require_fit(settings, database, checkpoint, newer)
     with database.writing() as session:
-        action = store.begin(session, "trash", one, author, reason, one.evidence)
+        action = store.begin(session, "trash", checkpoint, author, reason, checkpoint.evidence)
     result = "failed: it is not known whether it is in the trash: spillway trash list"
     try:
         trash = Trash(settings, database, open_control)
-        made = trash.put(one.ino, one.path, one.evidence, author, reason)
+        made = trash.put(checkpoint.ino, checkpoint.path, checkpoint.evidence, author, reason)
         result = f"in the trash as {made}"
     except ControlSocketClosed:
         raise
@@ -138,21 +138,21 @@ def _checked(
         row = view.session.one(store.OF_INO, ino=ino)
         if row is None:
             raise NotThere(f"{ino} is no checkpoint: look with spillway checkpoint list")
-        one = checkpoint_of(row)
-        path = printable(one.path)
-        if seen is not None and one.evidence not in seen:
+        checkpoint = checkpoint_of(row)
+        path = printable(checkpoint.path)
+        if seen is not None and checkpoint.evidence not in seen:
             raise Changed(f"{path} has changed meanwhile: look at it, and delete it again")
         if view.session.one(store.IS_MADE) is None:
             raise NotPossible(f"{path} stays: {NOT_MADE}: wait")
         kept = protected(view.session)
-        if Pinned(kept.paths).holds(one.path):
+        if Pinned(kept.paths).holds(checkpoint.path):
             raise NotPossible(f"{path} stays: {PINNED}")
         if insists:
-            return one, None
-        why, newer = _reason_against(settings, view, one, one.ino in kept.inos)
+            return checkpoint, None
+        why, newer = _reason_against(settings, view, checkpoint, checkpoint.ino in kept.inos)
     if why is not None:
         raise NotPossible(_stays(path, why))
-    return one, newer
+    return checkpoint, newer
 
 
 def check_tree(
@@ -176,45 +176,47 @@ def check_tree(
         is_made = session.one(store.IS_MADE) is not None
         if not is_made and not insists and session.one(ANY_RECORD) is not None:
             raise NotPossible(f"{printable(path)} stays: {NOT_MADE}: wait")
-        found = [
-            one
-            for one in (checkpoint_of(row) for row in session.all(store.CHECKPOINTS))
+        checkpoints = [
+            checkpoint
+            for checkpoint in (checkpoint_of(row) for row in session.all(store.CHECKPOINTS))
             # The catalogue may be behind the namespace: it may be in the trash by now.
-            if one.is_complete
-            and is_below(one.path, path)
-            and one.path in paths_of(session, one.ino)
+            if checkpoint.is_complete
+            and is_below(checkpoint.path, path)
+            and checkpoint.path in paths_of(session, checkpoint.ino)
         ]
-        for one in found if not insists else ():
-            why, _newer = _reason_against(settings, view, one, one.ino in kept.inos)
+        for checkpoint in checkpoints if not insists else ():
+            why, _newer = _reason_against(settings, view, checkpoint, checkpoint.ino in kept.inos)
             if why is not None:
-                raise NotPossible(_stays(printable(one.path), why))
-    return sorted(found, key=lambda one: (-one.path.count(b"/"), one.ready_ns))
+                raise NotPossible(_stays(printable(checkpoint.path), why))
+    return sorted(
+        checkpoints, key=lambda checkpoint: (-checkpoint.path.count(b"/"), checkpoint.ready_ns)
+    )
 
 
 def _reason_against(
-    settings: Settings, view: CatalogueView, one: PlanCheckpoint, is_promoted: bool
+    settings: Settings, view: CatalogueView, checkpoint: PlanCheckpoint, is_promoted: bool
 ) -> tuple[str | None, PlanCheckpoint | None]:
     """Return which deletion guard keeps a checkpoint, or None, and the newer one that stands for
     it."""
-    run = [checkpoint_of(found) for found in view.session.all(store.OF_RUN, run=one.run)]
-    newer = keep_rules.successor(one, run, settings.retention.min_replacement_share)
-    why = _kept(one, is_promoted, References().of(view, [one]).get(one.ino))
+    run = [checkpoint_of(row) for row in view.session.all(store.OF_RUN, run=checkpoint.run)]
+    newer = keep_rules.successor(checkpoint, run, settings.retention.min_replacement_share)
+    why = _kept(checkpoint, is_promoted, References().of(view, [checkpoint]).get(checkpoint.ino))
     if why is None and newer is None:
-        why = planner.lone(keep_rules.RunOrder(run), one)
+        why = planner.lone(keep_rules.RunOrder(run), checkpoint)
     return why, newer
 
 
-def _kept(one: PlanCheckpoint, is_promoted: bool, referred: str | None) -> str | None:
+def _kept(checkpoint: PlanCheckpoint, is_promoted: bool, referred: str | None) -> str | None:
     """Return which deletion guard keeps a checkpoint, whatever else is in its run, or None."""
-    if not one.is_complete:
-        return f"it is not complete: {one.reason or 'the reason is not known'}"
-    if one.extent == Extent.FILES:
+    if not checkpoint.is_complete:
+        return f"it is not complete: {checkpoint.reason or 'the reason is not known'}"
+    if checkpoint.extent == Extent.FILES:
         return "its directory may have more in it than this checkpoint"
     return "it is promoted" if is_promoted else referred
 
 
 def _require_fit(
-    settings: Settings, database: Database, one: PlanCheckpoint, newer: PlanCheckpoint
+    settings: Settings, database: Database, checkpoint: PlanCheckpoint, newer: PlanCheckpoint
 ) -> None:
     """Raise NotPossible unless a newer checkpoint is durable now, in the bucket too."""
     guard = DeletionGuard(settings, database, BucketHeads(settings, threading.Event()))
@@ -224,7 +226,7 @@ def _require_fit(
     except StoreError as exc:
         why = cannot_ask(exc)
     if why is not None:
-        raise NotPossible(_stays(printable(one.path), why))
+        raise NotPossible(_stays(printable(checkpoint.path), why))
 
 
 def _stays(path: str, why: str) -> str:

@@ -148,11 +148,11 @@ class WaitProgress:
         before = clock.monotonic_seconds()
         if before < self._next_at:
             return self.progress
-        found = left(self._context, self._top)
+        undurable = left(self._context, self._top)
         took_seconds = clock.monotonic_seconds() - before
         self._next_at = before + max(COURSE_SECONDS, COURSE_PAUSE_RATIO * took_seconds)
-        self.total_bytes = max(self.total_bytes, found.bytes)
-        self._done_bytes, self._text = self.total_bytes - found.bytes, found.text
+        self.total_bytes = max(self.total_bytes, undurable.bytes)
+        self._done_bytes, self._text = self.total_bytes - undurable.bytes, undurable.text
         return self.progress
 
     @property
@@ -181,8 +181,8 @@ def left(context: Context, top: int) -> NotDurable:
         if first is None:
             return NotDurable(0, "the last file became durable in this moment: ask again")
         files, size_bytes = 1, first.size
-        for one in missing:
-            files, size_bytes = files + 1, size_bytes + one.size
+        for file in missing:
+            files, size_bytes = files + 1, size_bytes + file.size
         reason = _reason(context, view, first.ino)
         place = view.paths.place(first.ino)
     path = path_of(context.settings, None if place is None else place.parts)
@@ -223,13 +223,13 @@ def _missing(session: Session, keys: KeyMapper, top: int, rules: Rules) -> Itera
             rows = session.all(stored.MEMBERS, parent=directory, after=after, most=PAGE)
             for row in rows:
                 after, _ctime_ns, is_stored, key, *_ = row
-                one = entry_of(row)
-                if one.kind == InodeKind.DIRECTORY:
-                    waiting.append((one.ino, abandoned.below(one.ino, inside)))
-                elif not one.is_file or (is_stored and keys.is_settled(one.ino, key)):
+                entry = entry_of(row)
+                if entry.kind == InodeKind.DIRECTORY:
+                    waiting.append((entry.ino, abandoned.below(entry.ino, inside)))
+                elif not entry.is_file or (is_stored and keys.is_settled(entry.ino, key)):
                     continue
-                elif not abandoned.has(inside, one.kind, bytes(after), one.is_open):
-                    yield NotDurableFile(one.ino, one.size)
+                elif not abandoned.has(inside, entry.kind, bytes(after), entry.is_open):
+                    yield NotDurableFile(entry.ino, entry.size)
             if len(rows) < PAGE:
                 break
 
@@ -244,9 +244,9 @@ def _reason(context: Context, view: DrainView, ino: int) -> str:
         key = view.paths.key_of(ino)
         if key is None:
             return "its name is held (drain.incomplete_patterns, spillway queue)"
-        found = view.session.one(own.INDETERMINATE_WRITE, key=key)
-        if found is not None:
-            seconds = max(0.0, (found[1] - clock.now_ns()) / clock.NS)
+        row = view.session.one(own.INDETERMINATE_WRITE, key=key)
+        if row is not None:
+            seconds = max(0.0, (row[1] - clock.now_ns()) / clock.NS)
             return (
                 "it was sent, but a request got no answer and may still be carried out: its object "
                 f"is looked at again in {duration(seconds)}"

@@ -141,11 +141,11 @@ class LocalExports:
         return MainExport(nfs.export, list(nfs.clients))
 
     def every(self) -> list[Export]:
-        return [model(self._settings, one) for one in self._exports.listed()]
+        return [model(self._settings, export) for export in self._exports.listed()]
 
     def find(self, name: str) -> Export | None:
-        one = self._exports.get(name)
-        return None if one is None else model(self._settings, one)
+        export = self._exports.get(name)
+        return None if export is None else model(self._settings, export)
 
     def get(self, name: str) -> Export:
         """Return one export. Raises NotThere."""
@@ -168,7 +168,7 @@ class LocalExports:
     def reload(self) -> ReloadedExports:
         self._exports.reload()
         _served, left_out = self._exports.servable()
-        return ReloadedExports([one.name for one in left_out])
+        return ReloadedExports([directory.name for directory in left_out])
 
     def _wanted(self, name: str, rights: Rights) -> WantedExport:
         names = names_of(self._settings.nfs.export, rights.path)
@@ -182,10 +182,10 @@ def missing(name: str) -> NotThere:
 
 def found(exports: export_service.ExportService, name: str) -> ListedExport:
     """Return an export. Raises NotThere; TryAgain, UserError."""
-    one = exports.get(name)
-    if one is None:
+    export = exports.get(name)
+    if export is None:
         raise missing(name)
-    return one
+    return export
 
 
 def model(settings: Settings, one: ListedExport) -> Export:
@@ -226,8 +226,8 @@ def change(preview: Preview) -> ExportValidity:
         at_once=preview.is_running,
         # Their handles have the number of the export.
         disconnects=before is not None and before.number != after.number,
-        clients_added=[one for one in after.clients if one not in old],
-        clients_removed=[one for one in old if one not in after.clients],
+        clients_added=[client for client in after.clients if client not in old],
+        clients_removed=[client for client in old if client not in after.clients],
         squash_was=None if before is None or before.squash == after.squash else before.squash,
         ganesha=preview.text,
     )

@@ -269,9 +269,9 @@ def model(
     ino = entry.attr.ino
     waiting = None
     if entry.attr.kind == InodeKind.REGULAR:
-        found = queue.of_file(view_of(settings, session), ino, settings.drain_ahead_ns)
-        if found is not None:
-            waiting = waiting_files.model(settings, found, clock.now_ns())
+        queue_entry = queue.of_file(view_of(settings, session), ino, settings.drain_ahead_ns)
+        if queue_entry is not None:
+            waiting = waiting_files.model(settings, queue_entry, clock.now_ns())
     return FileInfo(
         **values_of(paths.path_info(browser, path_of(settings, below), entry)),
         waiting=waiting,
@@ -299,7 +299,7 @@ def _object(session: Session, ino: int) -> StoredObject | None:
 def _history(session: Session, below: bytes) -> list[Act]:
     """Return what policies and people did lately with the checkpoint that has a path."""
     return [
-        Act(one.began_ns, one.what, one.author, one.reason, one.result)
-        for one in store.actions(session, ACTIONS_READ)
-        if (below + b"/").startswith(one.path + b"/")
+        Act(action.began_ns, action.what, action.author, action.reason, action.result)
+        for action in store.actions(session, ACTIONS_READ)
+        if (below + b"/").startswith(action.path + b"/")
     ][:ACTIONS_SHOWN]

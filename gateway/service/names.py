@@ -214,8 +214,8 @@ class Names:
 
     def remove(self, place: ResolvedPath) -> None:
         """Remove a name that is no directory, or an empty directory."""
-        found = place.found().attr
-        self._asker.one(place.path, RpcRequest(Op.REMOVE, place.parent, place.name, found.ino))
+        attr = place.found().attr
+        self._asker.one(place.path, RpcRequest(Op.REMOVE, place.parent, place.name, attr.ino))
 
     def remove_tree(self, place: ResolvedPath, on_removed: Callable[[int], None]) -> TreeRemoval:
         """Remove a directory with all in it. Returns what was removed, and what is left.
@@ -242,11 +242,11 @@ class Names:
             raise NotPossible(f"{shown_path(path)}: a name has at most {NAME_MAX_BYTES} bytes")
         return place
 
-    def _named(self, path: str, what: str) -> ResolvedPath:
+    def _named(self, path: str, description: str) -> ResolvedPath:
         place = self._resolve(path)
         place.found()
         if not place.name:
-            raise NotPossible(f"{shown_path(path)}: the export's root cannot be {what}")
+            raise NotPossible(f"{shown_path(path)}: the export's root cannot be {description}")
         return place
 
 
@@ -306,24 +306,24 @@ class Guarded:
         trashed = {}
         removed = 0
         top = below(self._settings, path)
-        found = deletion.check_tree(self._settings, self._database, top, insists=insists)
-        for one in found:
-            if one.extent == Extent.FILES:
-                removed += self._empty(one, progress, failures)
-            trashed[self._delete(one, author, insists)] = text_of(one.path)
-        if place.found().attr.ino not in {one.ino for one in found}:
+        checkpoints = deletion.check_tree(self._settings, self._database, top, insists=insists)
+        for checkpoint in checkpoints:
+            if checkpoint.extent == Extent.FILES:
+                removed += self._empty(checkpoint, progress, failures)
+            trashed[self._delete(checkpoint, author, insists)] = text_of(checkpoint.path)
+        if place.found().attr.ino not in {checkpoint.ino for checkpoint in checkpoints}:
             removed += self._remove_tree(place, progress, failures)
         return RemovedTree(encoded(path), True, removed, failures, trashed)
 
-    def _empty(self, one: PlanCheckpoint, progress: Tell, failures: list[str]) -> int:
+    def _empty(self, checkpoint: PlanCheckpoint, progress: Tell, failures: list[str]) -> int:
         """Remove the directories beside the files of a checkpoint, which are no part of it. Returns
         the number of names."""
         removed = 0
-        above = f"{self._settings.nfs.export}/{os.fsdecode(one.path)}"
-        for entry in list(self._browser.entries(one.ino)):
+        above = f"{self._settings.nfs.export}/{os.fsdecode(checkpoint.path)}"
+        for entry in list(self._browser.entries(checkpoint.ino)):
             if entry.attr.kind == InodeKind.DIRECTORY:
                 place = ResolvedPath(
-                    f"{above}/{os.fsdecode(entry.name)}", one.ino, entry.name, entry
+                    f"{above}/{os.fsdecode(entry.name)}", checkpoint.ino, entry.name, entry
                 )
                 removed += self._remove_tree(place, progress, failures)
         return removed
@@ -337,20 +337,20 @@ class Guarded:
         failures += [f"{shown_path(place.path)}{at}: {reason(why)}" for at, why in removal.failures]
         return removal.removed
 
-    def _delete(self, one: PlanCheckpoint, author: str, insists: bool) -> str:
+    def _delete(self, checkpoint: PlanCheckpoint, author: str, insists: bool) -> str:
         try:
             return deletion.delete(
                 self._settings,
                 self._database,
-                one.ino,
+                checkpoint.ino,
                 author=author,
                 reason=TREE,
                 insists=insists,
-                seen=[one.evidence],
+                seen=[checkpoint.evidence],
                 open_control=lambda: nullcontext(self._control),
             )
         except (TrashRefused, NotThere) as exc:
-            raise NotPossible(f"{printable(one.path)} stays: {exc}") from None
+            raise NotPossible(f"{printable(checkpoint.path)} stays: {exc}") from None
 
 
 def require_not_hidden(
@@ -371,10 +371,10 @@ def require_not_hidden(
     top = below(settings, path)
     with database.reading() as session:
         checkpoints = [checkpoint_of(row) for row in session.all(own.CHECKPOINTS)]
-    for one in checkpoints:
-        if one.is_durable and is_below(one.path, top):
+    for checkpoint in checkpoints:
+        if checkpoint.is_durable and is_below(checkpoint.path, top):
             raise NotPossible(
-                f"{shown_path(path)}: {printable(one.path)} is in the bucket, and "
+                f"{shown_path(path)}: {printable(checkpoint.path)} is in the bucket, and "
                 f"{printable(held[0])} is a name that drain.incomplete_patterns holds: choose "
                 "another one, or insist: --force"
             )

@@ -212,7 +212,9 @@ def follow(browser: Browser, settings: Settings, path: str) -> ResolvedPath:
                     "directory itself"
                 )
             target, way = target[len(export) :], way[:1]
-        waiting += [one for one in target.split(b"/") if one not in (b"", b".")][::-1]
+        waiting += [
+            target_name for target_name in target.split(b"/") if target_name not in (b"", b".")
+        ][::-1]
     return way[-1]
 
 

@@ -80,8 +80,8 @@ class LocalPins:
 
     def every(self) -> Iterator[Pin]:
         with reading(self._database) as session:
-            found = [model(self._settings, session, one) for one in in_order(session)]
-        return iter(found)
+            pins = [model(self._settings, session, row) for row in in_order(session)]
+        return iter(pins)
 
     def add(self, path: str, note: str) -> Pin:
         place = resolve(self._browser, self._settings, path)
@@ -100,7 +100,7 @@ class LocalPins:
 
 def in_order(session: Session) -> list[lookup.PinRow]:
     """Return the rows of all pins, the oldest first."""
-    return sorted(lookup.every(session), key=lambda one: (one.pinned_ns, one.ino))
+    return sorted(lookup.every(session), key=lambda row: (row.pinned_ns, row.ino))
 
 
 def pin(session: Session, attr: Attr, path: str, note: str, by: str) -> lookup.PinRow:
@@ -133,7 +133,7 @@ def unpin(session: Session, ino: int, path: str) -> None:
 
 def of(settings: Settings, session: Session, ino: int) -> Pin | None:
     """Return the pin of an inode, or None."""
-    own = next((one for one in lookup.every(session) if one.ino == ino), None)
+    own = next((row for row in lookup.every(session) if row.ino == ino), None)
     return None if own is None else model(settings, session, own)
 
 

@@ -191,8 +191,8 @@ def _time(session: Session, known: KnownTime | None) -> TrustedTime:
 def plan_inputs(session: Session) -> tuple[object, ...]:
     """Return what people said that plans depend on. While it is equal, a plan that is some moments
     old has their policies, pins, promotions and approvals."""
-    policies = [(one.name, one.version) for one in store.versions(session)]
-    approvals = [(one.plan, one.approved_ns) for one in store.approvals(session)]
+    policies = [(version.name, version.version) for version in store.versions(session)]
+    approvals = [(row.plan, row.approved_ns) for row in store.approvals(session)]
     return tuple(policies), tuple(approvals), protected(session)
 
 
@@ -214,7 +214,11 @@ def action_model(
     decisions = planned.plan.decisions
     deletions = planned.plan.deletions
     asked = planned.asked
-    listed = [one for one in decisions if _is_listed(one, run, fate)]
+    listed = [
+        planned_decision
+        for planned_decision in decisions
+        if _is_listed(planned_decision, run, fate)
+    ]
     first = listed[:most]
     return RetentionPlan(
         catalogue_is_made=planned.situation.is_made,
@@ -224,33 +228,44 @@ def action_model(
         if asked is None
         else PendingApproval(asked.plan, len(asked.deletions), asked.size),
         why_asked=None if asked is None else asked.why,
-        is_stored=all(one.version for one in planned.policies),
+        is_stored=all(versioned_policy.version for versioned_policy in planned.policies),
         kept=len(decisions) - len(deletions),
         deleted=len(deletions),
-        deleted_bytes=sum(one.checkpoint.size for one in deletions),
+        deleted_bytes=sum(deletion.checkpoint.size for deletion in deletions),
         evicted=len(planned.plan.evictions),
         moved=len(planned.plan.transitions),
-        unused_policies=[str(one) for one in planned.policies if not _is_used(one, decisions)],
-        checkpoints=[decision(settings, one, planned.superseded) for one in first],
+        unused_policies=[
+            str(versioned_policy)
+            for versioned_policy in planned.policies
+            if not _is_used(versioned_policy, decisions)
+        ],
+        checkpoints=[
+            decision(settings, planned_decision, planned.superseded) for planned_decision in first
+        ],
         more_checkpoints=len(listed) - len(first),
     )
 
 
-def _is_listed(one: Decision, run: bytes | None, fate: str | None) -> bool:
-    return run in (None, one.checkpoint.run) and (fate is None or _becomes(one, fate))
+def _is_listed(planned_decision: Decision, run: bytes | None, fate: str | None) -> bool:
+    return run in (None, planned_decision.checkpoint.run) and (
+        fate is None or _becomes(planned_decision, fate)
+    )
 
 
-def _becomes(one: Decision, fate: str) -> bool:
+def _becomes(planned_decision: Decision, fate: str) -> bool:
     if fate == "evict":
-        return one.evict is not None
+        return planned_decision.evict is not None
     if fate == "move":
-        return one.transition is not None
-    return str(one.fate) == fate
+        return planned_decision.transition is not None
+    return str(planned_decision.fate) == fate
 
 
 def _is_used(current: Current, decisions: Sequence[Decision]) -> bool:
-    found = (one.checkpoint for one in decisions)
-    return any(current.policy.selects(one.run, one.path) for one in found)
+    checkpoints = (planned_decision.checkpoint for planned_decision in decisions)
+    return any(
+        current.policy.selects(planned_decision.run, planned_decision.path)
+        for planned_decision in checkpoints
+    )
 
 
 def decision(settings: Settings, one: Decision, superseded: frozenset[int]) -> PlannedCheckpoint:
@@ -318,7 +333,7 @@ def approve(settings: Settings, database: Database, plan: str, author: str) -> s
     with database.writing() as session:
         if not store.approve(session, wanted, author):
             raise no_plan(plan)
-        return next(one for one in store.approvals(session) if one.plan == plan)
+        return next(row for row in store.approvals(session) if row.plan == plan)
 
 
 def no_plan(plan: str) -> UserError:
@@ -345,7 +360,7 @@ def confirm_clock(database: Database) -> None:
 def gather(session: Session) -> RetentionSummary:
     """Return what ``spillway status`` says of retention. Raises TryAgain."""
     policies = store.current(session)
-    waiting = [one for one in store.approvals(session) if one.approved_ns is None]
+    waiting = [row for row in store.approvals(session) if row.approved_ns is None]
     known = store.known_time(session)
     last = store.actions(session, 1)
     ahead_ns = 0
@@ -473,23 +488,24 @@ class LocalPolicies:
 
     def every(self) -> list[PolicyVersion]:
         with reading(self._database) as session:
-            found = store.versions(session)
-        return [model(one) for one in found if one.document is not None]
+            policy_rows = store.versions(session)
+        return [model(policy_row) for policy_row in policy_rows if policy_row.document is not None]
 
     def history(self) -> list[PolicyVersion]:
         with reading(self._database) as session:
-            return [model(one) for one in store.history(session)]
+            return [model(version) for version in store.history(session)]
 
     def versions(self, name: str) -> list[PolicyVersion]:
-        found = [one for one in self.history() if one.name == name]
-        if not found:
+        policy_versions = [version for version in self.history() if version.name == name]
+        if not policy_versions:
             raise NotThere(missing(name))
-        return found
+        return policy_versions
 
     def set(self, given: Sequence[Policy]) -> list[StoredVersion]:
         with self._database.writing() as session:
             return [
-                stored(session, one.name, store.put(session, one, self._author)) for one in given
+                stored(session, new_policy.name, store.put(session, new_policy, self._author))
+                for new_policy in given
             ]
 
     def remove(self, name: str) -> StoredVersion:
@@ -502,7 +518,7 @@ class LocalPolicies:
             return stored(session, name, made)
 
     def plan(self, others: Sequence[Policy], run: str | None, fate: str | None) -> RetentionPlan:
-        current = [Current(one, 0) for one in others]
+        current = [Current(new_policy, 0) for new_policy in others]
         made = planned(self._settings, self._database, current)
         return action_model(self._settings, made, self._run(run), fate=fate)
 
@@ -512,12 +528,12 @@ class LocalPolicies:
 
     def approvals(self) -> list[Approval]:
         with reading(self._database) as session:
-            return [approval(one) for one in store.approvals(session)]
+            return [approval(row) for row in store.approvals(session)]
 
     def log(self, run: str | None, most: int) -> list[Action]:
         with reading(self._database) as session:
-            found = actions(session, self._run(run), _NEWEST, most)
-        return [action(self._settings, one) for one in found]
+            rows = actions(session, self._run(run), _NEWEST, most)
+        return [action(self._settings, row) for row in rows]
 
     def clock(self) -> Clock:
         return read_clock(self._database)
@@ -558,15 +574,15 @@ def stored(session: Session, name: str, made: store.PolicyRow | None) -> StoredV
     return StoredVersion(**_values(now), changed=made is not None)
 
 
-def _values(one: store.PolicyRow) -> dict[str, Any]:
-    document = None if one.document is None else json.loads(one.document)
-    return {**one._asdict(), "enabled": bool(one.enabled), "document": document}
+def _values(version: store.PolicyRow) -> dict[str, Any]:
+    document = None if version.document is None else json.loads(version.document)
+    return {**version._asdict(), "enabled": bool(version.enabled), "document": document}
 
 
 def current(session: Session, name: str) -> store.PolicyRow | None:
     """Return the version of a policy that is in force, or None if there is no such policy."""
-    found = [one for one in store.versions(session) if one.name == name]
-    return found[0] if found and found[0].document is not None else None
+    policy_rows = [version for version in store.versions(session) if version.name == name]
+    return policy_rows[0] if policy_rows and policy_rows[0].document is not None else None
 
 
 def versions(session: Session, name: str, after: int, most: int) -> list[store.PolicyRow]:

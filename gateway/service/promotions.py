@@ -263,13 +263,13 @@ def await_removal(
         rest(f"{one.name} then continues by itself")
 
 
-def _found(find: Callable[[str], Promotion], one: Promotion) -> Promotion | None:
+def _found(find: Callable[[str], Promotion], promotion: Promotion) -> Promotion | None:
     """Return a promotion as it is now, or None: it is not there, or another one has its name."""
     try:
-        now = find(one.name)
+        now = find(promotion.name)
     except NotThere:
         return None
-    made, _, _state = one.version.partition("-")
+    made, _, _state = promotion.version.partition("-")
     return now if now.version.startswith(f"{made}-") else None
 
 
@@ -323,15 +323,15 @@ def require_lock(settings: Settings) -> None:
 
 def every(settings: Settings, session: Session) -> list[Promotion]:
     """Return the promotions."""
-    return [as_is(settings, session, one) for one in store.every(session)]
+    return [as_is(settings, session, row) for row in store.every(session)]
 
 
 def named(session: Session, name: str) -> Row:
     """Return the promotion with a name. Raises NotThere."""
-    found = store.one_named(session, name)
-    if found is None:
+    row = store.one_named(session, name)
+    if row is None:
         raise NotThere(f"no promotion {shown(name)}: look with spillway promotion list")
-    return found
+    return row
 
 
 def promote(
@@ -424,7 +424,7 @@ def reason_not_ready(source: PromotionSource) -> str | None:
     if known is not None and known.state == CheckpointState.WRITING:
         return f"the checkpoint is not complete: {known.reason}"
     if left := seen.left:
-        left_bytes = sum(one.size for one in left)
+        left_bytes = sum(member.size for member in left)
         return (
             f"{len(left):,} files, {size(left_bytes)} are not in the bucket yet "
             f"({printable(_below(path, left[0].path))}): "

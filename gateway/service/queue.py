@@ -107,11 +107,11 @@ class LocalQueue:
     def files(self, path: str | None = None, most: int | None = None) -> Iterator[WaitingFile]:
         top = ROOT_INO if path is None else find(self._context, path)
         now_ns, settings = clock.now_ns(), self._context.settings
-        found = islice(queue.entries(self._context, top), most)
-        return (model(settings, one, now_ns) for one in found)
+        entries = islice(queue.entries(self._context, top), most)
+        return (model(settings, entry, now_ns) for entry in entries)
 
     def orders(self) -> list[QueueOrder]:
-        return [_order(self._context.settings, one) for one in queue.orders(self._context)]
+        return [_order(self._context.settings, order) for order in queue.orders(self._context)]
 
     def order(self, path: str, order: Wanted) -> QueueOrder:
         queue.say(self._context, find(self._context, path), order == "hold")
@@ -171,12 +171,12 @@ def model(settings: Settings, entry: queue.QueueEntry, now_ns: int) -> WaitingFi
 
 def order_of(context: Context, ino: int) -> QueueOrder | None:
     """Return the order that people gave for an inode itself, or None. Raises TryAgain."""
-    found = [one for one in queue.orders(context) if one.ino == ino]
-    return _order(context.settings, found[0]) if found else None
+    orders = [order for order in queue.orders(context) if order.ino == ino]
+    return _order(context.settings, orders[0]) if orders else None
 
 
-def _order(settings: Settings, one: queue.PathOrder) -> QueueOrder:
-    return QueueOrder(path_of(settings, one.path), "hold" if one.hold else "bump")
+def _order(settings: Settings, order: queue.PathOrder) -> QueueOrder:
+    return QueueOrder(path_of(settings, order.path), "hold" if order.hold else "bump")
 
 
 def _seconds(duration_ns: int) -> float:

@@ -91,7 +91,7 @@ def listed(
             above it, whose rename or removal takes it along.
     """
     wanted = None if path is None else b"/".join(names_of(settings.nfs.export, path))
-    found: deque[NameChange] = deque(maxlen=most)
+    changes: deque[NameChange] = deque(maxlen=most)
     for entry in _entries(settings):
         at = entry.at_ns / clock.NS
         if (since is not None and at < since.timestamp()) or (
@@ -99,13 +99,13 @@ def listed(
         ):
             continue
         if wanted is None or _is_about(settings, entry, wanted):
-            found.append(entry)
-    return list(reversed(found))
+            changes.append(entry)
+    return list(reversed(changes))
 
 
 def _is_about(settings: Settings, entry: NameChange, wanted: bytes) -> bool:
     start = len(settings.nfs.export.encode()) + 1
-    paths = [bytes_of(one)[start:] for one in (entry.path, entry.new_path) if one is not None]
+    paths = [bytes_of(text)[start:] for text in (entry.path, entry.new_path) if text is not None]
     return any(is_below(path, wanted) or is_below(wanted, path) for path in paths)
 
 

@@ -197,8 +197,8 @@ def of_hydrator(settings: Settings) -> HydratorReport | None:
 
 def of_space(settings: Settings) -> SpaceReport | None:
     """Return the last report of the room for writers, or None if there is none."""
-    found = datadir.read(settings, server_reports.SPACE_REPORT)
-    return None if found is None else from_json(SpaceReport, _without_zero(found))
+    report = datadir.read(settings, server_reports.SPACE_REPORT)
+    return None if report is None else from_json(SpaceReport, _without_zero(report))
 
 
 def outage_of(report: DrainReport | None) -> str | None:

@@ -130,25 +130,29 @@ class Evicting:
         with self._database.reader() as connection:
             session = Session(connection, self._database.dialect)
             candidates = Candidates(session, self._settings)
-            found = candidates.given(rows_of([(entry.attr.ino,) for _path, entry in batch]))
+            candidate_by_ino = candidates.given(
+                rows_of([(entry.attr.ino,) for _path, entry in batch])
+            )
             for path, entry in batch:
-                one = found.get(entry.attr.ino)
+                candidate = candidate_by_ino.get(entry.attr.ino)
                 why = (
                     _reason_not_clean(session, entry)
-                    if one is None
-                    else candidates.reason_against(one, by_time=False)
+                    if candidate is None
+                    else candidates.reason_against(candidate, by_time=False)
                 )
                 if why is not None:
                     reasons[path] = why
-                elif one is not None:
-                    wanted[one.ino] = (path, one)
+                elif candidate is not None:
+                    wanted[candidate.ino] = (path, candidate)
                 else:
                     self._absent += entry.attr.residency == Residency.ABSENT
-        verdicts = self._eviction.run(self._asker.run, [one for _path, one in wanted.values()])
-        for (path, one), verdict in zip(wanted.values(), verdicts, strict=True):
+        verdicts = self._eviction.run(
+            self._asker.run, [wanted_candidate for _path, wanted_candidate in wanted.values()]
+        )
+        for (path, wanted_candidate), verdict in zip(wanted.values(), verdicts, strict=True):
             if verdict is EvictionVerdict.EVICTED:
                 self._evicted += 1
-                self._freed_bytes += one.used
+                self._freed_bytes += wanted_candidate.used
             elif verdict is not EvictionVerdict.GONE:
                 reasons[path] = str(verdict)
         self._reasons.update(reasons.values())
@@ -299,7 +303,7 @@ class Warming:
         while True:
             before = clock.monotonic_seconds()
             waiting = self._look(waiting)
-            if all(one.error is not None for one in self._left.values()):
+            if all(absent_file.error is not None for absent_file in self._left.values()):
                 return self._failed()
             now = clock.monotonic_seconds()
             report = reports.of_hydrator(self._settings) or HydratorReport(alive=False)
@@ -320,12 +324,12 @@ class Warming:
 
     def _look(self, inos: Sequence[int]) -> list[int]:
         """Look which of these files are not there yet. Returns them."""
-        found: list[warming.AbsentLeft] = []
+        absent_files: list[warming.AbsentLeft] = []
         with self._database.reader() as connection:
             session = Session(connection, self._database.dialect)
             for start in range(0, len(inos), WARMED_TOGETHER):
-                found += warming.left(session, inos[start : start + WARMED_TOGETHER])
-        self._left = {one.ino: one for one in found}
+                absent_files += warming.left(session, inos[start : start + WARMED_TOGETHER])
+        self._left = {file.ino: file for file in absent_files}
         return list(self._left)
 
     def _failed(self) -> str | None:
@@ -340,7 +344,9 @@ class Warming:
     def progress(self) -> Progress:
         """How far it is, as of the last look."""
         total_bytes = sum(self._sizes.values())
-        done_bytes = total_bytes - sum(one.missing_bytes for one in self._left.values())
+        done_bytes = total_bytes - sum(
+            absent_file.missing_bytes for absent_file in self._left.values()
+        )
         text = f"{len(self._left):,} of {len(self._sizes):,} files are not there yet"
         text += "" if self._has_room else "; the disk is short of room"
         text += "" if self._outage is None else f"; {self._outage}"
@@ -364,9 +370,9 @@ class Warming:
             resident_before_files=self._resident,
             left_files=len(self._left),
             damaged=[
-                NotFetched(self._paths[one.ino], one.error)
-                for one in self._left.values()
-                if one.error is not None
+                NotFetched(self._paths[absent_file.ino], absent_file.error)
+                for absent_file in self._left.values()
+                if absent_file.error is not None
             ],
             seconds=round(clock.monotonic_seconds() - self._started, 3),
             failures=self._failures,

@@ -84,8 +84,8 @@ def gather_limits(settings: Settings) -> Limits:
     report = datadir.read(settings, server_reports.USED_REPORT)
     lives = datadir.alive(report)
     reported = report if report is not None and lives else {}
-    found = [_count(table, settings.nfs.port) for table in _TABLES]
-    known = [count for count in found if count is not None]
+    counts = [_count(table, settings.nfs.port) for table in _TABLES]
+    known = [count for count in counts if count is not None]
     # The kernel counts 0 where no server is, too.
     connections = sum(known) if known and (lives or any(known)) else None
     return Limits(
@@ -96,8 +96,8 @@ def gather_limits(settings: Settings) -> Limits:
 
 
 def _limited(reported: Any) -> Limited:
-    found = reported if isinstance(reported, dict) else {}
-    used_up, most = found.get("open"), found.get("most")
+    limits = reported if isinstance(reported, dict) else {}
+    used_up, most = limits.get("open"), limits.get("most")
     is_near = used_up is not None and most is not None and used_up >= NEAR * most
     return Limited(open=used_up, most=most, near=is_near)
 
@@ -221,29 +221,29 @@ def measure(settings: Settings, session: Session) -> Backlog:
     writing = [(ino, *_on_disk(files, ino, epoch)) for ino, epoch in session.all(WRITING)]
     # What is in the trash is not sent.
     trashed = trash_rows.totals(session).values()
-    oldest = _oldest(session, any(one.dirty_files for one in trashed))
+    oldest = _oldest(session, any(totals.dirty_files for totals in trashed))
     if oldest is not None:
         drain_after_ns, ino, size_bytes, mtime_ns = oldest
         since_ns = drain_after_ns or mtime_ns
     elif writing:
         ino, size_bytes, written_ns = min(writing, key=lambda row: row[2] or now_ns)
         since_ns = written_ns or now_ns
-    found = None
+    oldest_file = None
     if oldest is not None or writing:
         age_seconds = max(0.0, (now_ns - since_ns) / clock.NS)
-        found = Oldest(path_in_export(session, ino, export), age_seconds, size_bytes)
+        oldest_file = Oldest(path_in_export(session, ino, export), age_seconds, size_bytes)
     open_bytes = sum(size for _ino, size, _mtime_ns in writing)
     ((deletions,),), ((moves,),) = session.all(DELETIONS), session.all(MOVES)
     return Backlog(
-        dirty_files=sealed_files + len(writing) - sum(one.dirty_files for one in trashed),
+        dirty_files=sealed_files + len(writing) - sum(totals.dirty_files for totals in trashed),
         # On PostgreSQL the sum is a Decimal, which JSON does not know.
-        dirty_bytes=int(sealed_bytes) + open_bytes - sum(one.dirty_size for one in trashed),
+        dirty_bytes=int(sealed_bytes) + open_bytes - sum(totals.dirty_size for totals in trashed),
         open_files=len(writing),
         open_bytes=open_bytes,
         deletions=deletions,
         moves=moves,
         unsettled=_unsettled(session, now_ns),
-        oldest=found,
+        oldest=oldest_file,
         stuck=_stuck(session, export),
     )
 
@@ -252,18 +252,18 @@ def held(settings: Settings, session: Session, is_draining: bool) -> HeldFiles:
     """Return what hold patterns keep from the bucket for long, the oldest first. The drain counts
     it, since it reads all names from time to time. Args: is_draining, whether it runs."""
     report = datadir.read(settings, datadir.DRAIN) if is_draining else None
-    found = (report or {}).get("held") or {"files": 0, "bytes": 0, "first": []}
+    held_files = (report or {}).get("held") or {"files": 0, "bytes": 0, "first": []}
     now_ns = clock.now_ns()
     first = [
         HeldFile(
-            path_in_export(session, one["ino"], settings.nfs.export),
-            max(0.0, (now_ns - one["sealed_ns"]) / clock.NS),
-            one["bytes"],
+            path_in_export(session, file["ino"], settings.nfs.export),
+            max(0.0, (now_ns - file["sealed_ns"]) / clock.NS),
+            file["bytes"],
         )
-        for one in found["first"]
-        if file_of(session, one["ino"]) is not None
+        for file in held_files["first"]
+        if file_of(session, file["ino"]) is not None
     ]
-    return HeldFiles(found["files"], found["bytes"], first)
+    return HeldFiles(held_files["files"], held_files["bytes"], first)
 
 
 def _unsettled(session: Session, now_ns: int) -> Unsettled:
@@ -287,7 +287,7 @@ def _oldest(session: Session, has_trash: bool) -> Sequence[Any] | None:
 
 
 def _stuck(session: Session, export: str) -> list[Stuck]:
-    found = [
+    stuck_items = [
         Stuck(
             path_in_export(session, ino, export), shown(f"{reason}: write it again, or delete it")
         )
@@ -300,8 +300,8 @@ def _stuck(session: Session, export: str) -> list[Stuck]:
         if job.file and file_of(session, job.file) is None:
             continue
         path = path_in_export(session, job.file, export) if job.file else encoded(str(job))
-        found.append(Stuck(path, shown(_reason(failure))))
-    return found
+        stuck_items.append(Stuck(path, shown(_reason(failure))))
+    return stuck_items
 
 
 def _reason(failure: JobFailure) -> str:
@@ -318,10 +318,10 @@ def _reason(failure: JobFailure) -> str:
 def _on_disk(files: DataFiles, ino: int, epoch: int) -> tuple[int, int]:
     """Return size in bytes and time of the last write. Both are 0 before the first write."""
     try:
-        found = files.path(ino, epoch).stat()
+        stat = files.path(ino, epoch).stat()
     except FileNotFoundError:
         return 0, 0
-    return found.st_size, found.st_mtime_ns
+    return stat.st_size, stat.st_mtime_ns
 
 
 def path_in_export(session: Session, ino: int, export: str) -> str:
@@ -430,19 +430,19 @@ def evicting(settings: Settings) -> EvictionMarks | None:
     last day, for which space is kept. None: nothing is evicted because of the disk, or it cannot be
     looked at."""
     try:
-        found = eviction.look(settings)
+        space = eviction.look(settings)
     except OSError:
         return None
     saved_bytes = WriteBurst(settings.run_dir / REPORT).largest_bytes
-    now = eviction.marks(settings, found, saved_bytes)
-    if now.start >= found.total:
+    now = eviction.marks(settings, space, saved_bytes)
+    if now.start >= space.total:
         return None
     return EvictionMarks(
-        above=now.start / found.total,
-        down_to=now.target / found.total,
-        used=found.used / found.total,
+        above=now.start / space.total,
+        down_to=now.target / space.total,
+        used=space.used / space.total,
         saved_bytes=saved_bytes,
-        is_early=now.start < found.high,
+        is_early=now.start < space.high,
     )
 
 
@@ -576,8 +576,8 @@ def gather(settings: Settings) -> Status:
 
 def asked(status: Status, probe: Reachability) -> Status:
     """Return a status with what the bucket answered."""
-    found = replace(status.bucket, reachable=probe.reachable, error=probe.error)
-    return replace(status, bucket=found, healthy=status.healthy and probe.reachable)
+    answer = replace(status.bucket, reachable=probe.reachable, error=probe.error)
+    return replace(status, bucket=answer, healthy=status.healthy and probe.reachable)
 
 
 def counted(status: Status, counts: ResidencyCounts) -> Status:
@@ -602,12 +602,12 @@ def gather_quickly(settings: Settings, database: Database) -> Status:
         cache = gather_cache(settings, session)
         catalogue = checkpoints.gather(settings, session)
         policies = retention.gather(session)
-        promoted = Counter(one.state for one in promotions.every(session))
+        promoted = Counter(row.state for row in promotions.every(session))
         trashed = trash.summary(Trash(settings, database))
         lost = _lost_copies(settings, session)
         configured = bucket.model(settings, session)
     processes = _processes(settings)
-    alive = all(one.alive for one in processes.values()) and serves(processes)
+    alive = all(process.alive for process in processes.values()) and serves(processes)
     # Credentials that may list but not write pass a probe. Only the drain notices.
     refused = drain is not None and drain.alive and drain.bucket.state == "refused"
     space = reports.of_space(settings) if processes["ganesha"].alive else None
@@ -633,7 +633,7 @@ def gather_quickly(settings: Settings, database: Database) -> Status:
         catalogue=catalogue,
         retention=policies,
         trash=trashed,
-        promotions={str(one): promoted[one] for one in promotions.PromotionState},
+        promotions={str(state): promoted[state] for state in promotions.PromotionState},
         connections=used.connections,
         threads=used.threads,
         descriptors=used.descriptors,
@@ -656,7 +656,7 @@ def _dirty(waiting: Backlog) -> Dirty:
 def _processes(settings: Settings) -> dict[str, Process]:
     up = datadir.read(settings, datadir.UP)
     supervisor_alive = datadir.is_supervised(up)
-    found = {
+    processes = {
         "up": Process(
             alive=supervisor_alive,
             pid=up.get("pid") if up is not None and supervisor_alive else None,
@@ -668,7 +668,7 @@ def _processes(settings: Settings) -> dict[str, Process]:
     for name in (*names, "admin") if settings.admin.enabled else names:
         entry = entries.get(name, {})
         lives = datadir.alive(entry)
-        found[name] = Process(
+        processes[name] = Process(
             alive=lives,
             pid=entry.get("pid") if lives else None,
             # The last report of a dead supervisor does not tell the state of its children.
@@ -677,7 +677,7 @@ def _processes(settings: Settings) -> dict[str, Process]:
             last_exit=entry.get("last_exit", "") if supervisor_alive else "",
             running_seconds=age_seconds(entry.get("started_ns")) if lives else None,
         )
-    return found
+    return processes
 
 
 def serves(processes: Mapping[str, Process]) -> bool:
@@ -727,18 +727,18 @@ def _disk(settings: Settings, lost: LostCopies, has_descriptors: bool) -> Disk:
     try:
         if settings.files_dir.is_dir() and settings.files_dir.stat().st_dev != path.stat().st_dev:
             path = settings.files_dir
-        found = os.statvfs(path)
+        disk = os.statvfs(path)
     except OSError as exc:
         raise UserError(
             f"cannot look at {path}: {exc.strerror}: mount its disk or correct gateway.data_dir"
         ) from None
-    total_bytes = found.f_blocks * found.f_frsize
+    total_bytes = disk.f_blocks * disk.f_frsize
     return Disk(
         path=str(path),
         total_bytes=total_bytes,
-        used_bytes=total_bytes - found.f_bfree * found.f_frsize,
+        used_bytes=total_bytes - disk.f_bfree * disk.f_frsize,
         # The blocks that are reserved for root do not count.
-        free_bytes=found.f_bavail * found.f_frsize,
+        free_bytes=disk.f_bavail * disk.f_frsize,
         lost_copies=lost,
         has_descriptors=has_descriptors,
         other_bytes=None,

@@ -195,15 +195,15 @@ class LocalTrashBin:
     def undelete(self, what: str, to: str | None = None) -> Undeleted:
         with refusals():
             self._trash.reconcile()
-            one = chosen(self._found(), self._settings.nfs.export, what)
-            return undelete(self._settings, self._trash, one.id, to, by=self._author)
+            entry = chosen(self._found(), self._settings.nfs.export, what)
+            return undelete(self._settings, self._trash, entry.id, to, by=self._author)
 
     def release(self, trash_id: str) -> Trashed:
         with refusals():
             self._trash.release(found(self._trash, trash_id), by=self._author)
         entry = found(self._trash, trash_id)
-        [one] = model(self._settings, self._trash, [entry])
-        return one
+        [trash_entry] = model(self._settings, self._trash, [entry])
+        return trash_entry
 
     def remove(self, one: Expired, progress: Tell) -> RemovedCheckpoint:
         entries = [
@@ -222,7 +222,7 @@ class LocalTrashBin:
         return RemovedCheckpoint(one.id, not failures, failures)
 
     def _found(self) -> list[Expired]:
-        return [_expired(self._settings.nfs.export, one) for one in self._trash.entries()]
+        return [_expired(self._settings.nfs.export, entry) for entry in self._trash.entries()]
 
 
 @contextmanager
@@ -239,7 +239,7 @@ def refusals() -> Iterator[None]:
 
 def with_ids(found: Iterable[Expired], ids: Collection[str] | None) -> list[Expired]:
     """Return what has some ids. None: everything. Raises NotThere if one is not there."""
-    known = {one.id: one for one in found}
+    known = {entry.id: entry for entry in found}
     wanted = dict.fromkeys(known if ids is None else ids)
     for trash_id in wanted:
         if trash_id not in known:
@@ -256,7 +256,7 @@ def held_at(found: Iterable[Expired], export: str, path: str) -> list[Expired]:
         path: that of the command line.
     """
     top = b"/".join(names_of(export, path))
-    there = [one for one in found if one.held and is_below(_below(export, one), top)]
+    there = [entry for entry in found if entry.held and is_below(_below(export, entry), top)]
     if not there:
         raise NotThere(f"{printable(top)}: nothing there is held: see spillway trash list")
     return there
@@ -271,12 +271,12 @@ def chosen(found: Sequence[Expired], export: str, what: str) -> Expired:
         what: the id, or the path of the command line.
     """
     path = b"/".join(names_of(export, what))
-    there = [one for one in found if one.id == what]
-    there = there or [one for one in found if _below(export, one) == path]
+    there = [entry for entry in found if entry.id == what]
+    there = there or [entry for entry in found if _below(export, entry) == path]
     if not there:
         raise not_there(what)
     if len(there) > 1:
-        ids = ", ".join(one.id for one in there)
+        ids = ", ".join(entry.id for entry in there)
         many = f"{shown_path(what)} is in the trash {len(there)} times"
         raise NotPossible(f"{many}: name one: {ids}")
     return there[0]
@@ -287,9 +287,9 @@ def not_there(what: str) -> NotThere:
     return NotThere(f"{shown_path(what)} is not in the trash: see spillway trash list")
 
 
-def _below(export: str, one: Expired) -> bytes:
+def _below(export: str, entry: Expired) -> bytes:
     """Return the path that something in the trash had, below the export."""
-    return b"/".join(names_of(export, os.fsdecode(bytes_of(one.path))))
+    return b"/".join(names_of(export, os.fsdecode(bytes_of(entry.path))))
 
 
 def model(
@@ -307,14 +307,14 @@ def model(
     early = _early(trash, every) if is_over else set()
     return [
         _model(
-            _expired(export, one),
-            one,
-            takes.get(one.id, Totals()),
+            _expired(export, row),
+            row,
+            takes.get(row.id, Totals()),
             now_ns,
-            early=TOO_LARGE if one.id in early else None,
-            stays=_stays(one, now_ns, is_over),
+            early=TOO_LARGE if row.id in early else None,
+            stays=_stays(row, now_ns, is_over),
         )
-        for one in wanted
+        for row in wanted
     ]
 
 
@@ -324,15 +324,17 @@ def expired(settings: Settings, session: Session, run: bytes | None = None) -> l
     Args:
         run: run of which only, or None for all.
     """
-    entries = (one for one in rows.entries(session) if one.is_there and run in (None, one.run))
-    return [_expired(settings.nfs.export, one) for one in entries]
+    entries = (
+        entry for entry in rows.entries(session) if entry.is_there and run in (None, entry.run)
+    )
+    return [_expired(settings.nfs.export, entry) for entry in entries]
 
 
 def found(trash: Trash, trash_id: str) -> TrashRow:
     """Return what has an id in the trash. Raises NotThere."""
-    for one in trash.entries():
-        if one.id == trash_id:
-            return one
+    for entry in trash.entries():
+        if entry.id == trash_id:
+            return entry
     raise not_there(trash_id)
 
 
@@ -370,9 +372,9 @@ def removable(trash: Trash, ids: Collection[str] | None, until_ns: int) -> list[
     """
     trash.reconcile()
     return [
-        one
-        for one in trash.entries()
-        if one.since_ns <= until_ns and (not is_held(one) if ids is None else one.id in ids)
+        entry
+        for entry in trash.entries()
+        if entry.since_ns <= until_ns and (not is_held(entry) if ids is None else entry.id in ids)
     ]
 
 
@@ -403,24 +405,24 @@ def summary(trash: Trash) -> TrashSummary:
     """Return what all of it takes, and when the next is removed."""
     entries = trash.entries()
     takes, now_ns = trash.totals(entries), trash.now_ns()
-    each = [takes.get(one.id, Totals()) for one in entries]
+    totals_each = [takes.get(entry.id, Totals()) for entry in entries]
     is_over = _is_over(trash.settings, entries)
-    free = [one for one in entries if _stays(one, now_ns, is_over) is None]
-    left = [_left_seconds(one, now_ns) for one in free]
-    held = [takes.get(one.id, Totals()) for one in entries if is_held(one)]
+    free = [entry for entry in entries if _stays(entry, now_ns, is_over) is None]
+    left = [_left_seconds(row, now_ns) for row in free]
+    held = [takes.get(entry.id, Totals()) for entry in entries if is_held(entry)]
     return TrashSummary(
         entries=len(entries),
-        size_bytes=sum(one.size for one in entries),
+        size_bytes=sum(entry.size for entry in entries),
         max_bytes=trash.settings.retention.trash_max_bytes,
-        local_bytes=sum(one.local for one in each),
-        bucket_bytes=sum(one.stored for one in each),
-        dirty_files=sum(one.dirty_files for one in each),
-        dirty_bytes=sum(one.dirty_size for one in each),
+        local_bytes=sum(totals.local for totals in totals_each),
+        bucket_bytes=sum(totals.stored for totals in totals_each),
+        dirty_files=sum(totals.dirty_files for totals in totals_each),
+        dirty_bytes=sum(totals.dirty_size for totals in totals_each),
         next_expiry_seconds=min(left, default=None),
         early=len(_early(trash, entries)) if is_over else 0,
         staying=len(entries) - len(free),
         held=len(held),
-        held_bytes=sum(one.stored for one in held),
+        held_bytes=sum(totals.stored for totals in held),
     )
 
 
@@ -486,7 +488,7 @@ def _stays(entry: TrashRow, now_ns: int, is_over: bool) -> str | None:
 def _is_over(settings: Settings, entries: Sequence[TrashRow]) -> bool:
     """Return whether what was deleted is more than the limit, without what is held."""
     max_bytes = settings.retention.trash_max_bytes
-    return 0 < max_bytes < sum(one.size for one in entries if one.rotated is None)
+    return 0 < max_bytes < sum(entry.size for entry in entries if entry.rotated is None)
 
 
 def _early(trash: Trash, entries: Sequence[TrashRow]) -> set[str]:
@@ -497,8 +499,8 @@ def _early(trash: Trash, entries: Sequence[TrashRow]) -> set[str]:
     """
     wanted = trash.wanted()
 
-    def may_go(one: TrashRow) -> bool:
-        return one.state == TrashState.KEPT and one.ino not in wanted and one.stays is None
+    def may_go(row: TrashRow) -> bool:
+        return row.state == TrashState.KEPT and row.ino not in wanted and row.stays is None
 
     limit = trash.settings.retention.trash_max_bytes
-    return {one.id for one in surplus([e for e in entries if e.rotated is None], limit, may_go)}
+    return {row.id for row in surplus([e for e in entries if e.rotated is None], limit, may_go)}

@@ -167,9 +167,9 @@ class Retries:
                 continue
             job = JobId(WorkKind(work), ino, key)
             with self._lock:
-                found = self._failed.get(job)
-                if found is not None and job not in self._unsaved:
-                    self._failed[job] = found._replace(next_ns=0, request_id=request)
+                failure = self._failed.get(job)
+                if failure is not None and job not in self._unsaved:
+                    self._failed[job] = failure._replace(next_ns=0, request_id=request)
 
     def request_of(self, job: JobId) -> str | None:
         """Return the request of the admin API by which a person wants a job tried again."""
@@ -194,9 +194,9 @@ class Retries:
                     self._unsaved.add(job)
 
     def _is_due(self, job: JobId) -> bool:
-        found = self._failed.get(job)
+        failure = self._failed.get(job)
         most_ns = int(self._retry_max_seconds * clock.NS)
-        return found is None or not clock.is_ahead(found.next_ns, most_ns)
+        return failure is None or not clock.is_ahead(failure.next_ns, most_ns)
 
     def _put(self, job: JobId, failure: JobFailure) -> None:
         self._failed[job] = failure
@@ -204,13 +204,13 @@ class Retries:
             self._of_file.setdefault(job.file, set()).add(job)
 
     def _take(self, job: JobId) -> JobFailure | None:
-        found = self._failed.pop(job, None)
-        if found is not None and job.file:
+        failure = self._failed.pop(job, None)
+        if failure is not None and job.file:
             jobs = self._of_file[job.file]
             jobs.discard(job)
             if not jobs:
                 del self._of_file[job.file]
-        return found
+        return failure
 
     def take_unsaved(self) -> set[JobId]:
         """Take the jobs whose rows are out of date. The caller saves them or gives them back."""
@@ -227,18 +227,19 @@ class Retries:
         """Write the rows of some jobs, inside a write transaction."""
         for job in jobs:
             with self._lock:
-                found = self._failed.get(job)
+                failure = self._failed.get(job)
             work = job.work.value
             session.run(RETRY_DELETE, the_work=work, the_ino=job.ino, the_key=job.key)
-            if found is not None:
-                session.run(RETRY_INSERT, work=work, ino=job.ino, key=job.key, **found._asdict())
+            if failure is not None:
+                session.run(RETRY_INSERT, work=work, ino=job.ino, key=job.key, **failure._asdict())
 
     def shown(self, most: int) -> list[dict[str, Any]]:
         """Return the latest failures."""
         with self._lock:
             latest = list(self._failed.items())[-most:]
         return [
-            {"job": str(job), "tries": found.tries, "error": found.error} for job, found in latest
+            {"job": str(job), "tries": failure.tries, "error": failure.error}
+            for job, failure in latest
         ]
 
     def __len__(self) -> int:

@@ -100,7 +100,7 @@ def _job(view: DrainView, file: File, batch: Batch) -> DrainJob:
 def _compute_many(context: Context, files: Sequence[File]) -> list[JobOutcome | Exception]:
     """Record the digests of files. Returns the result of each, in order. Raises NamespaceError."""
     results: list[JobOutcome | Exception] = [JobOutcome.OUTDATED] * len(files)
-    found: dict[int, str] = {}
+    digests: dict[int, str] = {}
     for index, file in enumerate(files):
         try:
             drain = context.settings.drain
@@ -111,7 +111,7 @@ def _compute_many(context: Context, files: Sequence[File]) -> list[JobOutcome | 
             results[index] = exc
             continue
         if read is not None:
-            found[index] = read.checksum
+            digests[index] = read.checksum
     with context.writing() as view:
         for index, file in enumerate(files):
             now = file_of(view.session, file.ino)
@@ -119,13 +119,13 @@ def _compute_many(context: Context, files: Sequence[File]) -> list[JobOutcome | 
                 # The version moves before its first byte is written. So the bytes that were read
                 # are of no one version, and an error may be of another version.
                 results[index] = JobOutcome.OUTDATED
-            elif index in found:
+            elif index in digests:
                 view.session.run(own.DIGEST_DELETE, the_ino=file.ino)
                 view.session.run(
                     own.DIGEST_INSERT,
                     ino=file.ino,
                     content_version=file.content_version,
-                    checksum=found[index],
+                    checksum=digests[index],
                     computed_ns=clock.now_ns(),
                 )
                 results[index] = JobOutcome.DONE

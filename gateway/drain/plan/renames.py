@@ -130,24 +130,24 @@ class Renames:
         with context.reading() as view:
             away: list[ObjectRow] = []
             rows = _renamed(view, after)
-            for one in rows:
-                self._at = one.ino
-                if one.kind == InodeKind.DIRECTORY:
-                    self._seen.add(one.ino)
-                    if self._begin(view, one.ino):
+            for row in rows:
+                self._at = row.ino
+                if row.kind == InodeKind.DIRECTORY:
+                    self._seen.add(row.ino)
+                    if self._begin(view, row.ino):
                         break
-                elif one.is_at_home(view):
-                    done.add(one.ino)
-                elif one.stored is not None:
-                    away.append(one.stored)
+                elif row.is_at_home(view):
+                    done.add(row.ino)
+                elif row.stored is not None:
+                    away.append(row.stored)
             jobs = _jobs(context, view, away)
         if done:
             with context.writing() as view:
                 # A client may have renamed the file again, or removed it.
                 ended = [
-                    (one.ino,)
-                    for one in _renamed(view, after)
-                    if one.ino in done and one.kind != InodeKind.DIRECTORY and one.is_at_home(view)
+                    (row.ino,)
+                    for row in _renamed(view, after)
+                    if row.ino in done and row.kind != InodeKind.DIRECTORY and row.is_at_home(view)
                 ]
                 view.session.run(own.REKEYS_DELETE, inos=rows_of(ended))
                 view.note((ino for (ino,) in ended), STORED)
@@ -244,7 +244,7 @@ def _drop(context: Context, walk: _Walk) -> bool:
 def _jobs(context: Context, view: DrainView, objects: Sequence[ObjectRow]) -> list[DrainJob]:
     """Return the moves of one page."""
     batch = moves(context)
-    return [move_job(batch, one) for one in move.next_moves(context, view, objects)]
+    return [move_job(batch, next_move) for next_move in move.next_moves(context, view, objects)]
 
 
 def _renamed(view: DrainView, after: int) -> list[_Renamed]:

@@ -65,7 +65,7 @@ class Snapshots:
 
     def restless(self) -> int:
         """Return how many open files have no snapshot because they were written without a pause."""
-        return sum(one.is_restless for one in list(self._open.values()))
+        return sum(open_file.is_restless for open_file in list(self._open.values()))
 
     def plan(self, context: Context, after: int | str | None) -> JobPage:
         """Plan the snapshots that are due, or what stands in their way."""
@@ -77,16 +77,20 @@ class Snapshots:
             jobs = [job for file in files if (job := self._job(context, view, file)) is not None]
         if len(files) == PAGE:
             return JobPage(jobs, files[-1].ino)
-        self._open = {k: one for k, one in self._open.items() if one.reading == self._reading}
+        self._open = {
+            k: open_file
+            for k, open_file in self._open.items()
+            if open_file.reading == self._reading
+        }
         return JobPage(jobs, None)
 
     def _job(self, context: Context, view: DrainView, file: File) -> DrainJob | None:
         now = clock.monotonic_seconds()
-        one = self._open.get(file.ino)
-        if one is None or one.version != file.content_version:
-            one = self._open[file.ino] = _Open(file.content_version, now + self._age_seconds)
-        one.reading = self._reading
-        if now < one.due_at or not self._has_news(context, view, file, one):
+        open_file = self._open.get(file.ino)
+        if open_file is None or open_file.version != file.content_version:
+            open_file = self._open[file.ino] = _Open(file.content_version, now + self._age_seconds)
+        open_file.reading = self._reading
+        if now < open_file.due_at or not self._has_news(context, view, file, open_file):
             return None
         key = view.paths.key_of(file.ino)
         if key is None or view.precedence.wait_of(file) is not None:
@@ -95,13 +99,13 @@ class Snapshots:
             JobId(WorkKind.SNAPSHOT, file.ino, key),
             upload_lane(file.size, is_first=False),
             frozenset((file.ino, key)),
-            partial(self._take, context, file, key, one),
+            partial(self._take, context, file, key, open_file),
         )
 
-    def _has_news(self, context: Context, view: DrainView, file: File, one: _Open) -> bool:
+    def _has_news(self, context: Context, view: DrainView, file: File, open_file: _Open) -> bool:
         """Return whether there are bytes that no snapshot shows, and they are not in motion."""
         try:
-            found = context.files.path(file.ino, file.epoch).stat()
+            stat = context.files.path(file.ino, file.epoch).stat()
         except FileNotFoundError:
             return False
         row = view.session.one(own.STORED_NS, ino=file.ino, version=file.content_version)
@@ -110,18 +114,18 @@ class Snapshots:
             # A moment in the future is from before the clock went back.
             if 0 <= age_seconds < self._age_seconds:
                 # Another drain took this snapshot.
-                one.due_at = clock.monotonic_seconds() + self._age_seconds - age_seconds
+                open_file.due_at = clock.monotonic_seconds() + self._age_seconds - age_seconds
                 return False
-            if age_seconds >= 0 and found.st_ctime_ns <= row[0] - consistent_copy.QUIET_NS:
+            if age_seconds >= 0 and stat.st_ctime_ns <= row[0] - consistent_copy.QUIET_NS:
                 return False
-        elif found.st_size == 0:
+        elif stat.st_size == 0:
             return False
-        if not consistent_copy.is_quiet(found):
-            self._in_motion(file, one)
+        if not consistent_copy.is_quiet(stat):
+            self._in_motion(file, open_file)
             return False
         return True
 
-    def _take(self, context: Context, file: File, key: str, one: _Open) -> JobOutcome:
+    def _take(self, context: Context, file: File, key: str, open_file: _Open) -> JobOutcome:
         """Copy and upload the file. Raises as upload.send(), NoSpace."""
         path = context.files.path(file.ino, file.epoch)
         # The copy is beside the data files: there the file system can share the bytes instead.
@@ -137,13 +141,13 @@ class Snapshots:
                     raise NoSpace("no room on the disk for a copy of it") from exc
                 raise
             if moment is None:
-                self._in_motion(file, one)
+                self._in_motion(file, open_file)
                 return JobOutcome.OUTDATED
             planned = file._replace(size=moment.size, mtime_ns=moment.mtime_ns)
             outcome = upload.send(context, planned, key, data, moment.ns)
         if outcome == JobOutcome.DONE:
-            one.due_at = clock.monotonic_seconds() + self._age_seconds
-            one.tries, one.is_restless = 0, False
+            open_file.due_at = clock.monotonic_seconds() + self._age_seconds
+            open_file.tries, open_file.is_restless = 0, False
         return outcome
 
     def _require_room(self, source: int, target: int) -> None:
@@ -153,12 +157,12 @@ class Snapshots:
         if disk.f_bavail * disk.f_frsize < needed_bytes:
             raise NoSpace("no room on the disk for a copy of it")
 
-    def _in_motion(self, file: File, one: _Open) -> None:
-        one.tries += 1
-        if one.tries < TRIES:
+    def _in_motion(self, file: File, open_file: _Open) -> None:
+        open_file.tries += 1
+        if open_file.tries < TRIES:
             return
-        if not one.is_restless:
+        if not open_file.is_restless:
             log.warning("inode %d is written without a pause: no snapshot of it", file.ino)
-        one.tries, one.is_restless = 0, True
-        one.due_at = clock.monotonic_seconds() + self._age_seconds
+        open_file.tries, open_file.is_restless = 0, True
+        open_file.due_at = clock.monotonic_seconds() + self._age_seconds
         self._on_missed()

@@ -85,9 +85,9 @@ class HeldCounter:
     def add(self, view: DrainView, ino: int, sealed_ns: int, size: int) -> None:
         """Add a file without a key, unless it has none because a person or retention holds it, or
         because it is in the trash."""
-        for one, is_held in view.paths.temporary.items():
+        for temporary_ino, is_held in view.paths.temporary.items():
             if is_held and len(self._directories) < DIRECTORIES_KEPT:
-                self._directories.setdefault(one)
+                self._directories.setdefault(temporary_ino)
         place = view.paths.place(ino)
         is_known = place is None or place.is_trashed or view.paths.is_held_by_order(ino)
         if is_known or not size:
@@ -108,7 +108,7 @@ class HeldCounter:
     def is_released(self, view: DrainView) -> bool:
         """Return whether a directory that was held is held no more, because it was found to be the
         directory of a run."""
-        found = False
+        is_released = False
         for ino in list(islice(self._directories, DIRECTORIES_AT_ONCE)):
             del self._directories[ino]
             if view.paths.place(ino) is None:
@@ -116,8 +116,8 @@ class HeldCounter:
             if view.paths.temporary.get(ino):
                 self._directories[ino] = None
             else:
-                found = True
-        return found
+                is_released = True
+        return is_released
 
     def shown(self) -> dict[str, Any]:
         """Return what is held for long, for the drain's report."""
@@ -214,10 +214,10 @@ class DependentFiles:
     def due(self, session: Session) -> Collection[int]:
         """Return the files to look at now."""
         compared = list(islice(self._signs, COMPARED))
-        found = _signs(session, compared) if compared else {}
+        signs = _signs(session, compared) if compared else {}
         due = set(islice(self._on, LOOKED_AT))
         for on in compared:
-            sign = found.get(on)
+            sign = signs.get(on)
             if sign != self._signs.pop(on):
                 due |= self._files[on]
             self._signs[on] = sign
@@ -457,9 +457,13 @@ class DirtySurvey:
         """Look at what the journal names next. Returns False if there is more of it. Raises
         Lost."""
         touched = reader.read(view.session, SCAN_PAGE)
-        inos = {one.ino for one in touched if one.what & (CHANGED | STORED)}
+        inos = {
+            touched_inode.ino
+            for touched_inode in touched
+            if touched_inode.what & (CHANGED | STORED)
+        }
         self._look(view, inos | self._behind.of(inos), ahead_ns)
-        if any(one.what & BELOW for one in touched):
+        if any(touched_inode.what & BELOW for touched_inode in touched):
             # This also holds during such a reading: it may have passed files that are eligible only
             # now.
             self._full_at = self._paused_until
@@ -561,10 +565,10 @@ class DirtySurvey:
             self._out.update(dict.fromkeys(inos))
             view.paths.read_names(inos)
             keys = {ino: key for ino in inos if (key := view.paths.key_of(ino)) is not None}
-            found = intent.standings(view, keys.items())
+            standings = intent.standings(view, keys.items())
             crossed = objects_above(view.session, context.prefix, keys.values())
             for ino in inos:
-                standing = found.get(ino)
+                standing = standings.get(ino)
                 if standing is None or not uploads.is_eligible(context, standing):
                     continue
                 if (wait := view.precedence.wait_of(standing.file)) is not None:

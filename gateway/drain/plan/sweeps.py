@@ -46,12 +46,12 @@ def indeterminate_writes(
         due = waits.due(view)
     jobs = [
         DrainJob(
-            JobId(WorkKind.CLEAN_UP, 0, one.key),
+            JobId(WorkKind.CLEAN_UP, 0, row.key),
             Lane.CHORE,
-            frozenset((one.key,)),
-            partial(indeterminate.look, context, one, is_over),
+            frozenset((row.key,)),
+            partial(indeterminate.look, context, row, is_over),
         )
-        for one, is_over in due
+        for row, is_over in due
     ]
     return JobPage(jobs, None)
 
@@ -86,17 +86,17 @@ def transitions(context: Context, after: int | str | None) -> JobPage:
         rows = view.session.all(transition.NEXT, after=after or 0, most=TRANSITIONS_PAGE)
     jobs = []
     for *cells, stored_key, size in rows:
-        one = transition.Ordered(*cells)
-        if one.until_ns is not None and not transition.is_over(context, one):
+        row = transition.Ordered(*cells)
+        if row.until_ns is not None and not transition.is_over(context, row):
             continue
         jobs.append(
             DrainJob(
-                JobId(WorkKind.TRANSITION, one.ino, one.key or stored_key or ""),
+                JobId(WorkKind.TRANSITION, row.ino, row.key or stored_key or ""),
                 Lane.COPY,
-                frozenset({one.ino, one.key, stored_key} - {None}),
-                partial(run_alone, batch, one),
+                frozenset({row.ino, row.key, stored_key} - {None}),
+                partial(run_alone, batch, row),
                 batch=batch if (size or 0) <= move.SMALL_BYTES else None,
-                item=one,
+                item=row,
                 size=size or 0,
             )
         )

@@ -61,7 +61,7 @@ def job_of(
     file, key = standing.file, way.key
     if way.lane is Lane.FIRST_LARGE:
         context = replace(context, is_first=True)
-    found = DrainJob(
+    job = DrainJob(
         id_of(file.ino, key),
         way.lane,
         frozenset((file.ino, key)),
@@ -72,8 +72,8 @@ def job_of(
         request_id,
     )
     if standing.occupant in (None, file.ino) and not way.is_crossed:
-        return found
-    return make_way(context, view, file.ino, key) or found
+        return job
+    return make_way(context, view, file.ino, key) or job
 
 
 MOST = 256
@@ -108,13 +108,13 @@ class Complete:
         first = set(begun.values())
         later = [row for row in reversed(rows) if row[0] not in first]
         for ino, path, evidence in (*later, *(row for row in rows if row[0] in first)):
-            found = before.get((ino, evidence))
-            if found is None:
+            directories = before.get((ino, evidence))
+            if directories is None:
                 below = view.session.all(own.DIRECTORIES_BELOW, top=ino)
-                found = tuple(directory for (directory,) in below)
-            self._directories[ino, evidence] = found
-            top = b"" if not found and b"/" not in bytes(path) else waiting[ino]
-            places += [(top, one) for one in found or (ino,)]
+                directories = tuple(directory for (directory,) in below)
+            self._directories[ino, evidence] = directories
+            top = b"" if not directories and b"/" not in bytes(path) else waiting[ino]
+            places += [(top, directory) for directory in directories or (ino,)]
         return places
 
 

@@ -37,10 +37,10 @@ def open_data(files: DataFiles, file: File) -> BinaryIO:
         raise DataFileError(f"data file {path} is missing, {file.size} bytes expected") from None
     except OSError as exc:
         raise DataFileError(f"data file {path} cannot be opened: {exc.strerror}") from exc
-    found = os.fstat(data.fileno()).st_size
-    if found != file.size:
+    size = os.fstat(data.fileno()).st_size
+    if size != file.size:
         data.close()
-        raise DataFileError(f"data file {path} has {found} bytes, {file.size} expected")
+        raise DataFileError(f"data file {path} has {size} bytes, {file.size} expected")
     return data
 
 

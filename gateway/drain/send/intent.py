@@ -126,7 +126,7 @@ def standings(view: DrainView, wanted: Iterable[tuple[int, str]]) -> dict[int, U
     """Return the rows about files and their keys, by inode. A file without a name has no entry."""
     wanted = list(wanted)
     view.paths.read_names(ino for ino, _key in wanted)
-    found = {}
+    standing_by_ino = {}
     for row in view.session.all(own.BEFORE_UPLOAD, wanted=rows_of(wanted)):
         cells = iter(row)
         file = File(*islice(cells, len(File._fields)))
@@ -135,7 +135,7 @@ def standings(view: DrainView, wanted: Iterable[tuple[int, str]]) -> dict[int, U
         stored = ObjectRow(*islice(cells, len(ObjectRow._fields)))
         occupant, is_reserved, has_tombstone, may_change = cells
         if file.nlink > 0:
-            found[file.ino] = UploadRows(
+            standing_by_ino[file.ino] = UploadRows(
                 file,
                 is_damaged,
                 None if begun.ino is None else begun,
@@ -145,22 +145,22 @@ def standings(view: DrainView, wanted: Iterable[tuple[int, str]]) -> dict[int, U
                 bool(has_tombstone),
                 bool(may_change),
             )
-    return found
+    return standing_by_ino
 
 
 def current(view: DrainView, planned: File, key: str) -> File | None:
     """Return the file, if it is still of that version, whole, complete or open as planned, and has
     that key."""
-    found = standings(view, [(planned.ino, key)]).get(planned.ino)
-    return found.file if found is not None and _is_current(view, found, planned, key) else None
+    rows = standings(view, [(planned.ino, key)]).get(planned.ino)
+    return rows.file if rows is not None and _is_current(view, rows, planned, key) else None
 
 
-def _is_current(view: DrainView, found: UploadRows, planned: File, key: str) -> bool:
-    file = found.file
+def _is_current(view: DrainView, rows: UploadRows, planned: File, key: str) -> bool:
+    file = rows.file
     return (
         file.content_version == planned.content_version
         and file.write_open == planned.write_open
-        and found.is_whole
+        and rows.is_whole
         and view.paths.key_of(file.ino) == key
     )
 
@@ -208,14 +208,14 @@ def is_of_copy(standing: UploadRows) -> bool:
 def can_resume_copy(view: DrainView, intent: Intent) -> bool:
     """Return whether an intent is that of a copy in parts whose object still has to move: the next
     move resumes it, or ends it."""
-    found = standings(view, [(intent.ino, intent.key)]).get(intent.ino)
+    rows = standings(view, [(intent.ino, intent.key)]).get(intent.ino)
     return (
-        found is not None
-        and found.intent == intent
-        and is_of_copy(found)
-        and not found.file.write_open
-        and found.stored is not None
-        and view.paths.key_of(intent.ino) != found.stored.key
+        rows is not None
+        and rows.intent == intent
+        and is_of_copy(rows)
+        and not rows.file.write_open
+        and rows.stored is not None
+        and view.paths.key_of(intent.ino) != rows.stored.key
     )
 
 
@@ -224,11 +224,11 @@ def intend(
 ) -> dict[int, Started]:
     """Record the intents of files, each to its key. Returns, by inode, the uploads that may begin.
     A file that changed or is blocked is left out."""
-    found = standings(view, [(file.ino, key) for file, key in wanted])
+    standing_by_ino = standings(view, [(file.ino, key) for file, key in wanted])
     volume = view.volume
     started = {}
     for planned, key in wanted:
-        standing = found.get(planned.ino)
+        standing = standing_by_ino.get(planned.ino)
         if standing is None or not _is_current(view, standing, planned, key):
             continue
         if snapshot_ns is not None:
@@ -245,16 +245,24 @@ def intend(
         rest, prior = view.paths.rest_of(file.ino), standing.intent
         is_first = standing.stored is None or standing.stored.key != key
         is_replacing = standing.has_tombstone or prior is not None
-        one = Started(file, key, None, None, rest, volume, snapshot_ns, is_first, is_replacing)
+        upload = Started(file, key, None, None, rest, volume, snapshot_ns, is_first, is_replacing)
         if prior is None:
-            started[file.ino] = one
-        elif (again := _begin_again(view, one, prior)) is not None:
+            started[file.ino] = upload
+        elif (again := _begin_again(view, upload, prior)) is not None:
             started[file.ino] = again
-    begun = [one for one in started.values() if one.resumed is None]
+    begun = [
+        started_upload for started_upload in started.values() if started_upload.resumed is None
+    ]
     now_ns = clock.now_ns()
     rows = [
-        (one.file.ino, one.file.content_version, one.key, now_ns, one.file.generation)
-        for one in begun
+        (
+            started_upload.file.ino,
+            started_upload.file.content_version,
+            started_upload.key,
+            now_ns,
+            started_upload.file.generation,
+        )
+        for started_upload in begun
     ]
     if rows:
         view.session.run(own.UPLOAD_DELETE, inos=rows_of([row[:1] for row in rows]))
@@ -310,7 +318,7 @@ def forget_copies(view: DrainView, inos: Iterable[int]) -> None:
 def forget(view: DrainView, uploads: Iterable[Started]) -> None:
     """Delete the intents of uploads of which no request was sent or taken up. What an earlier try
     put at a key stays named by its row."""
-    inos = rows_of([(one.file.ino,) for one in uploads if one.prior is None])
+    inos = rows_of([(upload.file.ino,) for upload in uploads if upload.prior is None])
     view.session.run(own.UPLOAD_DELETE, inos=inos)
 
 
@@ -340,7 +348,9 @@ def publish(view: DrainView, uploads: Sequence[tuple[Started, Sent]]) -> list[st
     """Make the bucket's objects the objects of their files. Returns lines for the log: writing them
     is too slow for a transaction that the NFS server waits for."""
     session = view.session
-    found = standings(view, [(started.file.ino, started.key) for started, _sent in uploads])
+    standing_by_ino = standings(
+        view, [(started.file.ino, started.key) for started, _sent in uploads]
+    )
     now_ns = clock.now_ns()
     objects: list[tuple[int, str, int, int, str, str, int]] = []
     blocks: list[tuple[int, BlockDigests]] = []
@@ -349,7 +359,7 @@ def publish(view: DrainView, uploads: Sequence[tuple[Started, Sent]]) -> list[st
     replaced: list[tuple[str]] = []
     lines: list[str] = []
     for started, sent in uploads:
-        file, key, standing = started.file, started.key, found.get(started.file.ino)
+        file, key, standing = started.file, started.key, standing_by_ino.get(started.file.ino)
         if sent.is_indeterminate:
             view.mark_indeterminate(key, file.ino)
             lines.append(

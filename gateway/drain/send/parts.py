@@ -151,8 +151,8 @@ def _complete(
     key, size, store = started.key, started.file.size, context.store
     metadata = intent.metadata(started, part_bytes)
     head = store.complete(key, upload_id, parts, size, metadata, replaces)
-    found = head.metadata.get(SNAPSHOT)
-    if found is not None and found != metadata.get(SNAPSHOT):
+    snapshot = head.metadata.get(SNAPSHOT)
+    if snapshot is not None and snapshot != metadata.get(SNAPSHOT):
         # The upload is gone, and the object that was found there is an earlier snapshot.
         raise ObjectRefused(f"{key}: the multipart upload is gone; it will be sent again")
     return head
@@ -164,19 +164,19 @@ def _send_one(
     upload_id: str,
     number: int,
     section: FileRange,
-    found: ListedPart | None,
+    part: ListedPart | None,
     kinds: Collection[ChecksumKind],
 ) -> Part:
     """Send a part, unless the store has it.
 
     Args:
-        found: the part as the store lists it.
+        part: the part as the store lists it.
         kinds: the checksums of the part that are wanted.
     """
-    if found is not None and found.size == len(section):
+    if part is not None and part.size == len(section):
         digests = digest(section, kinds)
-        if found.has(digests, context.store.kind):
-            return Part(number, f'"{found.etag}"', digests)
+        if part.has(digests, context.store.kind):
+            return Part(number, f'"{part.etag}"', digests)
     goes_first = always if context.is_first else patiently()
     return context.store.put_part(started.key, upload_id, number, section, kinds, goes_first)
 

@@ -65,9 +65,9 @@ def _serve(connection: Connection, store: S3Store, notes: _Notes) -> None:
             reloads = task.reloads
             store.reload()
         attempts: list[Attempt] = []
-        for one in task.objects:
+        for small_object in task.objects:
             notes.how = None
-            result = _put(store, one)
+            result = _put(store, small_object)
             # Without a PUT, the look before it failed, or found something: that says nothing of how
             # much the store gets.
             attempts.append(Attempt(result, notes.how or RequestEnd(False)))
@@ -76,9 +76,9 @@ def _serve(connection: Connection, store: S3Store, notes: _Notes) -> None:
         connection.send(attempts)
 
 
-def _put(store: S3Store, one: SmallObject) -> Result:
+def _put(store: S3Store, small_object: SmallObject) -> Result:
     try:
-        return store.put(*one)
+        return store.put(*small_object)
     except StoreError as exc:
         return exc
 

@@ -73,7 +73,7 @@ class Senders:
         try:
             connection = process.connection(number)
             results = self._send_all(objects, partial(self._send_there, connection, lost))
-            return [_result(one, lost) for one in zip(objects, results, strict=True)]
+            return [_result(pair, lost) for pair in zip(objects, results, strict=True)]
         except BaseException as exc:
             # A late answer of the process would be taken for one of the next batch.
             process.end(connection)
@@ -136,10 +136,10 @@ class Senders:
         return [attempt.result for attempt in attempts]
 
     def _ask(self, connection: Connection, task: Task) -> list[Attempt]:
-        for one in task.objects:
-            if self._store.looks_first(one.there):
+        for small_object in task.objects:
+            if self._store.looks_first(small_object.there):
                 self._pace.admit(0)
-        self._pace.admit(sum(len(one.body) for one in task.objects))
+        self._pace.admit(sum(len(small_object.body) for small_object in task.objects))
         number = self._pace.begin()
         hows = [RequestEnd(False, is_lost=True)]
         try:
@@ -151,8 +151,8 @@ class Senders:
         return attempts
 
 
-def _result(one: tuple[SmallObject, Result | None], lost: set[str]) -> Result | None:
-    small, result = one
+def _result(pair: tuple[SmallObject, Result | None], lost: set[str]) -> Result | None:
+    small, result = pair
     if small.key in lost:
         if isinstance(result, VerifiedObject):
             return result._replace(is_indeterminate=True)
@@ -164,8 +164,8 @@ def _result(one: tuple[SmallObject, Result | None], lost: set[str]) -> Result | 
 def _first(objects: Sequence[SmallObject]) -> list[SmallObject]:
     """Return as many of the objects as a sender may get at a time, at least one."""
     size = 0
-    for count, one in enumerate(objects[:TASK_FILES]):
-        size += len(one.body)
+    for count, small_object in enumerate(objects[:TASK_FILES]):
+        size += len(small_object.body)
         if count and size > TASK_BYTES:
             return list(objects[:count])
     return list(objects[:TASK_FILES])

@@ -90,10 +90,10 @@ def _send(
             # The upload was begun in parts, with another configuration.
             context.store.abort(key, started.resumed.upload_id or "")
         sent = _sent(context, len(body), _put(context, started, body))
-    elif (found := send_parts(context, started, data, expected)) is None:
+    elif (outcome := send_parts(context, started, data, expected)) is None:
         return JobOutcome.OUTDATED
     else:
-        sent = found
+        sent = outcome
     with context.writing() as view:
         lines = intent.publish(view, [(started, sent)])
     _tell(lines)
@@ -144,18 +144,20 @@ def upload_many(
     started = {at: begun[planned[at][0].ino] for at in bodies if planned[at][0].ino in begun}
     if not started:
         return results
-    answers = _answers(context, [(one, bodies[at]) for at, one in started.items()])
+    answers = _answers(
+        context, [(started_upload, bodies[at]) for at, started_upload in started.items()]
+    )
     sent: list[tuple[Started, Sent]] = []
     unsent: list[Started] = []
-    for (index, one), answer in zip(started.items(), answers, strict=True):
+    for (index, started_upload), answer in zip(started.items(), answers, strict=True):
         if isinstance(answer, VerifiedObject):
-            sent.append((one, _sent(context, len(bodies[index]), answer)))
+            sent.append((started_upload, _sent(context, len(bodies[index]), answer)))
             results[index] = JobOutcome.DONE
         elif answer is not None:
             results[index] = answer
         if answer is None or isinstance(answer, (StoreBusy, ForeignObject)):
             # Its row would mark a request as indeterminate that cannot be carried out.
-            unsent.append(one)
+            unsent.append(started_upload)
     if sent or unsent:
         with context.writing() as view:
             lines = intent.publish(view, sent)
@@ -170,31 +172,39 @@ def _answers(context: Context, uploads: Sequence[tuple[Started, bytes]]) -> list
     if context.stop.is_set():
         return [None] * len(uploads)
     # What is known to be at a key is looked at first.
-    sent = [not (one.is_first and one.is_replacing) for one, _body in uploads]
+    sent = [
+        not (started_upload.is_first and started_upload.is_replacing)
+        for started_upload, _body in uploads
+    ]
     objects = [
-        SmallObject(one.key, body, intent.metadata(one), foreign.expected(one))
-        for (one, body), is_sent in zip(uploads, sent, strict=True)
+        SmallObject(
+            started_upload.key,
+            body,
+            intent.metadata(started_upload),
+            foreign.expected(started_upload),
+        )
+        for (started_upload, body), is_sent in zip(uploads, sent, strict=True)
         if is_sent
     ]
     answers = iter(context.senders.send(objects) if objects else [])
-    found: list[Result | None] = [next(answers) if is_sent else None for is_sent in sent]
+    results: list[Result | None] = [next(answers) if is_sent else None for is_sent in sent]
     failure: StoreError | None = None
-    for at, (one, body) in enumerate(uploads):
-        if sent[at] and not isinstance(found[at], Occupied):
+    for at, (started_upload, body) in enumerate(uploads):
+        if sent[at] and not isinstance(results[at], Occupied):
             continue
         if failure is not None:
             # What was sent may be what is at its key (occupied.replace), so its intent stays.
-            found[at] = failure if sent[at] else None
+            results[at] = failure if sent[at] else None
             continue
         store = foreign.replace if sent[at] else foreign.put
         try:
-            found[at] = store(context, one, body)
+            results[at] = store(context, started_upload, body)
         except StoreError as exc:
-            found[at] = exc
+            results[at] = exc
             if isinstance(exc, (StoreRefused, StoreUnavailable)):
                 # A busy store took nothing up, which is not so of what was sent before.
                 failure = StoreUnavailable(str(exc)) if isinstance(exc, StoreBusy) else exc
-    return found
+    return results
 
 
 def _waiting(context: Context, files: Sequence[tuple[File, bytes | None]]) -> set[int]:
@@ -218,8 +228,10 @@ def _tell(lines: Sequence[str]) -> None:
 
 def _sent(context: Context, size: int, stored: VerifiedObject) -> Sent:
     parts = [stored.digests]
-    found = checksum.ChecksumForm(context.store.kind, None).of(parts)
-    return Sent(stored.head.etag, found, checksum.blocks_of(size, parts), stored.is_indeterminate)
+    sent_checksum = checksum.ChecksumForm(context.store.kind, None).of(parts)
+    return Sent(
+        stored.head.etag, sent_checksum, checksum.blocks_of(size, parts), stored.is_indeterminate
+    )
 
 
 def _is_as_sealed(

@@ -67,10 +67,10 @@ def _is_pending(
 
 def _is_needed(view: DrainView, tombstone: TombstoneRow) -> bool:
     """Return whether what is at the key is the only copy of a file, or may be soon."""
-    found = _living(view, tombstone.ino, tombstone.generation)
-    if found is None:
+    living_file = _living(view, tombstone.ino, tombstone.generation)
+    if living_file is None:
         return False
-    file, stored = found
+    file, stored = living_file
     if stored is None:
         return True
     return (
@@ -121,12 +121,12 @@ def delete_many(context: Context, keys: Sequence[str]) -> list[JobOutcome | Exce
     done: list[tuple[str]] = []
     with context.writing() as view:
         now = _tombstones(view, list(tombstones))
-        for key, found in tombstones.items():
+        for key, tombstone in tombstones.items():
             if (error := results.get(key)) is not None:
                 outcomes[key] = error
                 if isinstance(error, StoreUnavailable):
-                    _mark_indeterminate(view, key, found)
-            elif now[key] != found:
+                    _mark_indeterminate(view, key, tombstone)
+            elif now[key] != tombstone:
                 continue  # What got a tombstone meanwhile was not looked at.
             elif key not in dropped or object_at(view.session, key) is not None:
                 # Otherwise a client deleted that file too meanwhile, and the tombstone is needed
@@ -156,13 +156,13 @@ def _last_copies(
     """
     with context.reading() as view:
         living = [
-            (key, *one)
+            (key, *living_file)
             for key, inodes in covered.items()
             for ino, generation in inodes
-            if (one := _living(view, ino, generation)) is not None
+            if (living_file := _living(view, ino, generation)) is not None
         ]
     heads = _heads(context, list({stored.key for *_, stored in living if stored is not None}))
-    found: dict[str, StoreError] = {}
+    store_errors: dict[str, StoreError] = {}
     for key, file, stored in living:
         head = None if stored is None else heads[stored.key]
         if stored is None:
@@ -172,8 +172,8 @@ def _last_copies(
         else:
             continue
         kind = Deferred if file.is_dirty else ObjectRefused
-        found[key] = kind(f"{key} stays: it may be the last copy of its file: {lacking}")
-    return found
+        store_errors[key] = kind(f"{key} stays: it may be the last copy of its file: {lacking}")
+    return store_errors
 
 
 def _delete(
@@ -197,11 +197,11 @@ def _mark_indeterminate(view: DrainView, key: str, tombstones: Collection[Tombst
 
 
 def _tombstones(view: DrainView, keys: Sequence[str]) -> dict[str, set[TombstoneRow]]:
-    found: dict[str, set[TombstoneRow]] = {key: set() for key in keys}
+    tombstones: dict[str, set[TombstoneRow]] = {key: set() for key in keys}
     for row in view.session.all(own.TOMBSTONES_AT, keys=rows_of([(key,) for key in keys])):
         tombstone = TombstoneRow(*row)
-        found[tombstone.key].add(tombstone)
-    return found
+        tombstones[tombstone.key].add(tombstone)
+    return tombstones
 
 
 def _heads(context: Context, keys: Sequence[str]) -> dict[str, Head | None]:
@@ -292,7 +292,7 @@ def abort_unrecorded(context: Context, started: datetime, aged: datetime) -> Non
     """
     prefix = f"{context.prefix}/" if context.prefix else ""
     before = max(started, aged)
-    found = [upload for upload in context.store.uploads(prefix) if upload.initiated < before]
+    uploads = [upload for upload in context.store.uploads(prefix) if upload.initiated < before]
     with context.reading() as view:
 
         def is_ours(upload: PendingUpload) -> bool:
@@ -314,7 +314,7 @@ def abort_unrecorded(context: Context, started: datetime, aged: datetime) -> Non
                 return True
             return upload.initiated < aged and object_at(view.session, upload.key) is not None
 
-        ours = [one for one in found if is_ours(one)]
+        ours = [pending_upload for pending_upload in uploads if is_ours(pending_upload)]
     for upload in ours:
         context.store.abort(upload.key, upload.upload_id)
         log.info("aborted an unfinished upload of %s", upload.key)

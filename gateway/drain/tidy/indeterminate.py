@@ -54,16 +54,16 @@ class IndeterminateWaits:
         """
         monotonic_ns, before = clock.monotonic_ns(), self._since_ns
         rows = (IndeterminateRow(*row) for row in view.session.all(own.INDETERMINATE_WRITES))
-        self._since_ns = {one: before.get(one, monotonic_ns) for one in rows}
-        found = []
-        for one, since_ns in self._since_ns.items():
-            is_over = one.check_after_ns != 0 and monotonic_ns - since_ns >= view.late_ns
-            if one.check_after_ns == 0 or (
-                (is_over or one not in before)
-                and not clock.is_ahead(one.check_after_ns, view.late_ns)
+        self._since_ns = {row: before.get(row, monotonic_ns) for row in rows}
+        due_rows = []
+        for row, since_ns in self._since_ns.items():
+            is_over = row.check_after_ns != 0 and monotonic_ns - since_ns >= view.late_ns
+            if row.check_after_ns == 0 or (
+                (is_over or row not in before)
+                and not clock.is_ahead(row.check_after_ns, view.late_ns)
             ):
-                found.append((one, is_over))
-        return found
+                due_rows.append((row, is_over))
+        return due_rows
 
 
 def look(context: Context, planned: IndeterminateRow, is_over: bool) -> JobOutcome:

@@ -120,8 +120,8 @@ def move_many(context: Context, planned: Sequence[Move]) -> list[JobOutcome | Ex
     results: dict[int, JobOutcome | Exception] = {}
     copied: dict[int, Head] = {}
 
-    def copy(one: _Begun) -> Head | Exception | None:
-        return None if context.stop.is_set() else _result(partial(_copy, context, one))
+    def copy(move: _Begun) -> Head | Exception | None:
+        return None if context.stop.is_set() else _result(partial(_copy, context, move))
 
     for ino, head in zip(begun, context.copiers.map(copy, begun.values()), strict=True):
         if isinstance(head, Head):
@@ -132,52 +132,54 @@ def move_many(context: Context, planned: Sequence[Move]) -> list[JobOutcome | Ex
         with context.writing() as view:
             moved = _end(view, [(begun[ino], head) for ino, head in copied.items()])
         results.update(dict.fromkeys(moved, JobOutcome.DONE))
-    for ino, one in begun.items():
+    for ino, move in begun.items():
         result = results.get(ino)
         if result == JobOutcome.DONE:
-            log.info("moved %s to %s", one.move.source, one.move.target)
+            log.info("moved %s to %s", move.move.source, move.move.target)
         elif isinstance(result, ObjectRefused) and not isinstance(result, ForeignObject):
-            again = partial(_send_again, context, one.move, one.stored, result)
+            again = partial(_send_again, context, move.move, move.stored, result)
             results[ino] = _result(again)
-    return [results.get(one.ino, JobOutcome.OUTDATED) for one in planned]
+    return [results.get(move.ino, JobOutcome.OUTDATED) for move in planned]
 
 
 def _begin(context: Context, view: DrainView, planned: Sequence[Move]) -> dict[int, _Begun]:
     """Add tombstones for the copies to come. Returns the moves that are still right, by
     inode."""
-    found = intent.standings(view, [(one.ino, one.target) for one in planned])
+    standings = intent.standings(view, [(move.ino, move.target) for move in planned])
     begun: dict[int, _Begun] = {}
-    for one in planned:
-        standing = found.get(one.ino)
-        if standing is None or not _is_right(context, view, standing, one):
+    for move in planned:
+        standing = standings.get(move.ino)
+        if standing is None or not _is_right(context, view, standing, move):
             continue
         is_other = standing.intent is not None and not intent.is_of_copy(standing)
-        if is_other and one.size > context.store.copy_max_bytes:
+        if is_other and move.size > context.store.copy_max_bytes:
             # The intent of the copy would take the place of an upload's, which is settled first.
             continue
         if standing.may_change:
             # What was requested may reach the store after the copy.
-            view.mark_indeterminate(one.target, one.ino)
-        begun[one.ino] = _Begun(one, standing, view.paths.rest_of(one.ino))
-    view.add_tombstones([one.tombstone(one.move.target) for one in begun.values()])
+            view.mark_indeterminate(move.target, move.ino)
+        begun[move.ino] = _Begun(move, standing, view.paths.rest_of(move.ino))
+    view.add_tombstones([move.tombstone(move.move.target) for move in begun.values()])
     return begun
 
 
 def _end(view: DrainView, copies: Sequence[tuple[_Begun, Head]]) -> set[int]:
     """Make the copies the objects of their inodes. Returns the inodes that have them now. If a file
     was deleted meanwhile, its copy is garbage, and has its tombstone already."""
-    moves = [(one.move.ino, one.move.source, one.move.target, head.etag) for one, head in copies]
+    moves = [
+        (move.move.ino, move.move.source, move.move.target, head.etag) for move, head in copies
+    ]
     moved = {ino for (ino,) in view.session.all(own.OBJECT_MOVE, moves=rows_of(moves))}
-    ended = [one for one, _head in copies if one.move.ino in moved]
-    targets = [(one.move.target,) for one in ended]
+    ended = [move for move, _head in copies if move.move.ino in moved]
+    targets = [(move.move.target,) for move in ended]
     view.session.run(own.TOMBSTONES_DROP, keys=rows_of(targets))
-    intent.forget_copies(view, [one.move.ino for one in ended if one.is_in_parts])
+    intent.forget_copies(view, [move.move.ino for move in ended if move.is_in_parts])
     view.note(moved, STORED)
-    view.add_tombstones([one.tombstone(one.move.source, one.stored.etag) for one in ended])
+    view.add_tombstones([move.tombstone(move.move.source, move.stored.etag) for move in ended])
     view.paths.read_names(moved)
-    for one in ended:
-        if view.paths.key_of(one.move.ino) != one.move.target:
-            view.note_rekey(one.move.ino)
+    for move in ended:
+        if view.paths.key_of(move.move.ino) != move.move.target:
+            view.note_rekey(move.move.ino)
     return moved
 
 
@@ -237,10 +239,12 @@ def _copy(context: Context, begun: _Begun) -> Head | None:
     if head is None or (head.size, head.etag) != (stored.size, stored.etag):
         raise ObjectRefused(f"{old_key}: the bucket does not have the object that was recorded")
     metadata = with_rest(begun.rest, head.metadata)
-    if begun.standing.has_tombstone and (found := context.store.copied(target, head, metadata)):
+    if begun.standing.has_tombstone and (
+        copied_head := context.store.copied(target, head, metadata)
+    ):
         # An earlier try got no answer.
         context.awaited.ended(target)
-        return found
+        return copied_head
     there = context.store.head(target)
     if there is not None and (there.size, there.etag) != (head.size, head.etag):
         require_ours(context, target, there)
@@ -302,7 +306,11 @@ def _until_back(context: Context, ino: int, why: ObjectRefused) -> StoreError:
     move now."""
     with context.writing() as view:
         view.session.run(REQUEST_WHOLE, inos=numbers_of((ino,)), now_ns=clock.now_ns())
-        errors = [one.error for one in left(view.session, (ino,)) if one.error is not None]
+        errors = [
+            absent_file.error
+            for absent_file in left(view.session, (ino,))
+            if absent_file.error is not None
+        ]
     if errors:
         return ObjectRefused(f"{why}; it is not sent again instead: {errors[0]}")
     return Deferred(
@@ -331,10 +339,10 @@ def _require_local(context: Context, file: File, stored: ObjectRow, recorded: st
         if recorded is None or file.content_version != stored.content_version:
             return True
         form = checksum.form_of(recorded)
-        found = checksum.of_file(data, file.size, form, context.stop.is_set)
-    if found is not None:
-        checksum.require(recorded, found.checksum, str(path))
-    return found is not None
+        checksums = checksum.of_file(data, file.size, form, context.stop.is_set)
+    if checksums is not None:
+        checksum.require(recorded, checksums.checksum, str(path))
+    return checksums is not None
 
 
 def _release(view: DrainView, stored: ObjectRow) -> None:
@@ -362,11 +370,11 @@ def next_moves(context: Context, view: DrainView, objects: Sequence[ObjectRow]) 
         for stored in objects
         if (key := view.paths.key_of(stored.ino)) not in (None, stored.key)
     }
-    found, session = intent.standings(view, targets.items()), view.session
+    standings, session = intent.standings(view, targets.items()), view.session
     above = objects_above(session, context.prefix, targets.values())
     planned: dict[int, Move] = {}
     for stored in objects:
-        standing = found.get(stored.ino)
+        standing = standings.get(stored.ino)
         if standing is None or stored.ino in planned or not _may_move(view, standing.file):
             continue
         target = targets[stored.ino]
@@ -376,10 +384,10 @@ def next_moves(context: Context, view: DrainView, objects: Sequence[ObjectRow]) 
         if occupant is None and key_mapper.cross(stored.key, target):
             occupant = stored
         if occupant is None:
-            one = Move(stored.ino, stored.key, target, stored.size)
+            move = Move(stored.ino, stored.key, target, stored.size)
         else:
-            one = make_way(context, view, occupant)
-        planned.setdefault(one.ino, one)
+            move = make_way(context, view, occupant)
+        planned.setdefault(move.ino, move)
     return list(planned.values())
 
 

@@ -117,52 +117,65 @@ def is_over(context: Context, one: Ordered) -> bool:
 def run_many(context: Context, planned: Sequence[Ordered]) -> list[JobOutcome | Exception]:
     """Carry out transitions, each of another inode. Returns the result of each, in order."""
     with context.writing() as view:
-        begun = {one.ordered.ino: one for one in _begin(context, view, planned)}
+        begun = {
+            begun_transition.ordered.ino: begun_transition
+            for begun_transition in _begin(context, view, planned)
+        }
         volume = view.volume
     results: dict[int, JobOutcome | Exception] = {}
     answers = list(context.copiers.map(partial(_result, context, volume), begun.values()))
     with context.writing() as view:
-        for (ino, one), answer in zip(begun.items(), answers, strict=True):
+        for (ino, begun_transition), answer in zip(begun.items(), answers, strict=True):
             if isinstance(answer, Exception):
                 results[ino] = answer
             elif answer is not None:
-                results[ino] = _end(view, one, answer)
+                results[ino] = _end(view, begun_transition, answer)
             else:
                 # The store was not asked.
-                view.session.run(SET, the_ino=ino, new_key=one.ordered.key, new_until_ns=None)
-    for ino, one in begun.items():
+                view.session.run(
+                    SET, the_ino=ino, new_key=begun_transition.ordered.key, new_until_ns=None
+                )
+    for ino, begun_transition in begun.items():
         if results.get(ino) is JobOutcome.DONE:
-            log.info("%s is kept in %s", one.stored.key, one.ordered.storage_class)
-    return [results.get(one.ino, JobOutcome.OUTDATED) for one in planned]
+            log.info(
+                "%s is kept in %s",
+                begun_transition.stored.key,
+                begun_transition.ordered.storage_class,
+            )
+    return [results.get(row.ino, JobOutcome.OUTDATED) for row in planned]
 
 
 def _begin(context: Context, view: DrainView, planned: Sequence[Ordered]) -> list[_Begun]:
     """Have the rows name their keys. Returns the transitions that are still right."""
-    keys = {one.ino: key for one in planned if (key := view.paths.key_of(one.ino)) is not None}
-    found = intent.standings(view, keys.items())
+    keys = {
+        ordered.ino: key
+        for ordered in planned
+        if (key := view.paths.key_of(ordered.ino)) is not None
+    }
+    standings = intent.standings(view, keys.items())
     begun = []
-    for one in planned:
-        row = view.session.one(ROW, ino=one.ino)
-        if row is None or Ordered(*row) != one:
+    for ordered in planned:
+        row = view.session.one(ROW, ino=ordered.ino)
+        if row is None or Ordered(*row) != ordered:
             continue
-        if one.until_ns is not None:
-            if is_over(context, one):
-                view.session.run(DELETE, the_ino=one.ino)
+        if ordered.until_ns is not None:
+            if is_over(context, ordered):
+                view.session.run(DELETE, the_ino=ordered.ino)
             continue
-        standing = found.get(one.ino)
-        if standing is None or not _is_right(standing, one, keys[one.ino]):
-            _drop(view, one)
+        standing = standings.get(ordered.ino)
+        if standing is None or not _is_right(standing, ordered, keys[ordered.ino]):
+            _drop(view, ordered)
             continue
         assert standing.stored is not None
         key = standing.stored.key
-        if one.key is None and view.session.one(own.INDETERMINATE_WRITE, key=key) is not None:
+        if ordered.key is None and view.session.one(own.INDETERMINATE_WRITE, key=key) is not None:
             continue
-        view.session.run(SET, the_ino=one.ino, new_key=key, new_until_ns=None)
-        begun.append(_Begun(one, standing.file, standing.stored))
+        view.session.run(SET, the_ino=ordered.ino, new_key=key, new_until_ns=None)
+        begun.append(_Begun(ordered, standing.file, standing.stored))
     return begun
 
 
-def _is_right(standing: intent.UploadRows, one: Ordered, key: str) -> bool:
+def _is_right(standing: intent.UploadRows, row: Ordered, key: str) -> bool:
     """Return whether the bucket has the version that was ordered, at the key of its file."""
     file, stored = standing.file, standing.stored
     return (
@@ -170,35 +183,37 @@ def _is_right(standing: intent.UploadRows, one: Ordered, key: str) -> bool:
         and not file.write_open
         and stored is not None
         and stored.key == key
-        and one.key in (None, key)
-        and one.content_version == file.content_version == stored.content_version
+        and row.key in (None, key)
+        and row.content_version == file.content_version == stored.content_version
     )
 
 
-def _drop(view: DrainView, one: Ordered) -> None:
+def _drop(view: DrainView, row: Ordered) -> None:
     """Delete the row of a file that is not what was ordered any more."""
-    if one.key is not None:
-        view.mark_indeterminate(one.key, one.ino)
-    view.session.run(DELETE, the_ino=one.ino)
+    if row.key is not None:
+        view.mark_indeterminate(row.key, row.ino)
+    view.session.run(DELETE, the_ino=row.ino)
 
 
-def _result(context: Context, volume: str, one: _Begun) -> Head | Exception | None:
+def _result(context: Context, volume: str, begun_transition: _Begun) -> Head | Exception | None:
     """Return the object after its copy, an error, or None if told to stop."""
     if context.stop.is_set():
         return None
     try:
-        return _copied(context, volume, one)
+        return _copied(context, volume, begun_transition)
     except LeaseLost:
         raise
     except Exception as exc:
         return exc
 
 
-def _copied(context: Context, volume: str, one: _Begun) -> Head:
-    stored, wanted = one.stored, one.ordered.storage_class
+def _copied(context: Context, volume: str, begun_transition: _Begun) -> Head:
+    stored, wanted = begun_transition.stored, begun_transition.ordered.storage_class
     key = stored.key
     head = context.store.head(key, with_sum=True)
-    is_copy = head is not None and one.is_again and _is_ours(head, one, volume)
+    is_copy = (
+        head is not None and begun_transition.is_again and _is_ours(head, begun_transition, volume)
+    )
     if head is None or head.size != stored.size or (head.etag != stored.etag and not is_copy):
         raise ObjectRefused(f"{key}: the bucket does not have the object that was recorded")
     if wanted in (WITHDRAWN, head.storage_class):
@@ -210,21 +225,21 @@ def _copied(context: Context, volume: str, one: _Begun) -> Head:
         return context.store.keep_in(key, head, wanted)
 
 
-def _is_ours(head: Head, one: _Begun, volume: str) -> bool:
+def _is_ours(head: Head, begun_transition: _Begun, volume: str) -> bool:
     """Return whether an object is a copy of the one that is recorded, as its metadata says."""
     origin = origin_of(head.metadata)
     return (
-        (origin.volume, origin.ino) == (volume, one.stored.ino)
-        and origin.generation in (0, one.file.generation)
+        (origin.volume, origin.ino) == (volume, begun_transition.stored.ino)
+        and origin.generation in (0, begun_transition.file.generation)
         and origin.content_version is not None
-        and origin.content_version <= one.stored.content_version
+        and origin.content_version <= begun_transition.stored.content_version
     )
 
 
-def _end(view: DrainView, one: _Begun, head: Head) -> JobOutcome | StoreRefused:
+def _end(view: DrainView, begun_transition: _Begun, head: Head) -> JobOutcome | StoreRefused:
     """Record what the store tells of an object after its copy."""
-    ino, stored, now_ns = one.ordered.ino, one.stored, clock.now_ns()
-    found = view.session.run(
+    ino, stored, now_ns = begun_transition.ordered.ino, begun_transition.stored, clock.now_ns()
+    count = view.session.run(
         KEPT_IN,
         the_ino=ino,
         the_key=stored.key,
@@ -234,16 +249,16 @@ def _end(view: DrainView, one: _Begun, head: Head) -> JobOutcome | StoreRefused:
         new_class=head.storage_class or None,
         now_ns=now_ns,
     )
-    if not found:
-        _drop(view, one.ordered._replace(key=stored.key))
+    if not count:
+        _drop(view, begun_transition.ordered._replace(key=stored.key))
         return JobOutcome.OUTDATED
-    wanted = one.ordered.storage_class
+    wanted = begun_transition.ordered.storage_class
     if wanted not in (WITHDRAWN, head.storage_class):
-        view.session.run(SET, the_ino=ino, new_key=one.ordered.key, new_until_ns=None)
+        view.session.run(SET, the_ino=ino, new_key=begun_transition.ordered.key, new_until_ns=None)
         return StoreRefused(
             f"the store keeps no storage class {wanted}: take storage_class out of the policy"
         )
-    if one.is_again:
+    if begun_transition.is_again:
         until_ns = now_ns + view.late_ns
         view.session.run(SET, the_ino=ino, new_key=stored.key, new_until_ns=until_ns)
     else:

@@ -213,11 +213,11 @@ class Copier:
 def sources_of(session: Session, members: Sequence[PromotedMember]) -> dict[int, OriginalObject]:
     """Return the objects of originals that are what is promoted, by inode."""
     rows = session.all(SOURCES, inos=rows_of([(member.ino,) for member in members]))
-    found = {row[0]: OriginalObject(*row) for row in rows}
+    original_objects = {row[0]: OriginalObject(*row) for row in rows}
     return {
-        member.ino: found[member.ino]
+        member.ino: original_objects[member.ino]
         for member in members
-        if member.ino in found and found[member.ino].is_of(member)
+        if member.ino in original_objects and original_objects[member.ino].is_of(member)
     }
 
 

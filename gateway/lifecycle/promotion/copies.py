@@ -136,14 +136,14 @@ def text(session: Session, of: PromotionRow) -> Iterator[bytes]:
 def _members(session: Session, of: PromotionRow, is_file: bool) -> Iterator[ManifestMember]:
     files = 0
     name = of.name.encode()
-    for one in (
+    for member in (
         [manifests.only(session, of.top, name)] if is_file else manifests.below(session, of.top)
     ):
-        if one.kind == InodeKind.REGULAR:
+        if member.kind == InodeKind.REGULAR:
             files += 1
-            if one.stored is None:
-                raise UserError(f"the bucket may not have {printable(one.path)} of the copy")
-        yield one
+            if member.stored is None:
+                raise UserError(f"the bucket may not have {printable(member.path)} of the copy")
+        yield member
     if files != of.files:
         raise UserError(f"{files} of {of.files} files of the copy are there: see spillway fsck")
 
@@ -417,11 +417,11 @@ def _bury(
         unmade = store.members(view.session, store.UNMADE_FILES, of.name, most=most)
         view.add_tombstones(
             [
-                sql.TombstoneRow(one.key, one.copy, 1, etags.get(one.copy), of.generation)
-                for one in unmade
-                if one.key is not None
+                sql.TombstoneRow(member.key, member.copy, 1, etags.get(member.copy), of.generation)
+                for member in unmade
+                if member.key is not None
             ]
         )
-        for one in unmade if is_indeterminate else ():
-            if one.key is not None:
-                view.mark_indeterminate(one.key, one.copy)
+        for member in unmade if is_indeterminate else ():
+            if member.key is not None:
+                view.mark_indeterminate(member.key, member.copy)

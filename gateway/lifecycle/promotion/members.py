@@ -145,22 +145,22 @@ class SourceLook(NamedTuple):
 
     @property
     def files(self) -> list[SourceMember]:
-        return [one for one in self.found if one.kind == InodeKind.REGULAR]
+        return [member for member in self.found if member.kind == InodeKind.REGULAR]
 
     @property
     def size(self) -> int:
         """Bytes of all files."""
-        return sum(one.size for one in self.files)
+        return sum(file.size for file in self.files)
 
     @property
     def special(self) -> SourceMember | None:
         """A member that cannot be promoted, because a bucket has nothing of its kind."""
-        return next((one for one in self.found if one.kind not in _COPIED), None)
+        return next((member for member in self.found if member.kind not in _COPIED), None)
 
     @property
     def left(self) -> list[SourceMember]:
         """The files that the bucket does not have."""
-        return [one for one in self.files if not one.is_stored]
+        return [file for file in self.files if not file.is_stored]
 
 
 def look(session: Session, ino: int, rules: Rules) -> SourceLook | None:
@@ -175,30 +175,30 @@ def look(session: Session, ino: int, rules: Rules) -> SourceLook | None:
     recorded = session.one(CHECKPOINT, ino=ino)
     known = None if recorded is None else SourceCheckpoint(bytes(recorded[0]), *recorded[1:])
     is_deep = known is None or known.extent != Extent.FILES
-    found = [_found(row, b"", -1)]
-    if found[0].kind == InodeKind.DIRECTORY:
-        _walk(session, found, is_deep, AbandonedFiles(session, rules))
-    return SourceLook(found, known)
+    members = [_found(row, b"", -1)]
+    if members[0].kind == InodeKind.DIRECTORY:
+        _walk(session, members, is_deep, AbandonedFiles(session, rules))
+    return SourceLook(members, known)
 
 
 def _walk(
-    session: Session, found: list[SourceMember], is_deep: bool, abandoned: AbandonedFiles
+    session: Session, members: list[SourceMember], is_deep: bool, abandoned: AbandonedFiles
 ) -> None:
     """Add what is below the first directory. A directory comes before what is in it."""
-    waiting: list[tuple[int, Inside | None]] = [(0, abandoned.at(found[0].ino))]
+    waiting: list[tuple[int, Inside | None]] = [(0, abandoned.at(members[0].ino))]
     while waiting:
         at, inside = waiting.pop()
-        for row in _entries(session, found[at].ino):
+        for row in _entries(session, members[at].ino):
             name = bytes(row[-1])
-            above = found[at].path
-            one = _found(row[:-1], b"/".join([above, name]) if above else name, at)
-            if one.kind == InodeKind.DIRECTORY:
+            above = members[at].path
+            member = _found(row[:-1], b"/".join([above, name]) if above else name, at)
+            if member.kind == InodeKind.DIRECTORY:
                 if not is_deep:
                     continue
-                waiting.append((len(found), abandoned.below(one.ino, inside)))
-            elif abandoned.has(inside, one.kind, name, is_open=False):
+                waiting.append((len(members), abandoned.below(member.ino, inside)))
+            elif abandoned.has(inside, member.kind, name, is_open=False):
                 continue
-            found.append(one)
+            members.append(member)
 
 
 def _entries(session: Session, directory: int) -> Iterator[Sequence[Any]]:
@@ -279,17 +279,17 @@ def _require_free(session: Session, name: str) -> None:
         )
 
 
-def _member(of: PromotionRow, prefix: str, number: int, one: SourceMember) -> PromotedMember:
-    is_file = one.kind == InodeKind.REGULAR
+def _member(of: PromotionRow, prefix: str, number: int, member: SourceMember) -> PromotedMember:
+    is_file = member.kind == InodeKind.REGULAR
     return PromotedMember(
         name=of.name,
         copy=of.top + number,
-        path=one.path,
-        parent=of.top + one.above if number else 0,
-        kind=one.kind,
-        ino=one.ino,
-        content_version=one.content_version,
-        key=key_mapper.key_of(*place_of(prefix, of.name, of.key_prefix, one.path))
+        path=member.path,
+        parent=of.top + member.above if number else 0,
+        kind=member.kind,
+        ino=member.ino,
+        content_version=member.content_version,
+        key=key_mapper.key_of(*place_of(prefix, of.name, of.key_prefix, member.path))
         if is_file
         else None,
         is_made=0,

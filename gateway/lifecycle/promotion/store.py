@@ -142,18 +142,18 @@ def options_of(
         tags: each ``key=value``.
         to: the beginning of keys.
     """
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for text in tags:
         key, equals, value = text.partition("=")
         why = "write key=value" if not equals else _bad_tag(key, value)
-        why = "it is there twice" if key in found else why
+        why = "it is there twice" if key in options else why
         if why is not None:
             raise UserError(f"--tag {text!a}: {why}")
-        found[key] = value
-    if len(found) + len(OURS) > TAGS_MAX:
+        options[key] = value
+    if len(options) + len(OURS) > TAGS_MAX:
         raise UserError(f"an object has at most {TAGS_MAX} tags, and one is ours: leave some out")
     key_prefix = None if to is None else _key_prefix(prefix, to)
-    return PromotionOptions(legal_hold, tuple(found.items()), key_prefix)
+    return PromotionOptions(legal_hold, tuple(options.items()), key_prefix)
 
 
 def _bad_tag(key: str, value: str) -> str | None:
@@ -390,13 +390,13 @@ def protected(session: Session) -> ProtectedInodes:
 
 def paths_of(session: Session, ino: int) -> list[bytes]:
     """Return the paths of an inode below the export's root, by all of its names."""
-    found = []
+    paths = []
     for parent, name in session.all(sql.NAMES, ino=ino):
         steps = list(way_up(session, parent))
         if parent == ROOT_INO or (steps and steps[-1][1] == ROOT_INO):
-            above = [bytes(one) for _ino, _parent, one in reversed(steps)]
-            found.append(b"/".join([*above, bytes(name)]))
-    return found
+            above = [bytes(step_name) for _ino, _parent, step_name in reversed(steps)]
+            paths.append(b"/".join([*above, bytes(name)]))
+    return paths
 
 
 def every(session: Session) -> list[PromotionRow]:

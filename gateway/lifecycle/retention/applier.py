@@ -53,15 +53,18 @@ class UnusedFiles:
             ino: ino of the directory or file.
             before_ns: the time since which they were not used.
         """
-        found: list[Candidate] = []
+        files: list[Candidate] = []
         with Browser(self._settings) as browser, self._database.reader() as connection:
             candidates = Candidates(Session(connection, self._database.dialect), self._settings)
             inos = _files(browser, ino)
             while page := list(islice(inos, TOGETHER)):
-                for one in candidates.given(rows_of([(ino,) for ino in page])).values():
-                    if one.used_ns < before_ns and candidates.reason_against(one) is None:
-                        found.append(one)
-        return found
+                for candidate in candidates.given(rows_of([(ino,) for ino in page])).values():
+                    if (
+                        candidate.used_ns < before_ns
+                        and candidates.reason_against(candidate) is None
+                    ):
+                        files.append(candidate)
+        return files
 
     def run(self, candidates: Sequence[Candidate]) -> Counter[EvictionVerdict]:
         """Evict files. Returns how many got which verdict. Raises UserError, StoreError,
@@ -173,7 +176,9 @@ class Applier:
             log.warning("%s", warning)
         self._warned = warning
         now = clock.monotonic_seconds()
-        self._pauses = {what: until for what, until in self._pauses.items() if until > now}
+        self._pauses = {
+            pause_key: until for pause_key, until in self._pauses.items() if until > now
+        }
         self._next_at = now + max(PASS_SECONDS, PAUSE_RATIO * (now - started))
         return self._next_at - now
 
@@ -206,10 +211,10 @@ class Applier:
             session = Session(connection, self._database.dialect)
             known = store.approvals(session)
             is_other = store.superseded_inodes(session) != planned.superseded
-        tokens = frozenset(one.token for one in planned.plan.deletions)
-        waiting = [one.plan for one in known if one.approved_ns is None]
+        tokens = frozenset(deletion.token for deletion in planned.plan.deletions)
+        waiting = [row.plan for row in known if row.approved_ns is None]
         is_news = waiting[:1] != ([] if asked is None else [asked.plan])
-        is_news |= any(one.approved_ns and not one.tokens & tokens for one in known)
+        is_news |= any(row.approved_ns and not row.tokens & tokens for row in known)
         if asked is not None and is_news:
             log.warning("%s: see spillway policy plan", asked.why)
         wanted = self._planning.wanted
@@ -240,32 +245,34 @@ class Applier:
 
     def _delete(self, decision: Decision, planned: Planned) -> None:
         """Delete a checkpoint. Raises Interrupted, NamespaceError, StoreError."""
-        one, newer = decision.checkpoint, decision.successor
-        if newer is None or self._waits("trash", one) or self._waits("stand", newer):
+        checkpoint, newer = decision.checkpoint, decision.successor
+        if newer is None or self._waits("trash", checkpoint) or self._waits("stand", newer):
             return
         author = ", ".join(decision.policies)
         unfit = self._guard.unfit(newer)
         if unfit is not None and unfit.is_loss:
             # The next plans would ask the bucket for it again and again.
             self._wait("stand", newer)
-            log.error("%s stays: %s", printable(one.path), unfit.why)
+            log.error("%s stays: %s", printable(checkpoint.path), unfit.why)
             with self._acting("trash", decision, author, decision.why) as end:
                 end(f"refused: {unfit.why}")
             return
-        why = self._not_as_planned(one, planned) if unfit is None else unfit.why
+        why = self._not_as_planned(checkpoint, planned) if unfit is None else unfit.why
         if why is not None:
-            log.info("%s stays for now: %s", printable(one.path), why)
+            log.info("%s stays for now: %s", printable(checkpoint.path), why)
             return
         with self._acting("trash", decision, author, decision.why) as end:
             try:
-                trashed = self._trash.put(one.ino, one.path, one.evidence, author, decision.why)
+                trashed = self._trash.put(
+                    checkpoint.ino, checkpoint.path, checkpoint.evidence, author, decision.why
+                )
             except TrashRefused as exc:
-                self._wait("trash", one)
+                self._wait("trash", checkpoint)
                 end(f"refused: {exc}")
             else:
                 end(f"in the trash as {trashed}")
 
-    def _not_as_planned(self, one: PlanCheckpoint, planned: Planned) -> str | None:
+    def _not_as_planned(self, checkpoint: PlanCheckpoint, planned: Planned) -> str | None:
         """Return why a checkpoint must not be deleted now, or None. Raises Interrupted."""
         with self._catalogue.viewing() as view:
             if store.current(view.session) != list(planned.policies):
@@ -273,25 +280,25 @@ class Applier:
             if view.session.one(store.IS_MADE) is None:
                 raise Interrupted("the catalogue is made again")
             kept = protected(view.session)
-            referred = self._references.of(view, [one]).get(one.ino)
-        if one.ino in kept.inos or Pinned(kept.paths).holds(one.path):
+            referred = self._references.of(view, [checkpoint]).get(checkpoint.ino)
+        if checkpoint.ino in kept.inos or Pinned(kept.paths).holds(checkpoint.path):
             return "it is promoted or pinned"
         if referred is not None:
             return referred
-        return None if is_unchanged(self._catalogue, one) else "it is not as it was"
+        return None if is_unchanged(self._catalogue, checkpoint) else "it is not as it was"
 
     def _evict(self, decision: Decision, planned: Planned) -> None:
         """Evict what was not used of a checkpoint. Raises NamespaceError."""
-        one, author = decision.checkpoint, decision.evict or ""
-        if self._waits("evict", one):
+        checkpoint, author = decision.checkpoint, decision.evict or ""
+        if self._waits("evict", checkpoint):
             return
-        self._wait("evict", one)
+        self._wait("evict", checkpoint)
         after_ns = max(
             current.policy.evict_after_ns or 0
             for current in planned.policies
             if str(current) in author.split(", ")
         )
-        candidates = self._unused.candidates(one.ino, planned.time.now_ns - after_ns)
+        candidates = self._unused.candidates(checkpoint.ino, planned.time.now_ns - after_ns)
         if not candidates:
             return
         hours = after_ns / 3600 / clock.NS
@@ -302,13 +309,13 @@ class Applier:
 
     @contextmanager
     def _acting(
-        self, what: str, decision: Decision, author: str, reason: str
+        self, verb: str, decision: Decision, author: str, reason: str
     ) -> Iterator[Callable[[str], None]]:
         """Record that an action begins, and, by what is yielded, how it ended."""
         self._is_tidy = False
-        one = decision.checkpoint
+        checkpoint = decision.checkpoint
         with self._database.writing() as session:
-            action = store.begin(session, what, one, author, reason, one.evidence)
+            action = store.begin(session, verb, checkpoint, author, reason, checkpoint.evidence)
         _hit("begun")
 
         def end(result: str) -> None:
@@ -316,7 +323,7 @@ class Applier:
             with self._database.writing() as session:
                 store.end(session, action, result)
             _hit("ended")
-            log.info("%s: %s: %s", printable(one.path), reason, result)
+            log.info("%s: %s: %s", printable(checkpoint.path), reason, result)
 
         try:
             yield end
@@ -339,11 +346,11 @@ class Applier:
                 store.end(session, action.id, f"interrupted: {place}")
         self._is_tidy = True
 
-    def _waits(self, what: str, one: PlanCheckpoint) -> bool:
-        return (what, one.evidence) in self._pauses
+    def _waits(self, action: str, checkpoint: PlanCheckpoint) -> bool:
+        return (action, checkpoint.evidence) in self._pauses
 
-    def _wait(self, what: str, one: PlanCheckpoint) -> None:
-        self._pauses[what, one.evidence] = clock.monotonic_seconds() + PAUSE_SECONDS
+    def _wait(self, action: str, checkpoint: PlanCheckpoint) -> None:
+        self._pauses[action, checkpoint.evidence] = clock.monotonic_seconds() + PAUSE_SECONDS
 
 
 def _hit(when: str) -> None:

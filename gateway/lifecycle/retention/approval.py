@@ -48,12 +48,12 @@ class AskedDeletions(NamedTuple):
 
     @property
     def size(self) -> int:
-        return sum(one.checkpoint.size for one in self.deletions)
+        return sum(deletion.checkpoint.size for deletion in self.deletions)
 
     @property
     def policies(self) -> Sequence[str]:
         """The policies with their versions that an approval lets delete."""
-        return sorted({name for one in self.deletions for name in one.policies})
+        return sorted({name for deletion in self.deletions for name in deletion.policies})
 
 
 class _Group(NamedTuple):
@@ -81,45 +81,45 @@ def split(
         is_hold: whether the files are only held back until the deletions are planned again: then a
             few are, whatever the run keeps.
     """
-    rest = [one for one in plan.deletions if one.token not in consent.tokens]
+    rest = [deletion for deletion in plan.deletions if deletion.token not in consent.tokens]
     asked: set[int] = set()
     reasons: dict[str, None] = {}
-    for one in rest:
-        for why in _alone(one, consent):
-            asked.add(one.checkpoint.ino)
+    for decision in rest:
+        for why in _alone(decision, consent):
+            asked.add(decision.checkpoint.ino)
             reasons.setdefault(why)
     for group in _groups(plan, rest):
         if (over := _over(group, share, is_hold)) is not None:
-            asked |= {one.checkpoint.ino for one in group.rest}
+            asked |= {decision.checkpoint.ino for decision in group.rest}
             reasons.setdefault(over)
     if not asked:
         return plan.deletions, None
-    waiting = [one for one in rest if one.checkpoint.ino in asked]
-    done = [one for one in plan.deletions if one.checkpoint.ino not in asked]
+    waiting = [decision for decision in rest if decision.checkpoint.ino in asked]
+    done = [deletion for deletion in plan.deletions if deletion.checkpoint.ino not in asked]
     return done, AskedDeletions(
-        id_of([one.token for one in waiting]), waiting, _text(list(reasons))
+        id_of([decision.token for decision in waiting]), waiting, _text(list(reasons))
     )
 
 
-def _alone(one: Decision, consent: Consent) -> Iterator[str]:
+def _alone(decision: Decision, consent: Consent) -> Iterator[str]:
     """Yield why a deletion is asked about whatever else goes."""
-    for name in one.policies:
+    for name in decision.policies:
         if name not in consent.versions:
             yield f"no deletion by {name} was approved yet"
-    if one.checkpoint.grade == Grade.MARKED:
-        yield f"only a marker shows that {printable(one.checkpoint.path)} is whole"
+    if decision.checkpoint.grade == Grade.MARKED:
+        yield f"only a marker shows that {printable(decision.checkpoint.path)} is whole"
 
 
 def _groups(plan: Plan, rest: Sequence[Decision]) -> Iterator[_Group]:
     runs: dict[bytes, list[Decision]] = {}
     policies: dict[str, list[Decision]] = {}
-    for one in rest:
-        runs.setdefault(one.checkpoint.run, []).append(one)
-        for name in one.policies:
-            policies.setdefault(name, []).append(one)
+    for decision in rest:
+        runs.setdefault(decision.checkpoint.run, []).append(decision)
+        for name in decision.policies:
+            policies.setdefault(name, []).append(decision)
     of_run: Mapping[bytes, list[PlanCheckpoint]] = {run: [] for run in runs}
     of_policy: Mapping[str, list[PlanCheckpoint]] = {name: [] for name in policies}
-    gone = {one.checkpoint.ino for one in plan.deletions}
+    gone = {deletion.checkpoint.ino for deletion in plan.deletions}
     for decision in plan.decisions:
         checkpoint = decision.checkpoint
         names = plan.selected.get(checkpoint.ino, ())
@@ -130,11 +130,11 @@ def _groups(plan: Plan, rest: Sequence[Decision]) -> Iterator[_Group]:
                 of_policy[name].append(checkpoint)
 
     def left(among: Sequence[PlanCheckpoint]) -> int:
-        return sum(one.ino not in gone for one in among)
+        return sum(plan_checkpoint.ino not in gone for plan_checkpoint in among)
 
     for run, mine in runs.items():
-        what, among = f"of run {printable(run) or '/'}", of_run[run]
-        yield _Group(what, mine, among, left(among), is_run=True)
+        group, among = f"of run {printable(run) or '/'}", of_run[run]
+        yield _Group(group, mine, among, left(among), is_run=True)
     for name, mine in policies.items():
         among = of_policy[name]
         yield _Group(f"under {name}", mine, among, left(among), is_run=False)
@@ -145,14 +145,14 @@ def _over(group: _Group, share: float, is_hold: bool) -> str | None:
     count = len(group.rest)
     if count <= FEW and (is_hold or not group.is_run or group.left >= count):
         return None
-    size = sum(one.size for one in group.among)
-    deleted_size = sum(one.checkpoint.size for one in group.rest)
+    size = sum(checkpoint.size for checkpoint in group.among)
+    deleted_size = sum(decision.checkpoint.size for decision in group.rest)
     is_many = count > share * len(group.among)
     if not is_many and deleted_size <= share * size:
         return None
     part = count / len(group.among) if is_many else deleted_size / size
-    what = "checkpoints" if is_many else "bytes"
-    return f"it deletes {100 * part:.0f} % of the {what} {group.what}"
+    unit = "checkpoints" if is_many else "bytes"
+    return f"it deletes {100 * part:.0f} % of the {unit} {group.what}"
 
 
 def _text(reasons: Sequence[str]) -> str:

@@ -173,8 +173,8 @@ class Decision(NamedTuple):
     @property
     def token(self) -> str:
         """A hash of what is deleted, and by which policies."""
-        one = self.checkpoint
-        basis = repr((one.ino, one.path, one.evidence, self.policies))
+        checkpoint = self.checkpoint
+        basis = repr((checkpoint.ino, checkpoint.path, checkpoint.evidence, self.policies))
         return hashlib.blake2b(basis.encode(), digest_size=8).hexdigest()
 
 
@@ -195,15 +195,15 @@ class Plan:
 
     @cached_property
     def deletions(self) -> Sequence[Decision]:
-        return [one for one in self.decisions if one.fate is Fate.DELETE]
+        return [decision for decision in self.decisions if decision.fate is Fate.DELETE]
 
     @cached_property
     def evictions(self) -> Sequence[Decision]:
-        return [one for one in self.decisions if one.evict is not None]
+        return [decision for decision in self.decisions if decision.evict is not None]
 
     @cached_property
     def transitions(self) -> Sequence[Decision]:
-        return [one for one in self.decisions if one.transition is not None]
+        return [decision for decision in self.decisions if decision.transition is not None]
 
 
 def id_of(tokens: Collection[str]) -> str:

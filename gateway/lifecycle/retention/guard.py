@@ -88,11 +88,11 @@ class BucketHeads:
         evidence."""
 
     def differs(self, catalogue: Catalogue, one: PlanCheckpoint) -> str | None:
-        what = one.ino, one.evidence
+        cache_key = one.ino, one.evidence
         with self._lock:
             now = clock.monotonic_seconds()
             self._seen = {key: until for key, until in self._seen.items() if until > now}
-            if what in self._seen:
+            if cache_key in self._seen:
                 return None
         store = self._store()
         try:
@@ -104,12 +104,12 @@ class BucketHeads:
             raise
         if why is None:
             with self._lock:
-                self._seen[what] = now + BELIEVED_SECONDS
+                self._seen[cache_key] = now + BELIEVED_SECONDS
         return why
 
-    def _ask(self, store: S3Store, catalogue: Catalogue, one: PlanCheckpoint) -> str | None:
+    def _ask(self, store: S3Store, catalogue: Catalogue, checkpoint: PlanCheckpoint) -> str | None:
         """Ask for each object. Returns the first difference, or None. Raises StoreError."""
-        objects, count = _objects(catalogue, one), 0
+        objects, count = _objects(catalogue, checkpoint), 0
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="head") as pool:
             while some := list(islice(objects, AT_ONCE)):
                 if self._stop.is_set():
@@ -119,8 +119,8 @@ class BucketHeads:
                         return why
                 count += len(some)
         # A file that is left of a killed save may have an object too.
-        if count < one.files:
-            return f"the bucket has {count} of its {one.files} files"
+        if count < checkpoint.files:
+            return f"the bucket has {count} of its {checkpoint.files} files"
         return None
 
     def _store(self) -> S3Store:
@@ -139,29 +139,32 @@ class BucketHeads:
             return self._opened
 
 
-def _differs(store: S3Store, one: _Object) -> str | None:
+def _differs(store: S3Store, object_: _Object) -> str | None:
     """Return how an object differs from what was recorded, or None. Raises StoreError."""
-    name = printable(one.path)
-    head = store.head(one.key)
+    name = printable(object_.path)
+    head = store.head(object_.key)
     if head is None:
-        return f"the bucket lost the object of {name}: {one.key}"
-    if head.size != one.size:
-        return f"the object of {name} has {head.size} bytes, and not {one.size}: {one.key}"
-    if head.etag.lower() != one.etag.lower():
-        return f"the object of {name} is another one (ETag {head.etag}, not {one.etag}): {one.key}"
+        return f"the bucket lost the object of {name}: {object_.key}"
+    if head.size != object_.size:
+        return f"the object of {name} has {head.size} bytes, and not {object_.size}: {object_.key}"
+    if head.etag.lower() != object_.etag.lower():
+        return (
+            f"the object of {name} is another one (ETag {head.etag}, not {object_.etag}): "
+            f"{object_.key}"
+        )
     return None
 
 
-def _objects(catalogue: Catalogue, one: PlanCheckpoint) -> Iterator[_Object]:
+def _objects(catalogue: Catalogue, checkpoint: PlanCheckpoint) -> Iterator[_Object]:
     """Yield the objects of the present versions of a checkpoint's files. Each page is read in a
     transaction of its own, so none is open while the bucket is asked."""
-    if one.extent == Extent.FILE:
+    if checkpoint.extent == Extent.FILE:
         with catalogue.viewing() as view:
-            row = view.session.one(own.OBJECT, ino=one.ino)
+            row = view.session.one(own.OBJECT, ino=checkpoint.ino)
         if row is not None:
-            yield _Object(one.path, *row)
+            yield _Object(checkpoint.path, *row)
         return
-    waiting = [(one.ino, b"")]
+    waiting = [(checkpoint.ino, b"")]
     while waiting:
         directory, above = waiting.pop()
         after = b""
@@ -170,7 +173,7 @@ def _objects(catalogue: Catalogue, one: PlanCheckpoint) -> Iterator[_Object]:
                 rows = view.session.all(own.OBJECTS, parent=directory, after=after, most=PAGE)
             for name, kind, ino, *stored in rows:
                 path = above + bytes(name)
-                if kind == InodeKind.DIRECTORY and one.extent == Extent.TREE:
+                if kind == InodeKind.DIRECTORY and checkpoint.extent == Extent.TREE:
                     waiting.append((ino, path + b"/"))
                 elif stored[0] is not None:
                     yield _Object(path, *stored)
@@ -230,7 +233,7 @@ class DeletionGuard:
         place = _place(step, complete_ns, others) if record is None else record[0]
         if place is None:
             return NOT_KNOWN
-        one = PlanCheckpoint(
+        checkpoint = PlanCheckpoint(
             *(
                 ino,
                 path,
@@ -247,14 +250,14 @@ class DeletionGuard:
             ),
             completion=place,
         )
-        newer = keep_rules.successor(one, others, self._min_replacement_share)
+        newer = keep_rules.successor(checkpoint, others, self._min_replacement_share)
         if newer is None:
             return NONE_LEFT
         try:
-            found = self.unfit(newer)
+            unfit = self.unfit(newer)
         except StoreError as exc:
             return cannot_ask(exc)
-        return None if found is None else found.why
+        return None if unfit is None else unfit.why
 
     def unfit(self, newer: PlanCheckpoint) -> Unfit | None:
         """Return why nothing can be deleted for a newer checkpoint now, or None. Raises
@@ -284,12 +287,12 @@ def _place(
     if step is None and complete_ns is None:
         return None
     places = (
-        one.completion
-        for one in others
-        if one.completion is not None
+        checkpoint.completion
+        for checkpoint in others
+        if checkpoint.completion is not None
         and (
-            (complete_ns is not None and one.ready_ns <= complete_ns)
-            or (step is not None and (one.step is None or one.step <= step))
+            (complete_ns is not None and checkpoint.ready_ns <= complete_ns)
+            or (step is not None and (checkpoint.step is None or checkpoint.step <= step))
         )
     )
     return max(places, default=0)

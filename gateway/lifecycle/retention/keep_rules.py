@@ -32,15 +32,23 @@ class RunOrder:
     """
 
     def __init__(self, checkpoints: Iterable[PlanCheckpoint]) -> None:
-        numbered = [one for one in checkpoints if one.is_complete and one.completion is not None]
+        numbered = [
+            checkpoint
+            for checkpoint in checkpoints
+            if checkpoint.is_complete and checkpoint.completion is not None
+        ]
         self.newest_first: Sequence[PlanCheckpoint] = sorted(numbered, key=_place, reverse=True)
         """The complete ones that have a place in the order."""
         oldest_first = self.newest_first[::-1]
-        trusted = [one for one in oldest_first if one.is_trusted]
-        self._trusted = [_place(one) for one in trusted]
-        self._since = _leasts([one.durable_ns or 0 for one in trusted])
-        times = accumulate((one.recorded_ns or one.ready_ns for one in oldest_first), max)
-        self._born = {one.ino: ns for one, ns in zip(oldest_first, times, strict=True)}
+        trusted = [checkpoint for checkpoint in oldest_first if checkpoint.is_trusted]
+        self._trusted = [_place(checkpoint) for checkpoint in trusted]
+        self._since = _leasts([checkpoint.durable_ns or 0 for checkpoint in trusted])
+        times = accumulate(
+            (checkpoint.recorded_ns or checkpoint.ready_ns for checkpoint in oldest_first), max
+        )
+        self._born = {
+            checkpoint.ino: ns for checkpoint, ns in zip(oldest_first, times, strict=True)
+        }
 
     def since_ns(self, one: PlanCheckpoint) -> int | None:
         """Return the time since which a newer trusted one has been durable, or None if none is."""
@@ -61,8 +69,8 @@ class RunOrder:
         no old checkpoint. One that is taken back from the trash is complete since then, and makes
         no newer one younger.
         """
-        found = max(one.ready_ns, self._born.get(one.ino, 0))
-        return found if found >= FIRST_NS else None
+        born = max(one.ready_ns, self._born.get(one.ino, 0))
+        return born if born >= FIRST_NS else None
 
 
 class Successors:
@@ -100,17 +108,17 @@ def successor(
         checkpoints: those of the run.
         min_replacement_share: share of the bytes of a deleted one that it must have.
     """
-    found = Successors(min_replacement_share)
+    successors = Successors(min_replacement_share)
     for two in RunOrder(checkpoints).newest_first:
         if one.completion is None or _place(two) <= one.completion:
             break
-        found.add(two)
-    return found.of(one)
+        successors.add(two)
+    return successors.of(one)
 
 
-def _place(one: PlanCheckpoint) -> int:
-    assert one.completion is not None
-    return one.completion
+def _place(checkpoint: PlanCheckpoint) -> int:
+    assert checkpoint.completion is not None
+    return checkpoint.completion
 
 
 def _leasts(numbers: Sequence[int]) -> list[int]:
@@ -120,13 +128,13 @@ def _leasts(numbers: Sequence[int]) -> list[int]:
 
 def soon(situation: PlanInputs) -> PlanInputs:
     """Return a situation as if all of its complete checkpoints were durable since this moment."""
-    checkpoints = [_durable(one, situation.now_ns) for one in situation.checkpoints]
+    checkpoints = [_durable(checkpoint, situation.now_ns) for checkpoint in situation.checkpoints]
     return situation._replace(checkpoints=checkpoints)
 
 
 def is_any(situation: PlanInputs) -> bool:
     """Return whether a checkpoint of a situation may be superseded at all."""
-    return any(_waits(one) for one in situation.checkpoints)
+    return any(_waits(checkpoint) for checkpoint in situation.checkpoints)
 
 
 def superseded(situation: PlanInputs, then: Plan, consent: Consent, share: float) -> frozenset[int]:
@@ -136,30 +144,34 @@ def superseded(situation: PlanInputs, then: Plan, consent: Consent, share: float
         then: the plan of ``soon`` of the situation.
         consent, share: as of ``share.split``.
     """
-    waiting = {one.ino for one in situation.checkpoints if _waits(one)}
+    waiting = {checkpoint.ino for checkpoint in situation.checkpoints if _waits(checkpoint)}
     waiting -= _begun(situation.checkpoints)
     admitted, _asked = split(then, consent, share, is_hold=True)
-    return frozenset(one.checkpoint.ino for one in admitted) & waiting
+    return frozenset(decision.checkpoint.ino for decision in admitted) & waiting
 
 
-def _waits(one: PlanCheckpoint) -> bool:
-    return one.is_complete and not one.is_durable
+def _waits(checkpoint: PlanCheckpoint) -> bool:
+    return checkpoint.is_complete and not checkpoint.is_durable
 
 
 def _begun(checkpoints: Sequence[PlanCheckpoint]) -> set[int]:
     """Return the newest checkpoint of each run whose upload has begun. It is uploaded to its end.
     Otherwise nothing would become durable while saves come faster than the bucket takes them."""
     newest: dict[bytes, PlanCheckpoint] = {}
-    for one in checkpoints:
-        if one.state == CheckpointState.DRAINING:
-            known = newest.setdefault(one.run, one)
-            newest[one.run] = max(known, one, key=lambda each: each.completion or 0)
-    return {one.ino for one in newest.values()}
+    for checkpoint in checkpoints:
+        if checkpoint.state == CheckpointState.DRAINING:
+            known = newest.setdefault(checkpoint.run, checkpoint)
+            newest[checkpoint.run] = max(
+                known, checkpoint, key=lambda plan_checkpoint: plan_checkpoint.completion or 0
+            )
+    return {checkpoint.ino for checkpoint in newest.values()}
 
 
-def _durable(one: PlanCheckpoint, now_ns: int) -> PlanCheckpoint:
+def _durable(checkpoint: PlanCheckpoint, now_ns: int) -> PlanCheckpoint:
     return (
-        one._replace(state=str(CheckpointState.DURABLE), durable_ns=now_ns) if _waits(one) else one
+        checkpoint._replace(state=str(CheckpointState.DURABLE), durable_ns=now_ns)
+        if _waits(checkpoint)
+        else checkpoint
     )
 
 
@@ -181,22 +193,26 @@ def held(
         order: order of the run.
         measure: which is asked for metrics.
     """
-    found: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     if policy.delete_after_ns is None:
-        found |= {one.ino: NO_STEP for one in checkpoints if one.step is None}
+        reasons |= {
+            checkpoint.ino: NO_STEP for checkpoint in checkpoints if checkpoint.step is None
+        }
     if policy.keep_newest is not None:
         text = f"it is among the newest {policy.keep_newest}"
-        found |= dict.fromkeys(_newest(policy.keep_newest, checkpoints, order), text)
+        reasons |= dict.fromkeys(_newest(policy.keep_newest, checkpoints, order), text)
     if policy.keep_every_steps is not None:
         text = f"its step is a multiple of {policy.keep_every_steps}"
         every = policy.keep_every_steps
-        found |= {
-            one.ino: text for one in checkpoints if one.step is not None and one.step % every == 0
+        reasons |= {
+            checkpoint.ino: text
+            for checkpoint in checkpoints
+            if checkpoint.step is not None and checkpoint.step % every == 0
         }
     if policy.keep_best is not None:
-        found |= _best(policy.keep_best, checkpoints, measure)
-    found |= _by_age(policy, checkpoints, order, now_ns)
-    return found
+        reasons |= _best(policy.keep_best, checkpoints, measure)
+    reasons |= _by_age(policy, checkpoints, order, now_ns)
+    return reasons
 
 
 def lets_go(policy: Policy) -> str:
@@ -219,25 +235,29 @@ def lets_go(policy: Policy) -> str:
 
 def _newest(number: int, checkpoints: Sequence[PlanCheckpoint], order: RunOrder) -> set[int]:
     """Return the newest so many of those that a policy selects."""
-    mine = {one.ino for one in checkpoints}
-    return set(islice((one.ino for one in order.newest_first if one.ino in mine), number))
+    mine = {checkpoint.ino for checkpoint in checkpoints}
+    return set(
+        islice(
+            (checkpoint.ino for checkpoint in order.newest_first if checkpoint.ino in mine), number
+        )
+    )
 
 
 def _best(best: Best, checkpoints: Sequence[PlanCheckpoint], measure: Measuring) -> dict[int, str]:
-    found: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     values: dict[int, float] = {}
-    for one in checkpoints:
-        measured = measure(one, best)
+    for checkpoint in checkpoints:
+        measured = measure(checkpoint, best)
         if measured.value is not None:
-            values[one.ino] = measured.value
+            values[checkpoint.ino] = measured.value
         elif measured.is_unread or best.unmeasured == "keep":
-            found[one.ino] = f"its {best.key} is not known: {measured.why}"
+            reasons[checkpoint.ino] = f"its {best.key} is not known: {measured.why}"
     ranked = sorted(values.values(), reverse=best.best == "max")[: best.number]
     for ino, value in values.items():
         # Two with the same value are both kept.
         if value in ranked:
-            found[ino] = f"it is among the best {best.number} by {best.key} ({value:g})"
-    return found
+            reasons[ino] = f"it is among the best {best.number} by {best.key} ({value:g})"
+    return reasons
 
 
 def _by_age(
@@ -246,12 +266,12 @@ def _by_age(
     """Return those that are kept because of their age. ``delete_after_days`` ends ``thin``."""
     if policy.delete_after_ns is None and not policy.thin:
         return {}
-    found: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     first: dict[tuple[int, int], tuple[int, list[int]]] = {}
-    for one in checkpoints:
-        born_ns = order.born_ns(one)
+    for checkpoint in checkpoints:
+        born_ns = order.born_ns(checkpoint)
         if born_ns is None:
-            found[one.ino] = NO_AGE
+            reasons[checkpoint.ino] = NO_AGE
             continue
         age_ns = now_ns - born_ns
         if policy.delete_after_ns is not None and age_ns >= policy.delete_after_ns:
@@ -260,16 +280,16 @@ def _by_age(
         if tier < 0:
             until_ns = policy.thin[0].older_than_ns if policy.thin else policy.delete_after_ns
             assert until_ns is not None
-            found[one.ino] = f"it is younger than {days(until_ns / DAY_NS)}"
+            reasons[checkpoint.ino] = f"it is younger than {days(until_ns / DAY_NS)}"
             continue
         where = (tier, born_ns // policy.thin[tier].one_per_ns)
         before_ns, inos = first.get(where, (born_ns, []))
         if born_ns < before_ns:
             before_ns, inos = born_ns, []
         if born_ns == before_ns:
-            inos.append(one.ino)
+            inos.append(checkpoint.ino)
         first[where] = (before_ns, inos)
     for (tier, _interval), (_born_ns, inos) in first.items():
         hours = policy.thin[tier].one_per_ns / HOUR_NS
-        found |= dict.fromkeys(inos, f"it is the first of its {hours:g} hours")
-    return found
+        reasons |= dict.fromkeys(inos, f"it is the first of its {hours:g} hours")
+    return reasons

@@ -54,15 +54,22 @@ def plan(situation: PlanInputs, measure: Measuring) -> Plan:
     decisions: list[Decision] = []
     selected: dict[int, Sequence[str]] = {}
     pinned = Pinned(situation.protected.paths)
-    for _run, group in groupby(sorted(situation.checkpoints, key=_key), lambda one: one.run):
+    for _run, group in groupby(
+        sorted(situation.checkpoints, key=_key), lambda checkpoint: checkpoint.run
+    ):
         run = _Run(situation, list(group), measure)
         selected |= run.selected()
-        is_pinned = {one.ino: pinned.holds(one.path) for one in run.checkpoints}
-        made = {one.ino: _decide(run, one, is_pinned[one.ino]) for one in run.newest_first()}
-        for one in run.checkpoints:
-            decision, under = made[one.ino], run.under(one)
-            is_said = is_pinned[one.ino] or one.ino in situation.protected.inos
-            evict = None if is_pinned[one.ino] else run.evicts(decision, under)
+        is_pinned = {
+            checkpoint.ino: pinned.holds(checkpoint.path) for checkpoint in run.checkpoints
+        }
+        made = {
+            checkpoint.ino: _decide(run, checkpoint, is_pinned[checkpoint.ino])
+            for checkpoint in run.newest_first()
+        }
+        for checkpoint in run.checkpoints:
+            decision, under = made[checkpoint.ino], run.under(checkpoint)
+            is_said = is_pinned[checkpoint.ino] or checkpoint.ino in situation.protected.inos
+            evict = None if is_pinned[checkpoint.ino] else run.evicts(decision, under)
             moves = None if is_said else run.transition(decision, under)
             if evict is not None or moves is not None:
                 decision = decision._replace(evict=evict, transition=moves)
@@ -74,11 +81,13 @@ def part(situation: PlanInputs, policies: Sequence[Current]) -> PlanInputs:
     """Return a situation with only the runs of which a policy selects a checkpoint."""
     checkpoints = situation.checkpoints
     runs = {
-        one.run
-        for one in checkpoints
-        if any(current.policy.selects(one.run, one.path) for current in policies)
+        checkpoint.run
+        for checkpoint in checkpoints
+        if any(current.policy.selects(checkpoint.run, checkpoint.path) for current in policies)
     }
-    return situation._replace(checkpoints=[one for one in checkpoints if one.run in runs])
+    return situation._replace(
+        checkpoints=[checkpoint for checkpoint in checkpoints if checkpoint.run in runs]
+    )
 
 
 def revised(known: Plan, situation: PlanInputs, measure: Measuring) -> Plan:
@@ -89,16 +98,16 @@ def revised(known: Plan, situation: PlanInputs, measure: Measuring) -> Plan:
         situation: situation with all checkpoints of each of its runs.
     """
     again = plan(situation, measure)
-    runs = {one.run for one in situation.checkpoints}
-    rest = [one for one in known.decisions if one.checkpoint.run not in runs]
-    inos = {one.checkpoint.ino for one in rest}
+    runs = {checkpoint.run for checkpoint in situation.checkpoints}
+    rest = [decision for decision in known.decisions if decision.checkpoint.run not in runs]
+    inos = {decision.checkpoint.ino for decision in rest}
     selected = {ino: names for ino, names in known.selected.items() if ino in inos}
-    decisions = sorted([*rest, *again.decisions], key=lambda one: _key(one.checkpoint))
+    decisions = sorted([*rest, *again.decisions], key=lambda decision: _key(decision.checkpoint))
     return Plan(decisions, {**selected, **again.selected})
 
 
-def _key(one: PlanCheckpoint) -> tuple[bytes, bool, int, bytes]:
-    return one.run, one.step is None, one.step or 0, one.path
+def _key(checkpoint: PlanCheckpoint) -> tuple[bytes, bool, int, bytes]:
+    return checkpoint.run, checkpoint.step is None, checkpoint.step or 0, checkpoint.path
 
 
 class _Run:
@@ -113,28 +122,32 @@ class _Run:
         self.situation = situation
         self.now_ns = situation.now_ns
         self.is_made = situation.is_made
-        self._under: dict[int, list[Current]] = {one.ino: [] for one in checkpoints}
+        self._under: dict[int, list[Current]] = {checkpoint.ino: [] for checkpoint in checkpoints}
         self._held: dict[str, Mapping[int, str]] = {}
         for current in situation.policies:
             policy = current.policy
-            mine = [one for one in checkpoints if policy.selects(one.run, one.path)]
-            for one in mine:
-                self._under[one.ino].append(current)
+            mine = [
+                checkpoint
+                for checkpoint in checkpoints
+                if policy.selects(checkpoint.run, checkpoint.path)
+            ]
+            for checkpoint in mine:
+                self._under[checkpoint.ino].append(current)
             if policy.deletes and mine:
-                complete = [one for one in mine if one.is_complete]
+                complete = [checkpoint for checkpoint in mine if checkpoint.is_complete]
                 self._held[policy.name] = held(policy, complete, self.order, self.now_ns, measure)
 
     def newest_first(self) -> Iterator[PlanCheckpoint]:
         """Yield all checkpoints: those that are newer than one before it, so that it is known which
         of them stay."""
         yield from self.order.newest_first
-        numbered = {one.ino for one in self.order.newest_first}
-        yield from (one for one in self.checkpoints if one.ino not in numbered)
+        numbered = {checkpoint.ino for checkpoint in self.order.newest_first}
+        yield from (checkpoint for checkpoint in self.checkpoints if checkpoint.ino not in numbered)
 
     def selected(self) -> dict[int, Sequence[str]]:
         """Return the policies that can delete, by the checkpoints that they select."""
-        found = {ino: _names(_deleting(under)) for ino, under in self._under.items()}
-        return {ino: names for ino, names in found.items() if names}
+        policies_by_ino = {ino: _names(_deleting(under)) for ino, under in self._under.items()}
+        return {ino: names for ino, names in policies_by_ino.items() if names}
 
     def under(self, one: PlanCheckpoint) -> Sequence[Current]:
         """Return the policies that select a checkpoint."""
@@ -146,22 +159,26 @@ class _Run:
 
     def evicts(self, decision: Decision, under: Sequence[Current]) -> str | None:
         """Return the policies by which the bytes of a checkpoint leave the disk now, or None."""
-        mine = [one for one in under if one.policy.evict_after_ns is not None]
-        one = decision.checkpoint
-        if not mine or decision.fate is Fate.DELETE or not one.is_durable:
+        mine = [
+            versioned_policy
+            for versioned_policy in under
+            if versioned_policy.policy.evict_after_ns is not None
+        ]
+        checkpoint = decision.checkpoint
+        if not mine or decision.fate is Fate.DELETE or not checkpoint.is_durable:
             return None
         after_ns = max(current.policy.evict_after_ns or 0 for current in mine)
-        born_ns = self.order.born_ns(one)
-        if born_ns is None or self.now_ns - max(one.durable_ns or 0, born_ns) < after_ns:
+        born_ns = self.order.born_ns(checkpoint)
+        if born_ns is None or self.now_ns - max(checkpoint.durable_ns or 0, born_ns) < after_ns:
             return None
         return ", ".join(map(str, mine))
 
     def transition(self, decision: Decision, under: Sequence[Current]) -> Transition | None:
         """Return the storage class to which the objects of a checkpoint move now, or None. Of
         several policies the one with the longest time decides."""
-        one = decision.checkpoint
-        born_ns = self.order.born_ns(one)
-        if decision.fate is Fate.DELETE or not one.is_durable or not self.is_made:
+        checkpoint = decision.checkpoint
+        born_ns = self.order.born_ns(checkpoint)
+        if decision.fate is Fate.DELETE or not checkpoint.is_durable or not self.is_made:
             return None
         if born_ns is None:
             return None
@@ -176,7 +193,7 @@ class _Run:
         if not due:
             return None
         after_ns, name, storage_class = max(due)
-        if storage_class == one.storage_class:
+        if storage_class == checkpoint.storage_class:
             return None
         return Transition(storage_class, name, f"it is older than {days(after_ns / DAY_NS)}")
 
@@ -190,32 +207,32 @@ def _names(policies: Sequence[Current]) -> tuple[str, ...]:
     return tuple(map(str, policies))
 
 
-def _decide(run: _Run, one: PlanCheckpoint, is_pinned: bool) -> Decision:
+def _decide(run: _Run, checkpoint: PlanCheckpoint, is_pinned: bool) -> Decision:
     """Decide about a checkpoint. Those of its run that are newer must have been decided about."""
-    under = run.under(one)
+    under = run.under(checkpoint)
     mine = _deleting(under)
     why = (
-        _kept(run, one, under, mine)
-        or _protected(run.situation, one, is_pinned)
-        or _held(run, one, mine)
+        _kept(run, checkpoint, under, mine)
+        or _protected(run.situation, checkpoint, is_pinned)
+        or _held(run, checkpoint, mine)
     )
-    found = run.successors.of(one) if one.completion is not None else None
-    if why is None and (found is None or one.grade is None):
-        why = lone(run.order, one)
-    why = why or _fresh(run, one, mine)
-    if why is not None or found is None:
-        run.successors.add(one)
-        return Decision(one, Fate.KEEP, why or "")
+    plan_checkpoint = run.successors.of(checkpoint) if checkpoint.completion is not None else None
+    if why is None and (plan_checkpoint is None or checkpoint.grade is None):
+        why = lone(run.order, checkpoint)
+    why = why or _fresh(run, checkpoint, mine)
+    if why is not None or plan_checkpoint is None:
+        run.successors.add(checkpoint)
+        return Decision(checkpoint, Fate.KEEP, why or "")
     names = _names(mine)
     reasons = " and ".join(dict.fromkeys(lets_go(current.policy) for current in mine))
-    if one.grade == Grade.MARKED:
+    if checkpoint.grade == Grade.MARKED:
         reasons += ", and only its marker shows that it is whole"
-    why = f"{reasons} ({', '.join(names)}); {_named(found)} is newer and durable"
-    return Decision(one, Fate.DELETE, why, names, found)
+    why = f"{reasons} ({', '.join(names)}); {_named(plan_checkpoint)} is newer and durable"
+    return Decision(checkpoint, Fate.DELETE, why, names, plan_checkpoint)
 
 
 def _kept(
-    run: _Run, one: PlanCheckpoint, under: Sequence[Current], mine: Sequence[Current]
+    run: _Run, checkpoint: PlanCheckpoint, under: Sequence[Current], mine: Sequence[Current]
 ) -> str | None:
     """Return why no policy can delete a checkpoint, or None.
 
@@ -229,29 +246,29 @@ def _kept(
         return f"{', '.join(map(str, under))} deletes nothing"
     if not run.is_made:
         return NOT_MADE
-    if not one.is_complete:
-        what = "broken" if one.state == CheckpointState.BROKEN else "not complete"
-        return f"it is {what}: {one.reason or 'the reason is not known'}"
-    if one.extent == Extent.FILES:
+    if not checkpoint.is_complete:
+        state = "broken" if checkpoint.state == CheckpointState.BROKEN else "not complete"
+        return f"it is {state}: {checkpoint.reason or 'the reason is not known'}"
+    if checkpoint.extent == Extent.FILES:
         return "its directory may have more in it than this checkpoint"
     return None
 
 
-def _protected(situation: PlanInputs, one: PlanCheckpoint, is_pinned: bool) -> str | None:
+def _protected(situation: PlanInputs, checkpoint: PlanCheckpoint, is_pinned: bool) -> str | None:
     """Return what a person or a job said because of which a checkpoint stays, or None."""
-    if one.ino in situation.protected.inos:
+    if checkpoint.ino in situation.protected.inos:
         return "it is promoted"
-    return "it is pinned" if is_pinned else situation.referred.get(one.ino)
+    return "it is pinned" if is_pinned else situation.referred.get(checkpoint.ino)
 
 
-def _held(run: _Run, one: PlanCheckpoint, mine: Sequence[Current]) -> str | None:
+def _held(run: _Run, checkpoint: PlanCheckpoint, mine: Sequence[Current]) -> str | None:
     """Return why a policy keeps a checkpoint, or None."""
     for current in mine:
-        text = run.held_by(one, current)
+        text = run.held_by(checkpoint, current)
         if text is not None:
             return f"{text} ({current})"
     other = next((current for current in mine if not current.policy.is_by_age), None)
-    if other is not None and one.grade == Grade.MARKED:
+    if other is not None and checkpoint.grade == Grade.MARKED:
         return f"{MARKED} ({other})"
     return None
 
@@ -269,8 +286,8 @@ def lone(order: RunOrder, one: PlanCheckpoint) -> str:
     return NOT_DURABLE if order.since_ns(one) is None else SMALLER
 
 
-def _fresh(run: _Run, one: PlanCheckpoint, mine: Sequence[Current]) -> str | None:
-    since_ns = run.order.since_ns(one)
+def _fresh(run: _Run, checkpoint: PlanCheckpoint, mine: Sequence[Current]) -> str | None:
+    since_ns = run.order.since_ns(checkpoint)
     wait_ns = max(current.policy.wait_ns for current in mine)
     if since_ns is not None and run.now_ns - since_ns >= wait_ns:
         return None
@@ -278,5 +295,5 @@ def _fresh(run: _Run, one: PlanCheckpoint, mine: Sequence[Current]) -> str | Non
     return f"a newer one has been durable for less than {hours:g} hours (wait_hours)"
 
 
-def _named(one: PlanCheckpoint) -> str:
-    return printable(one.path) if one.step is None else f"step {one.step}"
+def _named(checkpoint: PlanCheckpoint) -> str:
+    return printable(checkpoint.path) if checkpoint.step is None else f"step {checkpoint.step}"

@@ -93,7 +93,7 @@ class Planning:
                 self._min_replacement_share,
             )
             self.metrics.wanted.clear()
-            self.metrics.keep_only({one.evidence for one in checkpoints})
+            self.metrics.keep_only({checkpoint.evidence for checkpoint in checkpoints})
             measure = self._measuring(view)
             made, soon = planner.plan(situation, measure), None
             if self._skips and keep_rules.is_any(situation):
@@ -104,7 +104,14 @@ class Planning:
         """Return a plan with another policy in the place of the one of its name, and all else as it
         was when ``planned`` was made. Raises as ``plan`` does."""
         stored = planned.policies
-        changed = [other, *(one for one in stored if one.policy.name == other.policy.name)]
+        changed = [
+            other,
+            *(
+                versioned_policy
+                for versioned_policy in stored
+                if versioned_policy.policy.name == other.policy.name
+            ),
+        ]
         situation = planned.situation._replace(policies=_with(stored, [other]))
         part = planner.part(situation, changed)
         with self._catalogue.viewing() as view:
@@ -115,7 +122,7 @@ class Planning:
             return self._planned(view.session, situation, made, soon, planned.time, planned.known)
 
     def _measuring(self, view: CatalogueView) -> Measuring:
-        return lambda one, best: self.metrics.measure(view, one, best)
+        return lambda checkpoint, best: self.metrics.measure(view, checkpoint, best)
 
     def _planned(
         self,
@@ -128,17 +135,19 @@ class Planning:
     ) -> Planned:
         consent = store.consent(session, situation.policies)
         admitted, asked = split(plan, consent, self._share)
-        found = frozenset[int]()
+        superseded_inos = frozenset[int]()
         if soon is not None:
-            found = keep_rules.superseded(situation, soon, consent, self._share)
-        return Planned(situation, plan, soon, admitted, asked, found, time, known)
+            superseded_inos = keep_rules.superseded(situation, soon, consent, self._share)
+        return Planned(situation, plan, soon, admitted, asked, superseded_inos, time, known)
 
 
 def _with(stored: Sequence[Current], others: Sequence[Current]) -> Sequence[Current]:
     """Return the stored policies, with others in the places of those of their names."""
-    names = {one.policy.name for one in others}
-    rest = [one for one in stored if one.policy.name not in names]
-    return sorted([*rest, *others], key=lambda one: one.policy.name)
+    names = {versioned_policy.policy.name for versioned_policy in others}
+    rest = [
+        versioned_policy for versioned_policy in stored if versioned_policy.policy.name not in names
+    ]
+    return sorted([*rest, *others], key=lambda versioned_policy: versioned_policy.policy.name)
 
 
 def checkpoint_of(row: Sequence[object]) -> PlanCheckpoint:

@@ -75,13 +75,13 @@ class Policy:
     def deletes(self) -> bool:
         """Whether it can delete anything: a policy without a keep or an age does not."""
         keeps = (self.keep_newest, self.keep_every_steps, self.keep_best, self.delete_after_ns)
-        return bool(self.thin) or any(one is not None for one in keeps)
+        return bool(self.thin) or any(keep_rule is not None for keep_rule in keeps)
 
     @cached_property
     def is_by_age(self) -> bool:
         """Whether it deletes a checkpoint for its age, and for no other reason."""
         keeps = (self.keep_newest, self.keep_every_steps, self.keep_best)
-        is_only = not self.thin and all(one is None for one in keeps)
+        is_only = not self.thin and all(keep_rule is None for keep_rule in keeps)
         return self.delete_after_ns is not None and is_only
 
     def selects(self, run: bytes, path: bytes) -> bool:
@@ -107,11 +107,11 @@ def read(document: Any) -> list[Policy]:
     tables = document["policy"]
     if not isinstance(tables, list) or not tables:
         raise PolicyError("policy: must be tables: [[policy]]")
-    found = [of(table) for table in tables]
-    names = [policy.name for policy in found]
+    policies = [of(table) for table in tables]
+    names = [policy.name for policy in policies]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise PolicyError(f"there are two policies with the name {twice[0]}")
-    return found
+    return policies
 
 
 def of(table: Any) -> Policy:
@@ -222,7 +222,7 @@ def _ns(table: Mapping[str, Any], key: str, unit_ns: int) -> int | None:
 def _file(value: str) -> str | None:
     wrong = {"", ".", ".."} & set(value.split("/"))
     # JSON can escape half of a character, which no name has.
-    is_half = any("\ud800" <= one <= "\udfff" for one in value)
+    is_half = any("\ud800" <= character <= "\udfff" for character in value)
     return "must be a path in the checkpoint, like metrics.json" if wrong or is_half else None
 
 

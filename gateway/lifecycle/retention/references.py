@@ -101,19 +101,19 @@ class References:
         self.wanted.clear()
         directories = _directories(view.session, checkpoints)
         places = _Places(checkpoints)
-        found: dict[int, str] = {}
+        reasons: dict[int, str] = {}
         for ino, links in self._read(view.session, directories.keys()):
             above = directories[ino].path
             for name, target in links:
-                for one in places.led_to(above, target):
-                    found.setdefault(one.ino, f"the link {printable(name)} leads to it")
+                for checkpoint in places.led_to(above, target):
+                    reasons.setdefault(checkpoint.ino, f"the link {printable(name)} leads to it")
         for name in dict.fromkeys((*TRACKERS, *sorted(view.rules.trackers))):
             rows = view.session.all(NAMED, inos=numbers_of(directories), name=name)
             for row in rows:
                 entry = entry_of(row)
                 if entry.is_file and entry.size <= TRACKER_MAX_BYTES:
-                    self._add(view, places, directories[row[0]], name, entry, found)
-        return found
+                    self._add(view, places, directories[row[0]], name, entry, reasons)
+        return reasons
 
     def _read(
         self, session: Session, inos: Iterable[int]
@@ -135,7 +135,7 @@ class References:
         directory: _Directory,
         name: bytes,
         entry: PlaceEntry,
-        found: dict[int, str],
+        reasons: dict[int, str],
     ) -> None:
         """Add what a tracker names."""
         try:
@@ -143,17 +143,17 @@ class References:
         except Unread as exc:
             if entry.is_absent:
                 self.wanted.add(entry.ino)
-            for one in directory.beside:
-                found.setdefault(one.ino, f"the tracker beside it may name it: {exc}")
+            for checkpoint in directory.beside:
+                reasons.setdefault(checkpoint.ino, f"the tracker beside it may name it: {exc}")
             return
         words = [word for word in _BETWEEN.split(text) if word]
         numbers = {int(word) for word in words if word.isdigit() and len(word) <= 18}
-        named = [one for one in directory.beside if one.step in numbers]
+        named = [checkpoint for checkpoint in directory.beside if checkpoint.step in numbers]
         for word in words:
             named += places.led_to(directory.path, word)
-        named += [one for one in directory.beside if _begins(one, words)]
-        for one in named:
-            found.setdefault(one.ino, f"the tracker {printable(name)} names it")
+        named += [checkpoint for checkpoint in directory.beside if _begins(checkpoint, words)]
+        for checkpoint in named:
+            reasons.setdefault(checkpoint.ino, f"the tracker {printable(name)} names it")
 
 
 class _Places:
@@ -161,8 +161,8 @@ class _Places:
 
     def __init__(self, checkpoints: Sequence[PlanCheckpoint]) -> None:
         self._by_path: dict[tuple[bytes, ...], list[PlanCheckpoint]] = {}
-        for one in checkpoints:
-            self._by_path.setdefault(tuple(one.path.split(b"/")), []).append(one)
+        for checkpoint in checkpoints:
+            self._by_path.setdefault(tuple(checkpoint.path.split(b"/")), []).append(checkpoint)
 
     def led_to(self, above: bytes, target: bytes) -> list[PlanCheckpoint]:
         """Return the checkpoints that a path leads to or into.
@@ -173,52 +173,54 @@ class _Places:
         if not target.startswith(b"/"):
             return self._at(_resolved((*above.split(b"/"), *target.split(b"/"))))
         names = _resolved(tuple(target.split(b"/")))
-        return [one for at in range(len(names)) for one in self._at(names[at:])]
+        return [checkpoint for at in range(len(names)) for checkpoint in self._at(names[at:])]
 
     def _at(self, names: tuple[bytes, ...]) -> list[PlanCheckpoint]:
         """Return the checkpoints at a path and above it."""
-        found: list[PlanCheckpoint] = []
+        checkpoints: list[PlanCheckpoint] = []
         for count in range(1, len(names) + 1):
-            found += self._by_path.get(names[:count], ())
-        return found
+            checkpoints += self._by_path.get(names[:count], ())
+        return checkpoints
 
 
 def _resolved(names: Sequence[bytes]) -> tuple[bytes, ...]:
-    found: list[bytes] = []
+    resolved: list[bytes] = []
     for name in names:
         if name == b"..":
-            del found[-1:]
+            del resolved[-1:]
         elif name not in (b"", b"."):
-            found.append(name)
-    return tuple(found)
+            resolved.append(name)
+    return tuple(resolved)
 
 
-def _begins(one: PlanCheckpoint, words: Sequence[bytes]) -> bool:
+def _begins(checkpoint: PlanCheckpoint, words: Sequence[bytes]) -> bool:
     """Return whether a word is the name of a checkpoint without its end: TensorFlow names files so
     that differ in their ends only."""
-    name = one.path.rpartition(b"/")[2]
+    name = checkpoint.path.rpartition(b"/")[2]
     return any(name.startswith(word.rpartition(b"/")[2] + b".") for word in words)
 
 
 def _directories(session: Session, checkpoints: Sequence[PlanCheckpoint]) -> dict[int, _Directory]:
     """Return the directories that are looked at, by inode."""
-    found: dict[int, _Directory] = {}
+    directories: dict[int, _Directory] = {}
     ways: dict[int, list[int]] = {}
-    for one in checkpoints:
-        names = one.path.split(b"/")[:-1]
-        way = ways.get(one.parent)
+    for checkpoint in checkpoints:
+        names = checkpoint.path.split(b"/")[:-1]
+        way = ways.get(checkpoint.parent)
         if way is None:
-            way = ways[one.parent] = [ino for ino, _parent, _name in way_up(session, one.parent)]
+            way = ways[checkpoint.parent] = [
+                ino for ino, _parent, _name in way_up(session, checkpoint.parent)
+            ]
         # The way has no root, and it is not that of the path if a rename has not been followed yet.
         inos = [*way, ROOT_INO]
-        run = one.run.split(b"/") if one.run else []
+        run = checkpoint.run.split(b"/") if checkpoint.run else []
         least = len(run) if names[: len(run)] == run else len(names)
         for depth in range(len(names), least - 1, -1):
             at = len(names) - depth
             if at < len(inos):
                 path = b"/".join(names[:depth])
-                found.setdefault(inos[at], _Directory(path, [])).beside.append(one)
-    return found
+                directories.setdefault(inos[at], _Directory(path, [])).beside.append(checkpoint)
+    return directories
 
 
 def _links(session: Session, parent: int) -> Iterator[tuple[bytes, bytes]]:
@@ -247,20 +249,24 @@ class Metrics:
             one: a complete checkpoint.
             best: says which file and key.
         """
-        what = (one.ino, one.evidence, best.file, best.key)
-        found = self._known.get(what)
-        if found is None:
-            found = self._read(view, one, best)
-            if not found.is_unread:
-                self._known[what] = found
-        return found
+        measure_key = (one.ino, one.evidence, best.file, best.key)
+        measure = self._known.get(measure_key)
+        if measure is None:
+            measure = self._read(view, one, best)
+            if not measure.is_unread:
+                self._known[measure_key] = measure
+        return measure
 
     def keep_only(self, evidences: set[str]) -> None:
         """Forget the metrics of checkpoints that are gone or are not as they were."""
-        self._known = {what: found for what, found in self._known.items() if what[1] in evidences}
+        self._known = {
+            measure_key: measure
+            for measure_key, measure in self._known.items()
+            if measure_key[1] in evidences
+        }
 
-    def _read(self, view: CatalogueView, one: PlanCheckpoint, best: Best) -> Measure:
-        entry = _entry(view, one.ino, best.file)
+    def _read(self, view: CatalogueView, checkpoint: PlanCheckpoint, best: Best) -> Measure:
+        entry = _entry(view, checkpoint.ino, best.file)
         name = best.file.encode()
         if entry is None or not entry.is_file:
             return Measure(None, f"{shown(best.file)} is missing")

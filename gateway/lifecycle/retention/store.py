@@ -347,10 +347,14 @@ def consent(session: Session, policies: Sequence[Current]) -> Consent:
     Args:
         policies: that are in force or tried.
     """
-    found = [one.tokens for one in approvals(session) if one.approved_ns is not None]
-    automatic = {str(one) for one in policies if one.policy.approve == AUTOMATIC}
+    approved_tokens = [row.tokens for row in approvals(session) if row.approved_ns is not None]
+    automatic = {
+        str(versioned_policy)
+        for versioned_policy in policies
+        if versioned_policy.policy.approve == AUTOMATIC
+    }
     versions = frozenset(f"{name} v{number}" for name, number in approved_versions(session))
-    return Consent(frozenset().union(*found), versions | automatic)
+    return Consent(frozenset().union(*approved_tokens), versions | automatic)
 
 
 def approved_versions(session: Session) -> set[tuple[str, int]]:
@@ -367,12 +371,12 @@ def ask(session: Session, asked: AskedDeletions | None, wanted: frozenset[str]) 
         wanted: the tokens of the plan as a whole.
     """
     known = approvals(session)
-    waiting = [one for one in known if one.approved_ns is None]
+    waiting = [row for row in known if row.approved_ns is None]
     kept = [] if asked is None else waiting[: ASKED_KEPT - 1]
-    kept += [one for one in known if one.approved_ns is not None and one.tokens & wanted]
-    for one in known:
-        if one not in kept:
-            session.run(APPROVAL_DELETE, plan=one.plan)
+    kept += [row for row in known if row.approved_ns is not None and row.tokens & wanted]
+    for row in known:
+        if row not in kept:
+            session.run(APPROVAL_DELETE, plan=row.plan)
     if asked is not None:
         _put_approval(session, asked, None)
 
@@ -389,12 +393,12 @@ def approve(session: Session, asked: AskedDeletions | str, author: str) -> bool:
         _put_approval(session, asked, author)
         _approve_versions(session, asked.policies, author)
         return True
-    for one in approvals(session):
-        if one.plan == asked:
-            session.run(APPROVAL_DELETE, plan=one.plan)
-            row = one._replace(approved_ns=clock.now_ns(), author=author)
+    for approval_row in approvals(session):
+        if approval_row.plan == asked:
+            session.run(APPROVAL_DELETE, plan=approval_row.plan)
+            row = approval_row._replace(approved_ns=clock.now_ns(), author=author)
             session.run(APPROVAL_INSERT, **row._asdict())
-            _approve_versions(session, json.loads(one.policies or "[]"), author)
+            _approve_versions(session, json.loads(approval_row.policies or "[]"), author)
             return True
     return False
 
@@ -406,7 +410,7 @@ def _approve_versions(session: Session, names: Sequence[str], author: str) -> No
         names: as ``Current`` has them.
     """
     known = approved_versions(session)
-    for name, space, number in (one.partition(" v") for one in names):
+    for name, space, number in (name.partition(" v") for name in names):
         if space and (name, int(number)) not in known:
             row = {"name": name, "version": int(number), "approved_ns": clock.now_ns()}
             session.run(APPROVED_VERSION_INSERT, **row, author=author)
@@ -414,7 +418,7 @@ def _approve_versions(session: Session, names: Sequence[str], author: str) -> No
 
 def _put_approval(session: Session, asked: AskedDeletions, author: str | None) -> None:
     now_ns = clock.now_ns()
-    tokens = json.dumps([one.token for one in asked.deletions])
+    tokens = json.dumps([deletion.token for deletion in asked.deletions])
     row = ApprovalRow(
         asked.plan,
         tokens,

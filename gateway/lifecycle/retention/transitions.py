@@ -85,9 +85,9 @@ class Transitions:
     def run_once(self, planned: Planned) -> None:
         """End what is carried out, take back what the plan does not want, and order what it wants.
         Raises NamespaceError."""
-        wanted = {one.checkpoint.ino: one for one in planned.plan.transitions}
+        wanted = {decision.checkpoint.ino: decision for decision in planned.plan.transitions}
         with self._database.reading() as session:
-            begun = [one for one in store.unfinished(session) if one.what == WHAT]
+            begun = [row for row in store.unfinished(session) if row.what == WHAT]
             left = {action for (action,) in session.all(LEFT)}
         for action in begun:
             if action.id not in left:
@@ -105,24 +105,35 @@ class Transitions:
     def _order(self, decision: Decision, planned: Planned) -> bool:
         """Order what is left to do for a checkpoint. Returns whether there was anything. Raises
         NamespaceError."""
-        one, found = decision.checkpoint, decision.transition
-        if found is None or not is_unchanged(self._catalogue, one, must_be_durable=True):
+        checkpoint, planned_transition = decision.checkpoint, decision.transition
+        if planned_transition is None or not is_unchanged(
+            self._catalogue, checkpoint, must_be_durable=True
+        ):
             return False
         with self._database.writing() as session:
             if store.current(session) != list(planned.policies):
                 return False
             kept = protected(session)
-            if one.ino in kept.inos or Pinned(kept.paths).holds(one.path):
+            if checkpoint.ino in kept.inos or Pinned(kept.paths).holds(checkpoint.path):
                 return False
-            statement = MEMBERS if one.extent == Extent.TREE else FLAT_MEMBERS
-            members = session.all(statement, top=one.ino, storage_class=found.storage_class)
+            statement = MEMBERS if checkpoint.extent == Extent.TREE else FLAT_MEMBERS
+            members = session.all(
+                statement, top=checkpoint.ino, storage_class=planned_transition.storage_class
+            )
             if not members:
                 return False
-            action = store.begin(session, WHAT, one, found.policy, _reason(decision), one.evidence)
-            rows = [(*member, found.storage_class, action) for member in members]
+            action = store.begin(
+                session,
+                WHAT,
+                checkpoint,
+                planned_transition.policy,
+                _reason(decision),
+                checkpoint.evidence,
+            )
+            rows = [(*member, planned_transition.storage_class, action) for member in members]
             session.run(INSERT, rows=rows_of(rows))
         failpoints.hit_counted(RETENTION_ACTION.format(when="begun"))
-        log.info("%s: %s: %d objects", printable(one.path), _reason(decision), len(members))
+        log.info("%s: %s: %d objects", printable(checkpoint.path), _reason(decision), len(members))
         return True
 
     def _end(self, action: ActionRow) -> None:
@@ -148,15 +159,19 @@ class Transitions:
 
 
 def _reason(decision: Decision) -> str:
-    found = decision.transition
-    return "" if found is None else f"to {found.storage_class}, because {found.why}"
+    planned_transition = decision.transition
+    return (
+        ""
+        if planned_transition is None
+        else f"to {planned_transition.storage_class}, because {planned_transition.why}"
+    )
 
 
 def _is_wanted(action: ActionRow, decision: Decision | None) -> bool:
     """Return whether the plan wants what was ordered."""
     if decision is None or decision.transition is None:
         return False
-    one: PlanCheckpoint = decision.checkpoint
-    if (one.path, one.evidence) != (action.path, action.evidence):
+    checkpoint: PlanCheckpoint = decision.checkpoint
+    if (checkpoint.path, checkpoint.evidence) != (action.path, action.evidence):
         return False
     return action.reason == _reason(decision) and action.author == decision.transition.policy

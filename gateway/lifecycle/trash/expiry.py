@@ -55,13 +55,13 @@ def surplus(
         max_bytes: the limit, 0 for none.
         may_go: asked right before an entry is yielded: one that stays counts on.
     """
-    over = sum(one.size for one in entries) - max_bytes if max_bytes else 0
-    for one in entries:
+    over = sum(entry.size for entry in entries) - max_bytes if max_bytes else 0
+    for entry in entries:
         if over <= 0:
             return
-        if may_go(one):
-            over -= one.size
-            yield one
+        if may_go(entry):
+            over -= entry.size
+            yield entry
 
 
 log = logging.getLogger("trash")
@@ -115,11 +115,13 @@ class Expiry:
             now_ns = self._now_ns(entries)
             wanted = self._trash.wanted()
             free = [
-                one for one in entries if one.state == TrashState.EXPIRING or one.ino not in wanted
+                entry
+                for entry in entries
+                if entry.state == TrashState.EXPIRING or entry.ino not in wanted
             ]
             reasons = self._trash.reasons(free, now_ns)
-            due = [one for one in free if one.id in reasons]
-            early = list(self._early([one for one in free if one not in due], now_ns))
+            due = [row for row in free if row.id in reasons]
+            early = list(self._early([row for row in free if row not in due], now_ns))
             due += early
             if due:
                 # The disk may not be mounted, or the database be an older one.
@@ -135,7 +137,7 @@ class Expiry:
         except (UserError, ControlSocketClosed, OSError) as exc:
             self._say(f"nothing is removed from the trash now: {exc}")
             return RETRY_SECONDS
-        left = [(one.expires_ns - now_ns) / clock.NS for one in free if one not in due]
+        left = [(row.expires_ns - now_ns) / clock.NS for row in free if row not in due]
         return max(LEAST_SECONDS, min(PASS_SECONDS, *left)) if left else PASS_SECONDS
 
     def _now_ns(self, entries: Sequence[TrashRow]) -> int:
@@ -153,7 +155,7 @@ class Expiry:
             return True
         now = clock.monotonic_seconds()
         self._ask_again_at = {
-            one: until for one, until in self._ask_again_at.items() if until > now
+            trash_id: until for trash_id, until in self._ask_again_at.items() if until > now
         }
         if entry.id in self._ask_again_at:
             return False
@@ -176,8 +178,8 @@ class Expiry:
 
     def _early(self, entries: Sequence[TrashRow], now_ns: int) -> Iterator[TrashRow]:
         """Yield the entries that must go because room is short, the oldest first."""
-        found = look(self._settings)
-        wanted_bytes = found.used - min(found.high, found.slow)
+        space = look(self._settings)
+        wanted_bytes = space.used - min(space.high, space.slow)
         now = clock.monotonic_seconds()
         if wanted_bytes <= 0:
             self._short_since = None
@@ -187,13 +189,13 @@ class Expiry:
         if now - self._short_since < SHORT_SECONDS:
             return
         least_ns = int(self._settings.retention.trash_short_seconds * clock.NS)
-        for one in entries:
+        for entry in entries:
             if wanted_bytes <= 0:
                 return
-            if one.dirty_used and now_ns - one.since_ns >= least_ns:
-                log.warning("%s is removed early: the disk is too full", _shown(one))
-                wanted_bytes -= one.dirty_used
-                yield one
+            if entry.dirty_used and now_ns - entry.since_ns >= least_ns:
+                log.warning("%s is removed early: the disk is too full", _shown(entry))
+                wanted_bytes -= entry.dirty_used
+                yield entry
 
     def _shrink(self, now_ns: int) -> None:
         """Remove the oldest entries while the trash is larger than its limit."""
@@ -203,22 +205,22 @@ class Expiry:
         wanted = self._trash.wanted()
         latest_ns = now_ns - int(retention.trash_short_seconds * clock.NS)
 
-        def may_go(one: TrashRow) -> bool:
-            is_free = one.state == TrashState.KEPT and one.ino not in wanted
-            return is_free and one.since_ns <= latest_ns and self._may_go(one, TOO_LARGE)
+        def may_go(row: TrashRow) -> bool:
+            is_free = row.state == TrashState.KEPT and row.ino not in wanted
+            return is_free and row.since_ns <= latest_ns and self._may_go(row, TOO_LARGE)
 
         # What is held for a newer one is not what the limit is about.
-        entries = [one for one in self._trash.entries() if one.rotated is None]
+        entries = [entry for entry in self._trash.entries() if entry.rotated is None]
         for entry in surplus(entries, retention.trash_max_bytes, may_go):
             if self._stop.is_set():
                 return
             identity.require_surroundings(self._settings)
             self._remove(entry, TOO_LARGE)
 
-    def _say(self, what: str) -> None:
-        if what != self._warned:
-            log.warning("%s", what)
-        self._warned = what
+    def _say(self, message: str) -> None:
+        if message != self._warned:
+            log.warning("%s", message)
+        self._warned = message
 
 
 def _shown(entry: TrashRow) -> str:

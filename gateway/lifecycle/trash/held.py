@@ -121,14 +121,20 @@ class TrashMerge:
         self._browser = browser
         self._run = run
         self._entry = entry
-        everything = list(self._below(entry.ino, ()))
-        self._directories = [one for one in everything if one.attr.kind == InodeKind.DIRECTORY]
-        self._members = [one for one in everything if one.attr.kind != InodeKind.DIRECTORY]
+        members = list(self._below(entry.ino, ()))
+        self._directories = [
+            member for member in members if member.attr.kind == InodeKind.DIRECTORY
+        ]
+        self._members = [member for member in members if member.attr.kind != InodeKind.DIRECTORY]
 
     def require_free(self, session: Session, parts: Sequence[bytes]) -> None:
         """Require that no name of a file is taken, nor that of a directory by something else.
         Raises TrashRefused."""
-        taken = [one for one in self._members if _is_taken(session, [*parts, *one.way], one.name)]
+        taken = [
+            member
+            for member in self._members
+            if _is_taken(session, [*parts, *member.way], member.name)
+        ]
         if taken:
             raise TrashRefused(_message(self._entry, taken, "their names are taken: --to PATH"))
 
@@ -142,45 +148,49 @@ class TrashMerge:
         """
         top = self._directory(parent, name, self._entry_attr())
         places: dict[tuple[bytes, ...], int | None] = {(): top}
-        for one in self._directories:
-            above = places.get(one.way)
-            here = (*one.way, one.name)
-            places[here] = None if above is None else self._directory(above, one.name, one.attr)
+        for directory in self._directories:
+            above = places.get(directory.way)
+            path = (*directory.way, directory.name)
+            places[path] = (
+                None if above is None else self._directory(above, directory.name, directory.attr)
+            )
         left: list[_Member] = []
         for start in range(0, len(self._members), TOGETHER):
             some = self._members[start : start + TOGETHER]
             requests = [
                 RpcRequest(
-                    *(Op.RENAME, one.parent, one.name, places[one.way] or 0, one.name),
-                    change=number_of(one.attr.ino),
+                    *(Op.RENAME, member.parent, member.name, places[member.way] or 0, member.name),
+                    change=number_of(member.attr.ino),
                     cred=GATEWAY_CRED,
                 )
-                for one in some
+                for member in some
             ]
             answers = self._run(requests)
-            left += [one for one, answer in zip(some, answers, strict=True) if answer.errno != 0]
+            left += [
+                member for member, answer in zip(some, answers, strict=True) if answer.errno != 0
+            ]
         return left
 
     def end(self) -> None:
         """Remove the directories in the trash that are empty by now."""
-        for one in reversed(self._directories):
-            self._empty(one.parent, one.name, one.attr.ino)
+        for directory in reversed(self._directories):
+            self._empty(directory.parent, directory.name, directory.attr.ino)
         self._empty(TRASH_INO, self._entry.id.encode(), self._entry.ino)
 
     def _empty(self, parent: int, name: bytes, ino: int) -> None:
         self._run([RpcRequest(Op.REMOVE, parent, name, ino, cred=GATEWAY_CRED)])
 
     def _entry_attr(self) -> Attr:
-        found = self._browser.entry(TRASH_INO, self._entry.id.encode())
-        if found is None or found.attr.ino != self._entry.ino:
+        named_inode = self._browser.entry(TRASH_INO, self._entry.id.encode())
+        if named_inode is None or named_inode.attr.ino != self._entry.ino:
             raise TrashRefused(f"{self._entry.id} is not in the trash any more")
-        return found.attr
+        return named_inode.attr
 
     def _directory(self, parent: int, name: bytes, like: Attr) -> int | None:
         """Return the directory with a name, which is made if it is missing, or None if the name is
         another inode's."""
-        found = self._browser.entry(parent, name)
-        if found is None:
+        named_inode = self._browser.entry(parent, name)
+        if named_inode is None:
             wanted = SetAttr(mode=like.mode, uid=like.uid, gid=like.gid)
             request = RpcRequest(Op.MKDIR, parent, name, wanted=wanted, cred=GATEWAY_CRED)
             [answer] = self._run([request])
@@ -188,26 +198,28 @@ class TrashMerge:
                 raise TrashRefused(
                     f"{self._entry.id} stays: {printable(name)}: {os.strerror(answer.errno)}"
                 )
-            found = self._browser.entry(parent, name)
-        is_directory = found is not None and found.attr.kind == InodeKind.DIRECTORY
-        return found.attr.ino if found is not None and is_directory else None
+            named_inode = self._browser.entry(parent, name)
+        is_directory = named_inode is not None and named_inode.attr.kind == InodeKind.DIRECTORY
+        return named_inode.attr.ino if named_inode is not None and is_directory else None
 
     def _below(self, ino: int, way: tuple[bytes, ...]) -> Iterator[_Member]:
         """Yield what is in a directory of the trash, each directory before what is in it."""
-        for one in self._browser.entries(ino):
-            yield _Member(ino, one.name, one.attr, way)
-            if one.attr.kind == InodeKind.DIRECTORY:
-                yield from self._below(one.attr.ino, (*way, one.name))
+        for entry in self._browser.entries(ino):
+            yield _Member(ino, entry.name, entry.attr, way)
+            if entry.attr.kind == InodeKind.DIRECTORY:
+                yield from self._below(entry.attr.ino, (*way, entry.name))
 
 
 def _is_taken(session: Session, way: Sequence[bytes], name: bytes) -> bool:
     """Return whether a path is another inode's, or something on the way is no directory."""
-    found = list(lookup.way_down(session, (*way, name)))
-    return len(found) > len(way) or (bool(found) and found[-1].kind != InodeKind.DIRECTORY)
+    attrs = list(lookup.way_down(session, (*way, name)))
+    return len(attrs) > len(way) or (bool(attrs) and attrs[-1].kind != InodeKind.DIRECTORY)
 
 
 def _message(entry: TrashRow, members: Sequence[_Member], why: str) -> str:
-    paths = ", ".join(printable(b"/".join((*one.way, one.name))) for one in members[:SHOWN])
+    paths = ", ".join(
+        printable(b"/".join((*member.way, member.name))) for member in members[:SHOWN]
+    )
     more = f" and {len(members) - SHOWN} more" if len(members) > SHOWN else ""
     return f"{entry.id} stays in the trash: {paths}{more}: {why}"
 

@@ -194,9 +194,9 @@ def in_trash(session: Session) -> dict[str, int] | None:
     """Return what is in the trash: inodes by name. None: this namespace has no trash."""
     if session.one(IS_THERE) is None:
         return None
-    found = {bytes(name).decode("utf-8", "replace"): ino for name, ino in session.all(IN_TRASH)}
+    inos = {bytes(name).decode("utf-8", "replace"): ino for name, ino in session.all(IN_TRASH)}
     # Others build there what clients are not to see yet (gateway.lifecycle.promotion).
-    return {name: ino for name, ino in found.items() if name == id_of(ino)}
+    return {name: ino for name, ino in inos.items() if name == id_of(ino)}
 
 
 def id_of(ino: int) -> str:
@@ -215,8 +215,8 @@ def totals(session: Session, first_ns: int = 0, last_ns: int = _INTEGER_MAX) -> 
     Args:
         first_ns, last_ns: ``since_ns`` of the first and the last entry.
     """
-    found = session.all(TOTALS, first_ns=first_ns, last_ns=last_ns)
-    return {row[0]: Totals(*map(int, row[1:])) for row in found}
+    rows = session.all(TOTALS, first_ns=first_ns, last_ns=last_ns)
+    return {row[0]: Totals(*map(int, row[1:])) for row in rows}
 
 
 def wanted(session: Session) -> set[int]:
@@ -254,9 +254,9 @@ REMOVED = "removed for good"
 def begin_removal(session: Session, entry: TrashRow, by: str, reason: str) -> int:
     """Record that a removal begins or continues, inside a write transaction. Returns the id of its
     action."""
-    for one in store.unfinished(session):
-        if (one.what, one.ino) == (REMOVE, entry.ino):
-            return one.id
+    for row in store.unfinished(session):
+        if (row.what, row.ino) == (REMOVE, entry.ino):
+            return row.id
     return store.begin(session, REMOVE, entry, by, reason)
 
 
@@ -268,7 +268,7 @@ def cut_off(
     Args:
         there, known: what is in the trash and its rows, both of this transaction.
     """
-    leaving = {one.ino for one in known if one.state == TrashState.EXPIRING}
+    leaving = {row.ino for row in known if row.state == TrashState.EXPIRING}
     for action in store.unfinished(session):
         is_there = there.get(id_of(action.ino)) == action.ino
         place = "it is still in the trash" if is_there else "it is not in the trash any more"

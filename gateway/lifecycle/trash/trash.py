@@ -57,8 +57,8 @@ def look(session: Session, ino: int, own: tuple[int, bytes]) -> TreeFingerprint:
     seen = fingerprint.of(session, ino)
     if seen.open_files:
         raise TrashRefused(f"{seen.open_files} of its files are open for writing")
-    if seen.linked_files and (found := fingerprint.shared(session, ino, own)):
-        inside, outside = (_path(session, *name) for name in found)
+    if seen.linked_files and (shared_name := fingerprint.shared(session, ino, own)):
+        inside, outside = (_path(session, *name) for name in shared_name)
         raise TrashRefused(
             f"its file {inside} is also {outside}, by which clients could change it in the trash: "
             "remove one of the two names"
@@ -81,7 +81,7 @@ def require_same(
 
 
 def _path(session: Session, parent: int, name: bytes) -> str:
-    above = [one for _at, _parent, one in way_up(session, parent)]
+    above = [directory_name for _at, _parent, directory_name in way_up(session, parent)]
     return printable(b"/".join((*reversed(above), name)))
 
 
@@ -98,8 +98,8 @@ def directory_of(settings: Settings, session: Session, parts: Sequence[bytes]) -
     """Return the directory that has, or gets, the last name of a path. Raises TrashRefused."""
     if not any(parts) or parts[0] == RESERVED_NAME:
         raise TrashRefused("its path is not known, or reserved: give another one: --to PATH")
-    found = lookup.way_down(session, parts[:-1])
-    way = [attr.ino for attr in found if attr.kind == InodeKind.DIRECTORY]
+    attrs = lookup.way_down(session, parts[:-1])
+    way = [attr.ino for attr in attrs if attr.kind == InodeKind.DIRECTORY]
     if len(way) < len(parts) - 1:
         above = f"{settings.nfs.export}/{printable(b'/'.join(parts[: len(way) + 1]))}"
         raise TrashRefused(f"there is no directory {above}: make it: spillway mkdir -p")
@@ -263,9 +263,9 @@ class Trash:
         self._hit("remove")
         with Browser(self.settings) as browser, self._open_control() as opened:
             removal = TreeRemoval(browser, opened.run, on_removed, GATEWAY_CRED)
-            found = browser.entry(TRASH_INO, entry.id.encode())
-            if found is not None and found.attr.ino == entry.ino:
-                removal.tree(TRASH_INO, found.name, found.attr.ino)
+            inode = browser.entry(TRASH_INO, entry.id.encode())
+            if inode is not None and inode.attr.ino == entry.ino:
+                removal.tree(TRASH_INO, inode.name, inode.attr.ino)
         self._hit("remove")
         for below, why in removal.failures:
             raise TrashRefused(f"{entry.id}{below} is left: {os.strerror(why)}")
@@ -276,12 +276,12 @@ class Trash:
     def entries(self) -> list[TrashRow]:
         """Return what is in the trash, the oldest first."""
         with self._database.reading() as session:
-            found = rows.entries(session)
+            entries = rows.entries(session)
         hours_ns = int(self.settings.retention.rotation_hours * 3600 * clock.NS)
         return [
-            one if one.rotated is None else one._replace(expires_ns=one.since_ns + hours_ns)
-            for one in found
-            if one.is_there
+            entry if entry.rotated is None else entry._replace(expires_ns=entry.since_ns + hours_ns)
+            for entry in entries
+            if entry.is_there
         ]
 
     def totals(self, entries: Sequence[TrashRow]) -> dict[str, Totals]:
@@ -303,13 +303,13 @@ class Trash:
     def reasons(self, entries: Sequence[TrashRow], now_ns: int) -> dict[str, str]:
         """Return why entries are due, by id. Those that are missing are not due."""
         with self._database.reading() as session:
-            found = {one.id: held.why_due(session, one, now_ns) for one in entries}
-        return {id: why for id, why in found.items() if why is not None}
+            reason_by_id = {entry.id: held.why_due(session, entry, now_ns) for entry in entries}
+        return {id: why for id, why in reason_by_id.items() if why is not None}
 
     def entry(self, trash_id: str) -> TrashRow | None:
         """Return a row, whatever its state."""
         with self._database.reading() as session:
-            return next((one for one in rows.entries(session) if one.id == trash_id), None)
+            return next((entry for entry in rows.entries(session) if entry.id == trash_id), None)
 
     # What the gateway does by itself.
 
@@ -352,14 +352,14 @@ class Trash:
         with self._database.reading() as session:
             # What was being sent when the entry came may have arrived.
             used = {
-                one: fingerprint.of(session, one.ino).dirty_used
-                for one in entries
-                if one.dirty_used
+                entry: fingerprint.of(session, entry.ino).dirty_used
+                for entry in entries
+                if entry.dirty_used
             }
         with self._database.writing() as session:
-            for one, dirty_used in used.items():
-                if dirty_used != one.dirty_used:
-                    session.run(rows.COUNTED, the_id=one.id, used=dirty_used)
+            for row, dirty_used in used.items():
+                if dirty_used != row.dirty_used:
+                    session.run(rows.COUNTED, the_id=row.id, used=dirty_used)
             return rows.tick(session).elapsed_ns
 
     def note_stay(self, entry: TrashRow, why: str | None) -> None:
@@ -451,8 +451,8 @@ class Trash:
         """Keep other processes from the rows, between the row and the rename too."""
         return files.held(files.open_lock(self.settings.run_dir / LOCK))
 
-    def _hit(self, what: str) -> None:
-        failpoints.hit_counted(TRASH_STEP.format(what=what))
+    def _hit(self, step: str) -> None:
+        failpoints.hit_counted(TRASH_STEP.format(what=step))
 
 
 def _fits(there: Mapping[str, int], entry: TrashRow) -> bool:
@@ -470,8 +470,8 @@ def _differ(there: Mapping[str, int], known: Sequence[TrashRow]) -> bool:
     Args:
         there: as above.
     """
-    is_new = there.keys() - {one.id for one in known}
-    return bool(is_new) or any(not _fits(there, one) for one in known)
+    is_new = there.keys() - {row.id for row in known}
+    return bool(is_new) or any(not _fits(there, row) for row in known)
 
 
 def _found(name: str, ino: int) -> TrashRow:
