@@ -55,18 +55,18 @@ def asked(query: bytes, body: bytes, size_bytes: int, kind: str) -> str | None:
         size_bytes: size bytes of the whole body.
         kind: its Content-Type.
     """
-    found = _pairs(query)
+    pairs = _pairs(query)
     if size_bytes > len(body):
-        found["body"] = f"{size_bytes} bytes"
+        pairs["body"] = f"{size_bytes} bytes"
     elif kind.startswith("application/x-www-form-urlencoded"):
-        found.update(_pairs(body))
+        pairs.update(_pairs(body))
     elif body:
         try:
             document = json.loads(body)
         except ValueError:
             document = None
-        found.update(document if isinstance(document, dict) else {"body": f"{size_bytes} bytes"})
-    visible = {name: HIDDEN if name in SECRET else value for name, value in found.items()}
+        pairs.update(document if isinstance(document, dict) else {"body": f"{size_bytes} bytes"})
+    visible = {name: HIDDEN if name in SECRET else value for name, value in pairs.items()}
     visible.pop("csrf", None)
     return json.dumps(visible) if visible else None
 
@@ -154,8 +154,8 @@ def begin_row(session: Session, origin: CallOrigin) -> int:
     """Add a call that is about to begin. Returns the id of its entry."""
     row = session.one(_BEGIN, at_ns=clock.now_ns(), **origin._asdict())
     assert row is not None
-    found: int = row[0]
-    return found
+    row_id: int = row[0]
+    return row_id
 
 
 def complete(session: Session, entry_id: int, outcome: CallOutcome) -> None:
@@ -207,10 +207,10 @@ def _stored(moment: datetime) -> int:
 
 def model(entry: AuditRow) -> RecordedCall:
     """Return an entry as people and scripts see it."""
-    found = entry._asdict()
+    columns = entry._asdict()
     for name in ("before", "after", "asked"):
-        found[name] = None if found[name] is None else json.loads(found[name])
-    return RecordedCall(**found)
+        columns[name] = None if columns[name] is None else json.loads(columns[name])
+    return RecordedCall(**columns)
 
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
@@ -302,8 +302,8 @@ class RequestRecord:
 
 def current(request: Request) -> RequestRecord:
     """Return the call of a request."""
-    found: RequestRecord = request.state.call
-    return found
+    record: RequestRecord = request.state.call
+    return record
 
 
 async def _call(request: Request) -> RequestRecord:
@@ -400,10 +400,10 @@ def _detail(status: int, body: bytes) -> str | None:
     if status < 400:
         return None
     try:
-        found = json.loads(body).get("detail")
+        detail = json.loads(body).get("detail")
     except (ValueError, AttributeError):
         return None
-    return str(found)
+    return str(detail)
 
 
 def _json(value: Any) -> str | None:

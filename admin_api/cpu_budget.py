@@ -257,8 +257,8 @@ class ApartThreads:
 
 
 async def _threads(request: Request) -> ApartThreads:
-    found: ApartThreads = request.app.state.threads
-    return found
+    threads: ApartThreads = request.app.state.threads
+    return threads
 
 
 Apart = Annotated[ApartThreads, Depends(_threads)]

@@ -74,9 +74,9 @@ class Recent(Generic[T]):
         that may be late. Raises what ``get`` raises."""
         late = self._late()
         if late < self._late_seconds:
-            found = self._given(late)
-            assert found is not None, "only facts have a time until which they are kept"
-            return found
+            value = self._given(late)
+            assert value is not None, "only facts have a time until which they are kept"
+            return value
         with self._lock:
             if self._found is not None and self._late() < 0:
                 return self._found
@@ -108,13 +108,13 @@ class Recent(Generic[T]):
 
     def _renew(self) -> T:
         began = clock.monotonic_seconds()
-        found = self._get()
+        renew = self._get()
         now = clock.monotonic_seconds()
         kept = max(self._keep_seconds, self._pause_ratio * (now - began))
         if self._late_seconds:
             kept = min(kept, self._late_seconds)
-        self._found, self._until = found, now + kept
-        return found
+        self._found, self._until = renew, now + kept
+        return renew
 
 
 STATUS_SECONDS = 1.0
@@ -171,13 +171,13 @@ class Figures:
         What takes long is None before a thread has got it: whether the bucket is ``reachable``, and
         ``resident`` and ``absent`` of the ``cache``. Raises UserError, TryAgain.
         """
-        found, probe = self.counted(), self._probe.ready()
-        return found if probe is None else status.asked(found, probe)
+        gateway_status, probe = self.counted(), self._probe.ready()
+        return gateway_status if probe is None else status.asked(gateway_status, probe)
 
     def counted(self) -> Status:
         """Return the same without the bucket, which is not asked. Raises as ``status`` does."""
-        found = self.gathered()
-        return status.counted(found, self._counts.ready() or NOT_COUNTED)
+        gateway_status = self.gathered()
+        return status.counted(gateway_status, self._counts.ready() or NOT_COUNTED)
 
     def gathered(self) -> Status:
         """Return the same, also without the files that are counted: of a million it takes 0.4 s.
@@ -186,19 +186,19 @@ class Figures:
 
     def summary(self) -> DashboardFigures:
         """Return the figures that change while a save drains. Raises as ``status`` does."""
-        found = self.gathered()
-        drain, space = found.drain or DrainReport(alive=False), found.space
-        at_risk = found.catalogue.at_risk
+        gateway_status = self.gathered()
+        drain, space = gateway_status.drain or DrainReport(alive=False), gateway_status.space
+        at_risk = gateway_status.catalogue.at_risk
         return DashboardFigures(
-            healthy=found.healthy,
-            dirty_files=found.dirty.files,
-            dirty_bytes=found.dirty.bytes,
+            healthy=gateway_status.healthy,
+            dirty_files=gateway_status.dirty.files,
+            dirty_bytes=gateway_status.dirty.bytes,
             sent_bytes_per_second=drain.bytes_per_second if drain.alive else None,
             uploads=len(drain.uploads) if drain.alive else 0,
             space_level=None if space is None else space.level,
             headroom_bytes=None if space is None else space.headroom_bytes,
-            rpo_seconds=max((one.at_risk_seconds for one in at_risk), default=0.0),
-            alarms={name: count for name, count in alarms.of(found).items() if count},
+            rpo_seconds=max((run.at_risk_seconds for run in at_risk), default=0.0),
+            alarms={name: count for name, count in alarms.of(gateway_status).items() if count},
         )
 
     def plan(self) -> Planned:
@@ -246,8 +246,8 @@ class Figures:
 
 
 async def _figures(request: Request) -> Figures:
-    found: Figures = request.app.state.figures
-    return found
+    figures: Figures = request.app.state.figures
+    return figures
 
 
 Figured = Annotated[Figures, Depends(_figures)]
@@ -347,7 +347,7 @@ class Sampler:
             None if space is None else space.headroom_bytes,
             disk.used_bytes,
             disk.total_bytes,
-            max((one.at_risk_seconds for one in at_risk), default=0.0),
+            max((run.at_risk_seconds for run in at_risk), default=0.0),
             sum(count > 0 for count in alarms.of(status).values()),
         )
         with self._store.writing() as session:
@@ -367,21 +367,21 @@ class Sampler:
 
 def _counts(settings: Settings, status: Status) -> dict[str, _Count]:
     """Return the bytes so far: those that clients wrote, that were sent, that were fetched."""
-    found = {}
+    counts_by_name = {}
     for name, report, key in (
         ("sent", status.drain, "bytes"),
         ("fetched", status.cache.hydrator, "fetched_bytes"),
     ):
         total = None if report is None else report.counters.get(key)
         if report is not None and total is not None and report.alive:
-            found[name] = _Count((report.pid, report.start_ticks), total)
+            counts_by_name[name] = _Count((report.pid, report.start_ticks), total)
     if status.processes["ganesha"].alive:
         try:
             counts = statistics.read(settings)
-            found["written"] = _Count(counts.started_ns, counts.operations["write"].bytes)
+            counts_by_name["written"] = _Count(counts.started_ns, counts.operations["write"].bytes)
         except ControlSocketClosed:
             pass  # it starts or stops: a rate is missing
-    return found
+    return counts_by_name
 
 
 def put(session: Session, sample: Sample) -> None:
@@ -407,6 +407,6 @@ def model(session: Session, from_ns: int, to_ns: int, step_seconds: int) -> Hist
     """Return the figures of a time as a table, for people and scripts."""
     step_ns = step_seconds * clock.NS
     # Whole steps since 1970, so that two questions get the same rows.
-    found = steps(session, from_ns - from_ns % step_ns, to_ns, step_ns)
-    rows = [[clock.rfc3339(one.at_ns), *one[1:]] for one in found]
+    samples = steps(session, from_ns - from_ns % step_ns, to_ns, step_ns)
+    rows = [[clock.rfc3339(sample.at_ns), *sample[1:]] for sample in samples]
     return HistoryTable(step_seconds, ["time", *FIGURES], rows)

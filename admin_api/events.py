@@ -69,8 +69,8 @@ class CatalogueWatcher:
         gone = [row for ino, row in before.items() if ino not in now]
         if len(changed) + len(gone) > CHANGED_MAX:
             return [("checkpoints", {"changed": len(changed), "gone": len(gone)})]
-        found = [("checkpoint", self._facts(row)) for row in changed]
-        return found + [("checkpoint", {**self._facts(row), "state": "gone"}) for row in gone]
+        events = [("checkpoint", self._facts(row)) for row in changed]
+        return events + [("checkpoint", {**self._facts(row), "state": "gone"}) for row in gone]
 
     def _facts(self, row: tuple[Any, ...]) -> _Facts:
         ino, path, run, step, state, dirty_bytes, _evidence = row
@@ -224,15 +224,15 @@ class Hub:
         while self._listeners:
             began = clock.monotonic_seconds()
             try:
-                found = await run_in_threadpool(self._look)
+                run = await run_in_threadpool(self._look)
                 kind, facts = await run_in_threadpool(self._state)
             except Exception as exc:
                 # The next look may work: the database may be away for a moment.
                 log.warning("cannot look for events: %s", exc)
                 await asyncio.sleep(LOOK_SECONDS)
                 continue
-            for one in found:
-                self._tell(*one)
+            for event in run:
+                self._tell(*event)
             data = json.dumps(to_json(facts))
             state = f"{kind} {data}"
             if state != self._last_state:

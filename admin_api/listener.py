@@ -159,8 +159,8 @@ class Connections:
 
     def made(self, descriptor: int, connection: TlsConnection) -> None:
         """Take what uvicorn has made of a connection."""
-        if (found := self._open.get(descriptor)) is not None:
-            found.connection = connection
+        if (former := self._open.get(descriptor)) is not None:
+            former.connection = connection
 
     def _make_room(self, origin: str) -> None:
         now = clock.monotonic_seconds()
@@ -169,17 +169,21 @@ class Connections:
         if origin == self._crowd and now < self._crowd_until:
             raise ConnectionAbortedError
         # A socket that was closed has another descriptor than its key.
-        self._open = {at: one for at, one in self._open.items() if one.sock.fileno() == at}
-        waiting = [one for one in self._open.values() if one.is_waiting]
+        self._open = {
+            at: connection
+            for at, connection in self._open.items()
+            if connection.sock.fileno() == at
+        }
+        waiting = [connection for connection in self._open.values() if connection.is_waiting]
         if len(self._open) < self._most or not waiting:
             return
-        counts = Counter(one.origin for one in waiting)
-        found = max(waiting, key=lambda one: (counts[one.origin], -one.since))
-        if found.origin == origin and now < found.since + CHANCE_SECONDS:
-            self._crowd, self._crowd_until = origin, found.since + CHANCE_SECONDS
+        counts = Counter(connection.origin for connection in waiting)
+        victim = max(waiting, key=lambda connection: (counts[connection.origin], -connection.since))
+        if victim.origin == origin and now < victim.since + CHANCE_SECONDS:
+            self._crowd, self._crowd_until = origin, victim.since + CHANCE_SECONDS
             raise ConnectionAbortedError
-        del self._open[found.sock.fileno()]
-        found.end()
+        del self._open[victim.sock.fileno()]
+        victim.end()
 
 
 class Listener(socket.socket):
@@ -227,7 +231,7 @@ def require_safe(gateway: GovernedGateway) -> None:
     with gateway.store.reading() as session:
         every = tokens.every(session)
     now_ns = clock.now_ns()
-    if not any(one.revoked_ns is None and not one.is_expired(now_ns) for one in every):
+    if not any(row.revoked_ns is None and not row.is_expired(now_ns) for row in every):
         raise UserError(
             f"there is no valid token, and other machines could reach admin.bind = {admin.bind!r}: "
             f"make one: spillway token create --role admin --config {settings.source}"
@@ -238,8 +242,8 @@ def listen(settings: Settings) -> socket.socket:
     """Return a socket that accepts connections for the admin API. Raises UserError."""
     admin, edit = settings.admin, f"in {settings.source}"
     try:
-        found = socket.getaddrinfo(admin.bind, admin.port, type=socket.SOCK_STREAM)
-        family, _, _, _, address = found[0]
+        addresses = socket.getaddrinfo(admin.bind, admin.port, type=socket.SOCK_STREAM)
+        family, _, _, _, address = addresses[0]
         listener = socket.create_server(address, family=family)
     except OSError as exc:
         remedies = {
@@ -352,13 +356,13 @@ async def _refuse(request: Request) -> None:
 
 async def _read(receive: Receive) -> deque[Message] | None:
     """Return the messages that a body comes in, or None: its client is gone."""
-    found: deque[Message] = deque()
-    while not found or found[-1].get("more_body", False):
+    messages: deque[Message] = deque()
+    while not messages or messages[-1].get("more_body", False):
         message = await receive()
         if message["type"] == "http.disconnect":
             return None
-        found.append(message)
-    return found
+        messages.append(message)
+    return messages
 
 
 def _again(body: deque[Message], receive: Receive) -> Receive:

@@ -58,21 +58,21 @@ def gauge(name: str, text: str, value: float | None) -> Iterator[Metric]:
 
 def gauges(name: str, text: str, label: str, values: Mapping[str, float | None]) -> Metric:
     """Return a gauge with a label."""
-    found = GaugeMetricFamily(f"spillway_{name}", text, labels=[label])
+    family = GaugeMetricFamily(f"spillway_{name}", text, labels=[label])
     for key, value in values.items():
         if value is not None:
-            found.add_metric([key], value)
-    return found
+            family.add_metric([key], value)
+    return family
 
 
 def counter(
     name: str, text: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], float]]
 ) -> Metric:
     """Return a counter."""
-    found = CounterMetricFamily(f"spillway_{name}", text, labels=labels)
+    family = CounterMetricFamily(f"spillway_{name}", text, labels=labels)
     for keys, value in values:
-        found.add_metric(list(keys), value)
-    return found
+        family.add_metric(list(keys), value)
+    return family
 
 
 def of_status(status: Status) -> Iterator[Metric]:
@@ -80,9 +80,9 @@ def of_status(status: Status) -> Iterator[Metric]:
     processes, dirty, disk = status.processes, status.dirty, status.disk
     yield gauges(
         *("process_up", "Whether a process of the gateway runs.", "process"),
-        {name: float(one.alive) for name, one in processes.items()},
+        {name: float(process.alive) for name, process in processes.items()},
     )
-    restarts = [([name], one.restarts) for name, one in processes.items() if name != "up"]
+    restarts = [([name], process.restarts) for name, process in processes.items() if name != "up"]
     yield counter("process_restarts", "Restarts by spillway up.", ["process"], restarts)
     yield gauges(
         *("alarm", "The number of things that an alarm is about.", "alarm"),
@@ -134,10 +134,10 @@ def _cache(cache: Cache) -> Iterator[Metric]:
     yield from gauge("evict_from_ratio", "Of the disk, as configured.", cache.evict_from)
     yield from gauge("evict_to_ratio", "Of the disk, as configured.", cache.evict_to)
     both = {"resident": cache.resident, "absent": cache.absent}
-    places = {name: one for name, one in both.items() if one is not None}
-    files = {name: float(one.files) for name, one in places.items()}
+    places = {name: counts for name, counts in both.items() if counts is not None}
+    files = {name: float(place.files) for name, place in places.items()}
     yield gauges("files", "On the disk, or only in the bucket.", "place", files)
-    sizes = {name: float(one.bytes) for name, one in places.items()}
+    sizes = {name: float(place.bytes) for name, place in places.items()}
     yield gauges("file_bytes", "On the disk, or only in the bucket.", "place", sizes)
 
 
@@ -145,15 +145,15 @@ def _runs(catalogue: CatalogueStatus) -> Iterator[Metric]:
     states = {name: float(count) for name, count in catalogue.checkpoints.items()}
     yield gauges("checkpoints", "Checkpoints of the catalogue.", "state", states)
     yield from gauge("runs", "Runs of the catalogue.", catalogue.runs)
-    at_risk = sorted(catalogue.at_risk, key=lambda one: -one.at_risk_seconds)
+    at_risk = sorted(catalogue.at_risk, key=lambda run: -run.at_risk_seconds)
     yield from gauge("runs_at_risk", "Runs with work that is only here.", len(at_risk))
-    worst = max((one.at_risk_seconds for one in at_risk), default=0.0)
+    worst = max((run.at_risk_seconds for run in at_risk), default=0.0)
     yield from gauge("rpo_seconds", "Of the run with the most at risk.", worst)
     shown = at_risk[:RUNS_MAX]
     text = f"Work that only this gateway has; the {RUNS_MAX} worst runs."
-    seconds = {one.run: one.at_risk_seconds for one in shown}
+    seconds = {run.run: run.at_risk_seconds for run in shown}
     yield gauges("run_rpo_seconds", text, "run", seconds)
-    sizes = {one.run: one.at_risk_bytes for one in shown}
+    sizes = {run.run: run.at_risk_bytes for run in shown}
     yield gauges("run_at_risk_bytes", text, "run", sizes)
 
 
@@ -170,10 +170,10 @@ def of_access(certificate_ns: int | None, token_ns: int | None) -> Iterator[Metr
         ("certificate", "When the certificate of the admin API ends.", certificate_ns),
         ("token", "When the first of the tokens ends that are in use.", token_ns),
     ):
-        found = GaugeMetricFamily(f"spillway_{name}_expires_timestamp_seconds", text)
+        family = GaugeMetricFamily(f"spillway_{name}_expires_timestamp_seconds", text)
         if end_ns is not None:
-            found.add_metric([], end_ns / clock.NS)
-        yield found
+            family.add_metric([], end_ns / clock.NS)
+        yield family
 
 
 def of_reports(drain: DrainReport | None, hydrator: HydratorReport | None) -> Iterator[Metric]:
@@ -193,8 +193,8 @@ def of_reports(drain: DrainReport | None, hydrator: HydratorReport | None) -> It
     yield counter("s3_requests", text, ["process", "status"], requests)
     states = ("unknown", "reachable", "unreachable", "refused")
     state = drain.bucket.state if drain.alive else "unknown"
-    found = {name: float(name == state) for name in states}
-    yield gauges("bucket_state", "Of the bucket, as the drain sees it.", "state", found)
+    gauges_by_state = {name: float(name == state) for name in states}
+    yield gauges("bucket_state", "Of the bucket, as the drain sees it.", "state", gauges_by_state)
     for value, name, text in (
         (drain.failing, "drain_failing_jobs", "Jobs that wait for their next try."),
         (drain.waiting_files, "drain_waiting_files", "Files that could be uploaded now."),
@@ -214,19 +214,19 @@ def of_statistics(found: Statistics) -> Iterator[Metric]:
     """Yield what the NFS server counted. Its counts begin again when it starts."""
     text = "Operations that were answered for good, and the time that they took."
     latency = HistogramMetricFamily("spillway_nfs_operation_seconds", text, labels=["operation"])
-    for kind, one in found.operations.items():
-        _add(latency, [kind], one.latency)
+    for kind, operation in found.operations.items():
+        _add(latency, [kind], operation.latency)
     yield latency
     yield counter(
         *("nfs_delayed", "Operations that were told to come again later.", ["operation"]),
-        [([kind], one.delayed) for kind, one in found.operations.items()],
+        [([kind], operation.delayed) for kind, operation in found.operations.items()],
     )
     yield counter(
         *("nfs_errors", "Operations by the error of their answer.", ["operation", "error"]),
         [
             ([kind, name], count)
-            for kind, one in found.operations.items()
-            for name, count in one.errors.items()
+            for kind, operation in found.operations.items()
+            for name, count in operation.errors.items()
         ],
     )
     yield counter(
@@ -240,10 +240,10 @@ def of_statistics(found: Statistics) -> Iterator[Metric]:
     yield from (sizes, times)
 
 
-def _add(family: HistogramMetricFamily, labels: list[str], one: Histogram) -> None:
-    bounds = [*(repr(float(bound)) for bound in one.bounds), "+Inf"]
-    cumulated = list(zip(bounds, accumulate(one.buckets), strict=True))
-    family.add_metric(labels, buckets=cumulated, sum_value=one.sum)
+def _add(family: HistogramMetricFamily, labels: list[str], histogram: Histogram) -> None:
+    bounds = [*(repr(float(bound)) for bound in histogram.bounds), "+Inf"]
+    cumulated = list(zip(bounds, accumulate(histogram.buckets), strict=True))
+    family.add_metric(labels, buckets=cumulated, sum_value=histogram.sum)
 
 
 class _Scrape(Collector):
@@ -262,10 +262,10 @@ class _Scrape(Collector):
         yield from of_reports(status.drain, status.cache.hydrator)
         if status.processes["ganesha"].alive:
             try:
-                found = statistics.read(self._settings)
+                server_statistics = statistics.read(self._settings)
             except ControlSocketClosed:
                 return  # it starts or stops: process_up tells
-            yield from of_statistics(found)
+            yield from of_statistics(server_statistics)
 
 
 def text(gateway: GovernedGateway, figures: Figures) -> bytes:

@@ -116,8 +116,8 @@ def is_host_allowed(settings: Settings, host: str) -> bool:
 
 def _name_of(host: str) -> str:
     """Return the name or address in a Host header, or an empty text."""
-    found = _HOST.fullmatch(host)
-    return "" if found is None else found[1].strip("[]").lower().removesuffix(".")
+    match = _HOST.fullmatch(host)
+    return "" if match is None else match[1].strip("[]").lower().removesuffix(".")
 
 
 def _limited(receive: Receive, call: RequestRecord) -> Receive:

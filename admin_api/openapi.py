@@ -124,7 +124,7 @@ def _of_type(schema: Schema, schemas: dict[str, Schema], name: str) -> Any:
         fields = schema.get("properties", {})
         if isinstance(values := schema.get("additionalProperties"), dict):
             fields = {"drain": values}
-        return {field: of(one, schemas, field) for field, one in fields.items()}
+        return {field: of(field_type, schemas, field) for field, field_type in fields.items()}
     if kind == "array":
         return [of(schema.get("items", {}), schemas, name)]
     if kind in ("integer", "number"):
@@ -139,7 +139,7 @@ def _of_type(schema: Schema, schemas: dict[str, Schema], name: str) -> Any:
 
 def _fits(value: Any, schema: Schema) -> bool:
     """Return whether a value has the type that a schema asks for."""
-    kinds = {one.get("type") for one in schema.get("anyOf", [schema])}
+    kinds = {option.get("type") for option in schema.get("anyOf", [schema])}
     is_of = {
         "null": value is None,
         "string": isinstance(value, str),
@@ -188,14 +188,14 @@ def complete(app: FastAPI) -> None:
 
     def completed() -> dict[str, Any]:
         if app.openapi_schema is None:
-            found = plain()
+            document = plain()
             # Every route refers to it, and none has it as its model.
-            schemas = found["components"]["schemas"]
+            schemas = document["components"]["schemas"]
             problems.describe_details(schemas)
             for route in iter_route_contexts(app.routes):
                 dependencies = getattr(route, "dependant", None)
                 for method in route.methods or () if dependencies else ():
-                    operation = found["paths"].get(route.path_format, {}).get(method.lower())
+                    operation = document["paths"].get(route.path_format, {}).get(method.lower())
                     if operation is not None:
                         _complete(method, operation, role_of(dependencies))
                         _show_examples(operation, schemas)
@@ -214,7 +214,7 @@ def _complete(method: str, operation: dict[str, Any], role: Role | None) -> None
     if is_recorded:
         statuses += _UNSAFE
         operation.setdefault("parameters", []).append(_KEY)
-    if any(one["name"] == "cursor" for one in operation.get("parameters", ())):
+    if any(parameter["name"] == "cursor" for parameter in operation.get("parameters", ())):
         statuses.append(400)
     if "requestBody" in operation:
         statuses += (413, 415)
@@ -224,7 +224,9 @@ def _complete(method: str, operation: dict[str, Any], role: Role | None) -> None
 
 def _show_examples(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
     """Show an example of the body, and of the answer if all goes well."""
-    done = [one for status, one in operation["responses"].items() if status.startswith("2")]
+    done = [
+        response for status, response in operation["responses"].items() if status.startswith("2")
+    ]
     for described in (operation.get("requestBody", {}), *done):
         for content in described.get("content", {}).values():
             if "example" not in content:

@@ -228,7 +228,7 @@ def describe(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def _codes_of(status: int) -> list[ProblemCode]:
-    return [one for one in ProblemCode if one.status == status]
+    return [code for code in ProblemCode if code.status == status]
 
 
 def _example(status: int) -> dict[str, Any]:
@@ -253,7 +253,7 @@ def describe_details(schemas: dict[str, Any]) -> None:
     """Add the schema of problems to those of the OpenAPI document."""
     made = ProblemDetails.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas.update(made.pop("$defs"))
-    lines = (f"- `{one}` ({one.status}): {one.meaning}" for one in ProblemCode)
+    lines = (f"- `{code}` ({code.status}): {code.meaning}" for code in ProblemCode)
     described = schemas[ProblemCode.__name__]
     described["description"] = "\n".join([described["description"], "", *lines])
     schemas[ProblemDetails.__name__] = made
@@ -321,8 +321,8 @@ def install(app: FastAPI, require_sender: Callable[[Request], Awaitable[None]]) 
         if isinstance(exc.body, bytes):
             return answer(request, Problem(ProblemCode.UNSUPPORTED_MEDIA_TYPE, _NOT_JSON))
         wrong = [
-            {"where": shown(".".join(map(str, one["loc"]))), "what": shown(one["msg"])}
-            for one in exc.errors()
+            {"where": shown(".".join(map(str, error["loc"]))), "what": shown(error["msg"])}
+            for error in exc.errors()
         ]
         first = f"{wrong[0]['where']}: {wrong[0]['what']}" if wrong else "the request is wrong"
         return answer(request, Problem(ProblemCode.INVALID_REQUEST, first, errors=wrong))

@@ -80,8 +80,8 @@ def open_gateway(settings: Settings) -> GovernedGateway:
 
 
 async def _gateway(request: Request) -> GovernedGateway:
-    found: GovernedGateway = request.app.state.gateway
-    return found
+    gateway: GovernedGateway = request.app.state.gateway
+    return gateway
 
 
 Governed = Annotated[GovernedGateway, Depends(_gateway)]
@@ -197,7 +197,7 @@ def key_of(cursor: str | None, *kinds: type | tuple[type, ...]) -> list[Any] | N
     if (
         not isinstance(key, list)
         or len(key) != len(kinds)
-        or not all(isinstance(one, kind) for one, kind in zip(key, kinds, strict=True))
+        or not all(isinstance(part, kind) for part, kind in zip(key, kinds, strict=True))
     ):
         raise Problem(
             ProblemCode.INVALID_CURSOR, "cursor: it is not one of this list: begin without a cursor"

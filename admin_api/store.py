@@ -295,9 +295,9 @@ def _known_ns(session: Session) -> int:
     """Return the time to which ages are counted, and store it."""
     newest = session.one(_NEWEST)
     times = Completions(last_ns=newest[0] if newest else None)
-    found = clock.trusted_time(clock.reading(), known_time(session), times)
-    put_known_time(session, found.row)
-    return found.now_ns
+    time = clock.trusted_time(clock.reading(), known_time(session), times)
+    put_known_time(session, time.row)
+    return time.now_ns
 
 
 INTERRUPTED = 0

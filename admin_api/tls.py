@@ -63,7 +63,7 @@ class Certificate:
         try:
             if settings.admin.tls == TLS_SELF_SIGNED and not _is_good(certificate, key):
                 _make(settings.admin.bind, certificate, key)
-            seen = [(one.stat().st_ino, one.stat().st_mtime_ns) for one in (certificate, key)]
+            seen = [(path.stat().st_ino, path.stat().st_mtime_ns) for path in (certificate, key)]
             if seen == self._seen:
                 return
             if key.stat().st_mode & 0o077:
@@ -93,31 +93,35 @@ def certificate_end_ns(settings: Settings) -> int | None:
     if settings.admin.tls == TLS_OFF:
         return None
     try:
-        found = x509.load_pem_x509_certificate(paths(settings)[0].read_bytes())
+        certificate = x509.load_pem_x509_certificate(paths(settings)[0].read_bytes())
     except (OSError, ValueError):
         return None
-    return int(found.not_valid_after_utc.timestamp()) * clock.NS
+    return int(certificate.not_valid_after_utc.timestamp()) * clock.NS
 
 
 def _is_good(path: Path, key_path: Path) -> bool:
     """Return whether a certificate was made here, has this key and lasts. Raises UserError if it
     was not made here, OSError."""
     try:
-        found = x509.load_pem_x509_certificate(path.read_bytes())
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
     except FileNotFoundError:
         return False
     except ValueError:
-        found = None
-    names = [] if found is None else found.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
-    if found is None or [name.value for name in names] != [ORGANIZATION]:
+        certificate = None
+    names = (
+        []
+        if certificate is None
+        else certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+    )
+    if certificate is None or [name.value for name in names] != [ORGANIZATION]:
         raise UserError(
             f'{path} was not made by Spillway: set admin.tls = "files", or move it away'
         )
     with suppress(FileNotFoundError, ValueError, TypeError):
         key = load_pem_private_key(key_path.read_bytes(), None)
         now = datetime.fromtimestamp(clock.now_ns() / clock.NS, UTC)
-        lasts = found.not_valid_after_utc - now > RENEWED_BEFORE
-        return lasts and key.public_key() == found.public_key()
+        lasts = certificate.not_valid_after_utc - now > RENEWED_BEFORE
+        return lasts and key.public_key() == certificate.public_key()
     return False
 
 
@@ -150,10 +154,16 @@ def _authority(path: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey
     place = path.with_name(AUTHORITY)
     with suppress(FileNotFoundError, ValueError, TypeError):
         content = place.read_bytes()
-        found, kept = x509.load_pem_x509_certificate(content), load_pem_private_key(content, None)
+        certificate, kept = (
+            x509.load_pem_x509_certificate(content),
+            load_pem_private_key(content, None),
+        )
         now = datetime.fromtimestamp(clock.now_ns() / clock.NS, UTC)
-        if isinstance(kept, ec.EllipticCurvePrivateKey) and found.not_valid_after_utc - now > VALID:
-            return found, kept
+        if (
+            isinstance(kept, ec.EllipticCurvePrivateKey)
+            and certificate.not_valid_after_utc - now > VALID
+        ):
+            return certificate, kept
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(f"{socket.gethostname()} authority")
     usage = x509.KeyUsage(
@@ -223,5 +233,5 @@ def _names(bind: str) -> list[x509.GeneralName]:
     valid = sorted(host for host in hosts if host and host.isascii())
     return [
         *(x509.DNSName(host) for host in valid),
-        *(x509.IPAddress(ipaddress.ip_address(one)) for one in sorted(addresses)),
+        *(x509.IPAddress(ipaddress.ip_address(address)) for address in sorted(addresses)),
     ]

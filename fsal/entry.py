@@ -34,9 +34,9 @@ _alive: list[object] = []
 
 def stop() -> None:
     """Close the namespace. Nothing is committed after it. C calls this as the last of all calls."""
-    for one in _alive:
-        if isinstance(one, Namespace):
-            one.close()
+    for referent in _alive:
+        if isinstance(referent, Namespace):
+            referent.close()
 
 
 def _raise_limit() -> None:

@@ -73,8 +73,8 @@ class Verbs:
 
     def lookup(self, request: Any, reply: Any) -> None:
         is_gateway = bool(request.flags & bridge.FOR_GATEWAY)
-        found = self._ns.lookup(request.ino, name_of(request), is_gateway=is_gateway)
-        put_attr(reply.attr, found)
+        attr = self._ns.lookup(request.ino, name_of(request), is_gateway=is_gateway)
+        put_attr(reply.attr, attr)
 
     def lookup_parent(self, request: Any, reply: Any) -> None:
         put_attr(reply.attr, self._ns.lookup_parent(request.ino))
@@ -84,10 +84,10 @@ class Verbs:
 
     def readdir(self, request: Any, reply: Any) -> None:
         most = request.entries_max
-        found = self._ns.readdir(request.ino, request.cookie, most + 1)
+        dirents = self._ns.readdir(request.ino, request.cookie, most + 1)
         offset = 0
         entries = request.entries
-        for index, dirent in enumerate(found[:most]):
+        for index, dirent in enumerate(dirents[:most]):
             name = dirent.name + b"\0"
             ctypes.memmove(request.buffer + offset, name, len(name))
             entry = entries[index]
@@ -95,8 +95,8 @@ class Verbs:
             entry.name_offset = offset
             put_attr(entry.attr, dirent.attr)
             offset += len(name)
-        reply.count = min(len(found), most)
-        reply.eof = int(len(found) <= most)
+        reply.count = min(len(dirents), most)
+        reply.eof = int(len(dirents) <= most)
 
     def readlink(self, request: Any, reply: Any) -> None:
         put_buffer(request, reply, self._ns.readlink(request.ino))
@@ -240,10 +240,10 @@ class Verbs:
 
     def evict(self, request: Any) -> Change:
         is_missing = bool(request.flags & bridge.NO_DATA_FILE)
-        found = (
+        disk = (
             None if is_missing else DataFileOnDisk(request.ino2, ctypes.c_int64(request.ino3).value)
         )
-        return self._make(Operation(residency.evict, request.ino, request.cookie, found))
+        return self._make(Operation(residency.evict, request.ino, request.cookie, disk))
 
     def arrived(self, request: Any) -> Change:
         return self._make(Operation(residency.arrived, request.ino, request.ino2, request.cookie))
@@ -262,7 +262,7 @@ class Verbs:
 
     def note_reads(self, request: Any) -> Change:
         reads = (bridge.ReadStruct * request.entries_max).from_address(request.buffer)
-        operation = Operation(residency.note_reads, [(one.ino, one.read_ns) for one in reads])
+        operation = Operation(residency.note_reads, [(read.ino, read.read_ns) for read in reads])
 
         def finish(_request: Any, _reply: Any) -> None:
             operation.outcome()
@@ -327,20 +327,20 @@ class Verbs:
 
         return operations, finish
 
-    def _noted(self, what: str, request: Any, operation: Operation[Any]) -> LoggedChange | None:
+    def _noted(self, verb: str, request: Any, operation: Operation[Any]) -> LoggedChange | None:
         """Have the log of names note a change of the request's name, or of both its names."""
-        if what not in self._names.noted:
+        if verb not in self._names.noted:
             return None
         names = [(request.ino, name_of(request))]
-        if what == "rename":
+        if verb == "rename":
             names.append((request.ino2, name2_of(request)))
-        noted = LoggedChange(what, client_of(request), request.uid, names)
+        noted = LoggedChange(verb, client_of(request), request.uid, names)
         operation.before = noted.find
         return noted
 
-    def _name(self, what: str, request: Any, operation: Operation[Attr]) -> Change:
+    def _name(self, verb: str, request: Any, operation: Operation[Attr]) -> Change:
         """Prepare a change that makes a name, and answers as those of ``_make``."""
-        return self._make(operation, self._noted(what, request, operation))
+        return self._make(operation, self._noted(verb, request, operation))
 
     def _make(self, operation: Operation[Attr], noted: LoggedChange | None = None) -> Change:
         """Prepare a change that answers with an inode's attributes, and those of a directory."""
@@ -361,18 +361,18 @@ class Verbs:
         put_buffer(request, reply, b"".join(b"user." + name + b"\0" for name in names))
 
     def damages(self, request: Any, reply: Any) -> None:
-        found = self._ns.damages(request.cookie, request.entries_max)
-        put_buffer(request, reply, b"".join(ino.to_bytes(8, "little") for ino in found))
-        reply.count = len(found)
+        damages = self._ns.damages(request.cookie, request.entries_max)
+        put_buffer(request, reply, b"".join(ino.to_bytes(8, "little") for ino in damages))
+        reply.count = len(damages)
 
     def acknowledged(self, request: Any, reply: Any) -> None:
         reply.count = self._ns.acknowledged(request.ino)
 
     def note_open(self, request: Any, _reply: Any) -> None:
         writes = bool(request.flags & bridge.FOR_WRITING)
-        what = "open to write" if writes else "open to read"
+        verb = "open to write" if writes else "open to read"
         path = self._ns.path_of(request.ino)
-        self._names.write(LoggedChange(what, client_of(request), request.uid, (), [path]))
+        self._names.write(LoggedChange(verb, client_of(request), request.uid, (), [path]))
 
     def space(self, request: Any, reply: Any) -> None:
         space, used = request.space, request.space.used

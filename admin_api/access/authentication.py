@@ -144,8 +144,8 @@ async def require_sender(request: Request) -> None:
     dependencies = getattr(request.scope.get("route"), "dependant", None)
     role = None if dependencies is None else role_of(dependencies)
     if role is not None and call.principal is None:
-        found = await sender(request)
-        await run_in_threadpool(_allow, role, found, request.app.state.gateway, call)
+        principal = await sender(request)
+        await run_in_threadpool(_allow, role, principal, request.app.state.gateway, call)
 
 
 def role_of(dependencies: Any) -> Role | None:
@@ -154,5 +154,9 @@ def role_of(dependencies: Any) -> Role | None:
     Args:
         dependencies: ``APIRoute.dependant``.
     """
-    found = [_ROLES[one.call] for one in dependencies.dependencies if one.call in _ROLES]
-    return max(found, default=None)
+    roles = [
+        _ROLES[dependency.call]
+        for dependency in dependencies.dependencies
+        if dependency.call in _ROLES
+    ]
+    return max(roles, default=None)

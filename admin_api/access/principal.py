@@ -108,7 +108,11 @@ class Limiter:
 def origin_of(address: str) -> str:
     """Return the name of the host of an address: with IPv6 it has a whole network."""
     try:
-        found = ip_address(address)
+        parsed_address = ip_address(address)
     except ValueError:
         return address
-    return address if found.version == 4 else str(ip_network((found.packed, 64), strict=False))
+    return (
+        address
+        if parsed_address.version == 4
+        else str(ip_network((parsed_address.packed, 64), strict=False))
+    )

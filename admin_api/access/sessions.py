@@ -104,12 +104,12 @@ def log_in(gateway: GovernedGateway, call: RequestRecord, token: str) -> Login:
     return Login(principal, secret)
 
 
-def _note(gateway: GovernedGateway, session: Session, call: RequestRecord, what: str) -> None:
+def _note(gateway: GovernedGateway, session: Session, call: RequestRecord, detail: str) -> None:
     """Note a login or a logout in the audit, unless there are too many of its token: they must not
     fill the disk. The log has a line of each."""
     assert call.principal is not None
     if gateway.noted_logins.failed(call.principal.token_id):
-        audit.add(session, call.origin, CallOutcome(200, what))
+        audit.add(session, call.origin, CallOutcome(200, detail))
 
 
 def set_cookie(gateway: GovernedGateway, response: Response, login: Login) -> None:
@@ -159,10 +159,10 @@ def is_open(gateway: GovernedGateway, secret: str) -> bool:
         secret: secret of its cookie.
     """
     with gateway.store.reading() as session:
-        found = tokens.of_session(session, _id_of(secret))
-    if found is None or found[1] <= clock.now_ns():
+        session_row = tokens.of_session(session, _id_of(secret))
+    if session_row is None or session_row[1] <= clock.now_ns():
         return False
-    gateway.verifier.principal(found[0])
+    gateway.verifier.principal(session_row[0])
     gateway.verifier.known.add(secret)
     return True
 
@@ -193,11 +193,11 @@ def reader_of(gateway: GovernedGateway, request: Request) -> Principal | None:
     if not secret:
         return None
     with gateway.store.reading() as session:
-        found = tokens.of_session(session, _id_of(secret))
-    if found is None or found[1] <= clock.now_ns():
+        session_row = tokens.of_session(session, _id_of(secret))
+    if session_row is None or session_row[1] <= clock.now_ns():
         return None
     try:
-        return gateway.verifier.principal(found[0])
+        return gateway.verifier.principal(session_row[0])
     except InvalidToken:
         return None
 

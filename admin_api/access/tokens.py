@@ -254,15 +254,15 @@ class LocalTokens:
 
     def every(self) -> list[TokenInfo]:
         with self._store.reading() as session:
-            return [model(one) for one in every(session)]
+            return [model(row) for row in every(session)]
 
     def get(self, token_id: str) -> TokenInfo:
         """Return one token. Raises NotThere."""
         with self._store.reading() as session:
-            found = find(session, token_id)
-        if found is None:
+            row = find(session, token_id)
+        if row is None:
             raise missing(token_id)
-        return model(found)
+        return model(row)
 
     def create(self, name: str, role: str, life_seconds: float | None) -> MadeToken:
         ends = None if life_seconds is None else clock.now_ns() + int(life_seconds * clock.NS)

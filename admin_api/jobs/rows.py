@@ -84,11 +84,11 @@ class JobRow(NamedTuple):
 
 def model(row: JobRow) -> Job:
     """Return what people and programs are told of a job."""
-    found = row._asdict()
-    del found["token_id"]
+    columns = row._asdict()
+    del columns["token_id"]
     for name in ("arguments", "result", "problem"):
-        found[name] = None if found[name] is None else json.loads(found[name])
-    return Job(**{**found, "cancel_asked": bool(row.cancel_asked)})
+        columns[name] = None if columns[name] is None else json.loads(columns[name])
+    return Job(**{**columns, "cancel_asked": bool(row.cancel_asked)})
 
 
 def get(session: Session, id: str) -> JobRow | None:

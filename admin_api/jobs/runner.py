@@ -83,8 +83,8 @@ class JobThreads:
     def start(self) -> None:
         """Take over what an earlier process left. Raises TryAgain."""
         with self._store.reading() as session:
-            found = rows.left(session)
-        for row in found:
+            job_rows = rows.left(session)
+        for row in job_rows:
             kind = self._kinds.get(row.kind)
             if row.cancel_asked:
                 self._end(row.id, rows.CANCELLED, "cancelled")
@@ -350,8 +350,8 @@ class _Progress:
 
 
 async def _runner(request: Request) -> JobThreads:
-    found: JobThreads = request.app.state.runner
-    return found
+    threads: JobThreads = request.app.state.runner
+    return threads
 
 
 Working = Annotated[JobThreads, Depends(_runner)]

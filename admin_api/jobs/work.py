@@ -56,7 +56,7 @@ def _warm(work: RunningJob) -> dict[str, Any]:
 
 
 def _remove(work: RunningJob) -> dict[str, Any]:
-    [path] = [decoded(one) for one in work.arguments["paths"]]
+    [path] = [decoded(text) for text in work.arguments["paths"]]
     with browsing(work.settings) as browser, opened(work.settings) as connection:
         names = Names(work.settings, browser, RpcCaller(connection))
         trees = Guarded(work.settings, work.database, browser, names, connection)
@@ -80,8 +80,8 @@ def _wait(work: RunningJob) -> dict[str, Any]:
 
 
 def _json(done: Model) -> dict[str, Any]:
-    found: dict[str, Any] = to_json(done)
-    return found
+    document: dict[str, Any] = to_json(done)
+    return document
 
 
 def _paths(work: RunningJob) -> list[str]:

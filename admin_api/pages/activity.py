@@ -39,13 +39,13 @@ def show_job(
     key = key_of(cursor, int, str)
     place = _LAST if key is None else (key[0], key[1])
     with gateway.store.reading() as session:
-        found = rows.page(session, ROWS + 1, place, state or None)
-    last = found[ROWS - 1] if len(found) > ROWS else None
+        job_rows = rows.page(session, ROWS + 1, place, state or None)
+    last = job_rows[ROWS - 1] if len(job_rows) > ROWS else None
     return page(
         request,
         "jobs.html",
         who,
-        found=[_job_row(one) for one in found[:ROWS]],
+        found=[_job_row(job_row) for job_row in job_rows[:ROWS]],
         next=None if last is None else cursor_of([last.created_ns, last.id]),
         is_first=cursor is None,
         state=state,
@@ -53,14 +53,14 @@ def show_job(
     )
 
 
-def _job_row(one: rows.JobRow) -> dict[str, Any]:
-    share = min(1.0, one.done / one.total) if one.total else None
-    result = json.loads(one.result) if one.result else {}
+def _job_row(row: rows.JobRow) -> dict[str, Any]:
+    share = min(1.0, row.done / row.total) if row.total else None
+    result = json.loads(row.result) if row.result else {}
     failures = [*result.get("failures", []), *filter(None, [result.get("error")])]
     return {
-        **one._asdict(),
+        **row._asdict(),
         "share": share,
-        "what": _what(json.loads(one.arguments)),
+        "what": _what(json.loads(row.arguments)),
         "failures": failures[:FAILURES],
         "more_failures": len(failures[FAILURES:]),
     }
@@ -111,7 +111,7 @@ def show_audit(
         request,
         "audit.html",
         who,
-        found=[_call_row(one) for one in rows[:ROWS]],
+        found=[_call_row(row) for row in rows[:ROWS]],
         next=cursor_of([rows[ROWS - 1].id]) if len(rows) > ROWS else None,
         is_first=cursor is None,
         by=by,
@@ -119,8 +119,8 @@ def show_audit(
     )
 
 
-def _call_row(one: audit.AuditRow) -> dict[str, Any]:
-    return {**one._asdict(), **{name: _pretty(getattr(one, name)) for name in DOCUMENTS}}
+def _call_row(row: audit.AuditRow) -> dict[str, Any]:
+    return {**row._asdict(), **{name: _pretty(getattr(row, name)) for name in DOCUMENTS}}
 
 
 def _pretty(text: str | None) -> str | None:
@@ -134,10 +134,10 @@ clients_router = APIRouter()
 def show_clients(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
     """Show the clients that have a lease, and which of them share a name."""
     try:
-        found = clients.gather(gateway.settings)
-        names = found.shared_names
+        client_list = clients.gather(gateway.settings)
+        names = client_list.shared_names
     except ControlSocketClosed:
-        found, names = None, clients.gather_shared_names(gateway.settings)
-    shared = [clients.shared_name_text(one) for one in names]
+        client_list, names = None, clients.gather_shared_names(gateway.settings)
+    shared = [clients.shared_name_text(name) for name in names]
     remedy = clients.REMEDY
-    return page(request, "clients.html", who, found=found, shared=shared, remedy=remedy)
+    return page(request, "clients.html", who, found=client_list, shared=shared, remedy=remedy)

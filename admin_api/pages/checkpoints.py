@@ -57,9 +57,10 @@ def show(
     with gateway.database.reading() as session:
         waiting = checkpoints.waiting_bytes(session)
         risks = checkpoints.models(gateway.settings, measure(session), waiting)
-        risks.sort(key=lambda one: (one.alarm is None, -one.at_risk_seconds, one.run))
+        risks.sort(key=lambda risk: (risk.alarm is None, -risk.at_risk_seconds, risk.run))
         shown = [
-            (one, *_newest(gateway, session, one.run)) for one in risks[first : first + RUNS_SHOWN]
+            (risk, *_newest(gateway, session, risk.run))
+            for risk in risks[first : first + RUNS_SHOWN]
         ]
         is_made = checkpoints.is_made(session)
     more = first + RUNS_SHOWN if len(risks) > first + RUNS_SHOWN else None
@@ -80,8 +81,8 @@ def _newest(
         sort=Sort.COMPLETE,
         is_descending=True,
     )
-    found = [row.model for row in rows]
-    return line_of(found), found[:NEWEST]
+    models = [row.model for row in rows]
+    return line_of(models), models[:NEWEST]
 
 
 class _Asked(NamedTuple):
@@ -151,7 +152,7 @@ def listing(
         "next": _cursor(rows[ROWS - 1].key) if len(rows) > ROWS else None,
         "is_first": cursor is None,
         "asked": asked,
-        "risk": next((one for one in risks if one.run == run), None),
+        "risk": next((risk for risk in risks if risk.run == run), None),
         "states": (*CATALOGUED, EXPIRED),
         "here": "checkpoints",
     }
@@ -168,7 +169,7 @@ def _bytes(text: str) -> bytes:
 
 
 def _cursor(key: Sequence[Any]) -> str:
-    return cursor_of([text_of(one) if isinstance(one, bytes) else one for one in key])
+    return cursor_of([text_of(part) if isinstance(part, bytes) else part for part in key])
 
 
 def _after(sort: Sort, cursor: str | None) -> tuple[Any, ...] | None:
@@ -177,7 +178,7 @@ def _after(sort: Sort, cursor: str | None) -> tuple[Any, ...] | None:
     if key is None:
         return None
     return tuple(
-        _bytes(one) if kind is bytes else one for one, kind in zip(key, kinds, strict=True)
+        _bytes(part) if kind is bytes else part for part, kind in zip(key, kinds, strict=True)
     )
 
 
@@ -185,13 +186,13 @@ def _after(sort: Sort, cursor: str | None) -> tuple[Any, ...] | None:
 def one(request: Request, gateway: Governed, who: Viewer, ino: Ino) -> HTMLResponse:
     """Show a checkpoint."""
     with gateway.database.reading() as session:
-        found = found_in(gateway, session, ino)
+        checkpoint = found_in(gateway, session, ino)
         is_held = lookup.PinLookup(session).cover(ino)
         copies = checkpoints.promotions(session, ino)
         pin = pins.of(gateway.settings, session, ino)
-    place = checkpoints.place(gateway.settings, bytes_of(found.path))
+    place = checkpoints.place(gateway.settings, bytes_of(checkpoint.path))
     members = checkpoints.members(gateway.settings, gateway.database, ino, MEMBERS_SHOWN + 1)
-    facts: dict[str, Any] = {"one": found, "pin": pin, "is_held": is_held, "copies": copies}
+    facts: dict[str, Any] = {"one": checkpoint, "pin": pin, "is_held": is_held, "copies": copies}
     return page(
         request,
         "checkpoint.html",
@@ -227,21 +228,21 @@ def fate(
 ) -> HTMLResponse:
     """Show what the policies make of a checkpoint now, and why."""
     with gateway.database.reading() as session:
-        found = found_in(gateway, session, ino)
-    plan = policies.action_model(gateway.settings, figures.plan(), bytes_of(found.run))
-    mine = next((other for other in plan.checkpoints if other.path == found.path), None)
-    return page(request, "checkpoint-fate.html", who, one=found, fate=mine, here="checkpoints")
+        checkpoint = found_in(gateway, session, ino)
+    plan = policies.action_model(gateway.settings, figures.plan(), bytes_of(checkpoint.run))
+    mine = next((other for other in plan.checkpoints if other.path == checkpoint.path), None)
+    return page(request, "checkpoint-fate.html", who, one=checkpoint, fate=mine, here="checkpoints")
 
 
 def found_in(gateway: GovernedGateway, session: Session, ino: int) -> Checkpoint:
     """Return a checkpoint. Raises Problem if there is none."""
-    found = checkpoints.one(session, gateway.settings, ino)
-    if found is None:
+    checkpoint = checkpoints.one(session, gateway.settings, ino)
+    if checkpoint is None:
         raise Problem(
             ProblemCode.MISSING_RESOURCE,
             "this checkpoint is not there any more: look for it in the trash",
         )
-    return found
+    return checkpoint
 
 
 orders_router = APIRouter(prefix="/checkpoints/{ino}")
@@ -257,10 +258,10 @@ def ask_to_pin(request: Request, gateway: Governed, who: Operator, ino: Ino) -> 
 def pin(gateway: Governed, call: Recorded, who: Operator, ino: Ino, sent: Sent) -> RedirectResponse:
     """Keep a checkpoint on the local disk and from all policies."""
     with gateway.database.writing() as session:
-        one = found_in(gateway, session, ino)
+        checkpoint = found_in(gateway, session, ino)
         note = sent.get("note", "")[:1000]
         call.before = pins.of(gateway.settings, session, ino)
-        row = pins.pin(session, lookup.get(session, ino), one.path, note, who.name)
+        row = pins.pin(session, lookup.get(session, ino), checkpoint.path, note, who.name)
         call.after = pins.model(gateway.settings, session, row)
     return after(f"/checkpoints/{ino}", "ok", "It is pinned: no policy deletes or evicts it.")
 
@@ -279,7 +280,7 @@ def unpin(
 @orders_router.get("/delete")
 def ask_to_delete(request: Request, gateway: Governed, who: Admin, ino: Ino) -> HTMLResponse:
     """Show what a deletion does, and which deletion guard it would break."""
-    one, kept = _one(gateway, ino), why_kept(gateway, ino)
+    checkpoint, kept = _one(gateway, ino), why_kept(gateway, ino)
     is_possible = kept is None or _may_insist(gateway, ino)
     with gateway.database.reading() as session:
         copies = checkpoints.promotions(session, ino)
@@ -287,7 +288,7 @@ def ask_to_delete(request: Request, gateway: Governed, who: Admin, ino: Ino) -> 
         request,
         "checkpoint-delete.html",
         who,
-        one=one,
+        one=checkpoint,
         kept=kept,
         is_possible=is_possible,
         copies=copies,
@@ -307,7 +308,7 @@ def _may_insist(gateway: GovernedGateway, ino: int) -> bool:
 @orders_router.post("/delete")
 def delete(gateway: Governed, call: Recorded, who: Admin, ino: Ino, sent: Sent) -> RedirectResponse:
     """Put a checkpoint into the trash, unless it changed since the page that asked was made."""
-    call.before = one = _one(gateway, ino)
+    call.before = checkpoint = _one(gateway, ino)
     call.after = deletion.delete(
         gateway.settings,
         gateway.database,
@@ -317,7 +318,7 @@ def delete(gateway: Governed, call: Recorded, who: Admin, ino: Ino, sent: Sent) 
         insists=sent.get("insists") == "yes",
         seen=(sent.get("evidence", ""),),
     )
-    return after("/trash", "ok", f"{one.path} is in the trash, and can be restored.")
+    return after("/trash", "ok", f"{checkpoint.path} is in the trash, and can be restored.")
 
 
 @orders_router.post("/warm")
@@ -362,16 +363,16 @@ promotions_router = APIRouter()
 def show_promotions(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
     """Show the promotions."""
     with gateway.database.reading() as session:
-        found = control.every(gateway.settings, session)
-    return page(request, "promotions.html", who, found=found)
+        promotions = control.every(gateway.settings, session)
+    return page(request, "promotions.html", who, found=promotions)
 
 
 @promotions_router.get("/promotions/{name}/demote")
 def ask_to_demote(request: Request, gateway: Governed, who: Admin, name: str) -> HTMLResponse:
     """Ask before a copy is removed."""
     with gateway.database.reading() as session:
-        one = control.as_is(gateway.settings, session, control.named(session, name))
-    return page(request, "promotion-demote.html", who, one=one, here="promotions")
+        promotion = control.as_is(gateway.settings, session, control.named(session, name))
+    return page(request, "promotion-demote.html", who, one=promotion, here="promotions")
 
 
 @promotions_router.post("/promotions/{name}/demote")
@@ -392,11 +393,17 @@ def demote(
 def ask_to_promote(request: Request, gateway: Governed, who: Operator, ino: Ino) -> HTMLResponse:
     """Ask for the name of a copy."""
     with gateway.database.reading() as session:
-        one = found_in(gateway, session, ino)
+        checkpoint = found_in(gateway, session, ino)
     why = _reason_against(gateway, ino)
-    name = "-".join(part for part in one.path.split("/")[2:] if part.isprintable())
+    name = "-".join(part for part in checkpoint.path.split("/")[2:] if part.isprintable())
     return page(
-        request, "checkpoint-promote.html", who, one=one, why_not=why, name=name, here="checkpoints"
+        request,
+        "checkpoint-promote.html",
+        who,
+        one=checkpoint,
+        why_not=why,
+        name=name,
+        here="checkpoints",
     )
 
 
@@ -434,8 +441,8 @@ def show_trash(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse
 @trash_router.get("/empty")
 def ask_to_empty(request: Request, gateway: Governed, who: Admin) -> HTMLResponse:
     """Ask before everything in the trash is removed."""
-    found = [one for one in _every(gateway) if not one.held]
-    return _page(request, gateway, who, "trash-remove.html", found)
+    entries = [entry for entry in _every(gateway) if not entry.held]
+    return _page(request, gateway, who, "trash-remove.html", entries)
 
 
 @trash_router.post("/empty")
@@ -472,9 +479,9 @@ def ask_to_release(request: Request, gateway: Governed, who: Admin, trash_id: st
 @trash_router.post("/{trash_id}/release")
 def release(gateway: Governed, call: Recorded, who: Admin, trash_id: str) -> RedirectResponse:
     """Let a checkpoint leave the bucket without a newer one."""
-    call.before = one = _one_trashed(gateway, trash_id)
+    call.before = entry = _one_trashed(gateway, trash_id)
     call.after = LocalTrashBin(gateway.settings, gateway.database, who.name).release(trash_id)
-    return after("/trash", "ok", f"{one.path} leaves the bucket within some minutes.")
+    return after("/trash", "ok", f"{entry.path} leaves the bucket within some minutes.")
 
 
 @trash_router.get("/{trash_id}/undelete")
@@ -482,8 +489,8 @@ def ask_to_undelete(
     request: Request, gateway: Governed, who: Operator, trash_id: str
 ) -> HTMLResponse:
     """Ask for the path to which a checkpoint is taken back."""
-    one = _one_trashed(gateway, trash_id)
-    return page(request, "trash-undelete.html", who, one=one, here="trash")
+    entry = _one_trashed(gateway, trash_id)
+    return page(request, "trash-undelete.html", who, one=entry, here="trash")
 
 
 @trash_router.post("/{trash_id}/undelete")
@@ -505,15 +512,15 @@ def _page(
     gateway: GovernedGateway,
     who: Principal,
     template: str,
-    found: Sequence[Trashed],
+    entries: Sequence[Trashed],
 ) -> HTMLResponse:
     return page(
         request,
         template,
         who,
-        found=found,
-        local_bytes=sum(one.local_bytes for one in found),
-        bucket_bytes=sum(one.bucket_bytes for one in found),
+        found=entries,
+        local_bytes=sum(entry.local_bytes for entry in entries),
+        bucket_bytes=sum(entry.bucket_bytes for entry in entries),
         until_ns=_trash(gateway).now_ns(),
         grace_seconds=gateway.settings.retention.trash_seconds,
         here="trash",
@@ -535,8 +542,8 @@ def _remove(
 
 def _one_trashed(gateway: GovernedGateway, trash_id: str) -> Trashed:
     kept = _trash(gateway)
-    [found] = trash.model(gateway.settings, kept, [trash.found(kept, trash_id)])
-    return found
+    [entry] = trash.model(gateway.settings, kept, [trash.found(kept, trash_id)])
+    return entry
 
 
 def _every(gateway: GovernedGateway) -> list[Trashed]:

@@ -39,31 +39,31 @@ RUNS_SHOWN = 12
 @router.get("/")
 def show(request: Request, gateway: Governed, figures: Figured, who: Viewer) -> HTMLResponse:
     """Show the dashboard."""
-    found = figures.counted()
+    facts = figures.counted()
     with gateway.database.reading() as session:
         risks = checkpoints.models(
             gateway.settings, measure(session), checkpoints.waiting_bytes(session)
         )
-    risks.sort(key=lambda one: (one.alarm is None, -one.at_risk_seconds, one.run))
+    risks.sort(key=lambda risk: (risk.alarm is None, -risk.at_risk_seconds, risk.run))
     return page(
         request,
         "dashboard.html",
         who,
-        facts=found,
-        alarms=alarms_of(found),
+        facts=facts,
+        alarms=alarms_of(facts),
         runs=risks[:RUNS_SHOWN],
         more_runs=max(0, len(risks) - RUNS_SHOWN),
         worst=risks[0] if risks and risks[0].at_risk_seconds else None,
-        drain=_drain(found),
+        drain=_drain(facts),
     )
 
 
-def _drain(found: Status) -> dict[str, Any]:
+def _drain(gateway_status: Status) -> dict[str, Any]:
     """Return what the drain does now, also if it has not reported."""
-    drain = found.drain
+    drain = gateway_status.drain
     report = drain if drain is not None and drain.alive else DrainReport(alive=False)
     rate = report.bytes_per_second or 0
-    dirty_bytes = found.dirty.bytes
+    dirty_bytes = gateway_status.dirty.bytes
     return {
         "alive": report.alive,
         "bytes_per_second": rate,
@@ -99,10 +99,10 @@ def history(
         from_ns = now_ns - seconds * clock.NS
         shown = dashboard.steps(session, from_ns, now_ns + 1, step_ns, dashboard.BURST)
     return [
-        [round(one.at_ns / clock.NS) for one in shown],
-        [one.dirty_bytes for one in shown],
-        [one.written_bytes_per_second for one in shown],
-        [one.sent_bytes_per_second for one in shown],
+        [round(sample.at_ns / clock.NS) for sample in shown],
+        [sample.dirty_bytes for sample in shown],
+        [sample.written_bytes_per_second for sample in shown],
+        [sample.sent_bytes_per_second for sample in shown],
     ]
 
 
@@ -126,11 +126,11 @@ async def _news(gateway: GovernedGateway, may_listen: Callable[[], bool]) -> Asy
                 return
             check_at = now + authentication.CHECK_SECONDS
         for topic, look in looks.items():
-            found = await run_in_threadpool(look, gateway)
+            run = await run_in_threadpool(look, gateway)
             is_late = topic == "status" and now - told_at > QUIET_SECONDS
-            if seen.get(topic) == found and not is_late:
+            if seen.get(topic) == run and not is_late:
                 continue
-            seen[topic] = found
+            seen[topic] = run
             if topic == "status":
                 told_at = now
             yield f"event: {topic}\ndata: {{}}\n\n"
@@ -139,11 +139,11 @@ async def _news(gateway: GovernedGateway, may_listen: Callable[[], bool]) -> Asy
 
 def _reports(gateway: GovernedGateway) -> object:
     """Return what differs when a process of the gateway has reported something new."""
-    found = []
+    reports = []
     for path in sorted(gateway.settings.run_dir.glob("*.json")):
         with suppress(FileNotFoundError):
-            found.append((path.name, path.stat().st_mtime_ns))
-    return found
+            reports.append((path.name, path.stat().st_mtime_ns))
+    return reports
 
 
 def _jobs(gateway: GovernedGateway) -> object:
@@ -179,11 +179,11 @@ def line_of(found: Sequence[Checkpoint]) -> RunLine:
 
     What is being written is now.
     """
-    ages = [one.age_seconds or 0.0 for one in found]
+    ages = [checkpoint.age_seconds or 0.0 for checkpoint in found]
     longest = max(ages, default=0.0)
     span = 100 - 2 * MARGIN
     dots = [
-        TimelinePoint(round(MARGIN + span * (1 - age / longest if longest else 1.0), 2), one)
-        for age, one in zip(ages, found, strict=True)
+        TimelinePoint(round(MARGIN + span * (1 - age / longest if longest else 1.0), 2), checkpoint)
+        for age, checkpoint in zip(ages, found, strict=True)
     ]
     return RunLine(sorted(dots, key=lambda dot: dot.left), longest)

@@ -28,13 +28,13 @@ FIELDS = ("name", "path", "clients", "squash")
 def show(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
     """Show the exports, that of the whole namespace first."""
     settings = gateway.settings
-    found = [control.model(settings, one) for one in _exports(gateway).listed()]
+    exports = [control.model(settings, export) for export in _exports(gateway).listed()]
     main = {
         "name": settings.nfs.export,
         "clients": settings.nfs.clients,
         "squash": settings.nfs.squash,
     }
-    return page(request, "exports.html", who, found=found, main=main)
+    return page(request, "exports.html", who, found=exports, main=main)
 
 
 @router.get("/new")
@@ -47,8 +47,8 @@ def new(request: Request, gateway: Governed, who: Admin) -> HTMLResponse:
 @router.get("/edit")
 def edit(request: Request, gateway: Governed, who: Admin, name: str) -> HTMLResponse:
     """Show the editor for an export."""
-    one = _model(gateway, name)
-    return _editor(request, gateway, who, _values_of(one), one.version)
+    export = _model(gateway, name)
+    return _editor(request, gateway, who, _values_of(export), export.version)
 
 
 @router.get("/preview")
@@ -82,8 +82,8 @@ def save(request: Request, gateway: Governed, call: Recorded, who: Admin, sent: 
 @router.get("/remove")
 def ask_to_remove(request: Request, gateway: Governed, who: Admin, name: str) -> HTMLResponse:
     """Ask before an export is removed."""
-    one = _model(gateway, name)
-    return page(request, "export-remove.html", who, one=one, here="exports")
+    export = _model(gateway, name)
+    return page(request, "export-remove.html", who, one=export, here="exports")
 
 
 @router.post("/remove")
@@ -165,15 +165,20 @@ def _values(sent: Mapping[str, str]) -> dict[str, str]:
     return {name: sent.get(name, "") for name in FIELDS}
 
 
-def _values_of(one: Export) -> dict[str, str]:
-    clients = "\n".join(one.clients)
-    return {"name": one.name, "path": one.path or "", "clients": clients, "squash": one.squash}
+def _values_of(export: Export) -> dict[str, str]:
+    clients = "\n".join(export.clients)
+    return {
+        "name": export.name,
+        "path": export.path or "",
+        "clients": clients,
+        "squash": export.squash,
+    }
 
 
 def _model(gateway: GovernedGateway, name: str) -> Export:
     """Return an export. Raises NotThere."""
-    found = control.found(_exports(gateway), name)
-    return control.model(gateway.settings, found)
+    export = control.found(_exports(gateway), name)
+    return control.model(gateway.settings, export)
 
 
 def _exports(gateway: GovernedGateway) -> ExportService:

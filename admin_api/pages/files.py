@@ -70,32 +70,32 @@ def show(
     settings = gateway.settings
     wanted = path_in(path or settings.nfs.export)
     names = paths.names_of(settings.nfs.export, wanted)
-    here = path_of(settings, b"/".join(names))
+    shown_path = path_of(settings, b"/".join(names))
     with paths.browsing(settings) as browser:
         place = paths.resolve(browser, settings, wanted)
         entry = place.found()
-        found: list[NamedInode] = []
-        one: paths.PathInfo
+        inodes: list[NamedInode] = []
+        path_info: paths.PathInfo
         if place.is_directory:
-            one = paths.path_info(browser, here, entry)
-            found = browser.page(entry.attr.ino, name_of(cursor), ROWS + 1)
+            path_info = paths.path_info(browser, shown_path, entry)
+            inodes = browser.page(entry.attr.ino, name_of(cursor), ROWS + 1)
         else:
             with gateway.database.reading() as session:
-                one = files.model(settings, session, browser, entry, b"/".join(names))
+                path_info = files.model(settings, session, browser, entry, b"/".join(names))
         with gateway.database.reading() as session:
-            inside = [_row(browser, session, here, each) for each in found[:ROWS]]
-    is_whole = cursor is None and len(found) <= ROWS
+            inside = [_row(browser, session, shown_path, inode) for inode in inodes[:ROWS]]
+    is_whole = cursor is None and len(inodes) <= ROWS
     return page(
         request,
         "files.html",
         who,
-        one=one,
-        path=here,
+        one=path_info,
+        path=shown_path,
         crumbs=_crumbs(settings, names),
         inside=sorted(inside, key=_order) if is_whole else inside,
         is_whole=is_whole,
         is_first=cursor is None,
-        next=cursor_of_name(found[ROWS - 1].name) if len(found) > ROWS else None,
+        next=cursor_of_name(inodes[ROWS - 1].name) if len(inodes) > ROWS else None,
         is_directory=place.is_directory,
     )
 
@@ -156,14 +156,14 @@ def show_queue(
 ) -> HTMLResponse:
     """Show the files that wait, the newest first, and the orders about them."""
     key = key_of(cursor, int, int)
-    found, more, orders = _page(gateway, None if key is None else (key[0], key[1]))
+    waiting_files, more, orders = _page(gateway, None if key is None else (key[0], key[1]))
     with gateway.database.reading() as session:
         waiting = status.measure(gateway.settings, session)
     return page(
         request,
         "queue.html",
         who,
-        found=found,
+        found=waiting_files,
         next=None if more is None else cursor_of(list(more)),
         is_first=cursor is None,
         orders=orders,
@@ -184,8 +184,8 @@ def _page(
             )
         orders = control.LocalQueue(context).orders()
     settings = gateway.settings
-    found = [(one.ino, control.model(settings, one, now_ns)) for one in entries]
-    return found, more, orders
+    waiting_files = [(entry.ino, control.model(settings, entry, now_ns)) for entry in entries]
+    return waiting_files, more, orders
 
 
 @queue_router.post("/order")

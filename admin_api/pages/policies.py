@@ -39,10 +39,10 @@ ACTIONS_MOST = 500
 def show(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
     """Show the policies."""
     with gateway.database.reading() as session:
-        found = [policies.model(one) for one in store.versions(session)]
-        done = [_action(gateway, one) for one in store.actions(session, ACTIONS)]
+        versions = [policies.model(version) for version in store.versions(session)]
+        done = [_action(gateway, action) for action in store.actions(session, ACTIONS)]
         waits = policies.gather(session)
-    there = [one for one in found if one.document is not None]
+    there = [version for version in versions if version.document is not None]
     return page(request, "policies.html", who, policies=there, actions=done, waits=waits)
 
 
@@ -50,23 +50,25 @@ def show(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
 def log(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
     """Show what was done because of policies."""
     with gateway.database.reading() as session:
-        done = [_action(gateway, one) for one in store.actions(session, ACTIONS_MOST)]
+        done = [_action(gateway, action) for action in store.actions(session, ACTIONS_MOST)]
     return page(request, "policy-log.html", who, actions=done, here="policies")
 
 
-def _action(gateway: GovernedGateway, one: store.ActionRow) -> policies.Action:
-    return policies.action(gateway.settings, one)
+def _action(gateway: GovernedGateway, row: store.ActionRow) -> policies.Action:
+    return policies.action(gateway.settings, row)
 
 
 @router.get("/policy/{name}/history")
 def history(request: Request, gateway: Governed, who: Viewer, name: str) -> HTMLResponse:
     """Show the versions of a policy, the newest first."""
     with gateway.database.reading() as session:
-        found = [policies.model(one) for one in store.history(session) if one.name == name]
-    if not found:
+        versions = [
+            policies.model(version) for version in store.history(session) if version.name == name
+        ]
+    if not versions:
         raise Problem(ProblemCode.MISSING_RESOURCE, policies.missing(name))
     return page(
-        request, "policy-history.html", who, name=name, versions=found[::-1], here="policies"
+        request, "policy-history.html", who, name=name, versions=versions[::-1], here="policies"
     )
 
 
@@ -74,8 +76,8 @@ def history(request: Request, gateway: Governed, who: Viewer, name: str) -> HTML
 def ask_to_remove(request: Request, gateway: Governed, who: Admin, name: str) -> HTMLResponse:
     """Ask before a policy is removed."""
     with gateway.database.reading() as session:
-        one = existing(session, name)
-    return page(request, "policy-remove.html", who, one=one, here="policies")
+        version = existing(session, name)
+    return page(request, "policy-remove.html", who, one=version, here="policies")
 
 
 @router.post("/policy/{name}/remove")
@@ -105,22 +107,22 @@ def switch(
 
 def existing(session: Session, name: str) -> policies.PolicyVersion:
     """Return a policy that is in force or disabled. Raises Problem."""
-    for one in store.versions(session):
-        if one.name == name and one.document is not None:
-            return policies.model(one)
+    for version in store.versions(session):
+        if version.name == name and version.document is not None:
+            return policies.model(version)
     raise Problem(ProblemCode.MISSING_RESOURCE, policies.missing(name))
 
 
 def _seen(session: Session, name: str, sent: Mapping[str, str]) -> policies.PolicyVersion:
     """Return a policy. Raises Problem if it was changed after the page of a form was made."""
-    one = existing(session, name)
-    if str(one.version) != sent.get("version"):
+    version = existing(session, name)
+    if str(version.version) != sent.get("version"):
         raise Problem(
             ProblemCode.VERSION_CONFLICT,
-            f"{one.author} changed the policy {name} meanwhile, to version {one.version}: "
+            f"{version.author} changed the policy {name} meanwhile, to version {version.version}: "
             "look at it, and say it again",
         )
-    return one
+    return version
 
 
 TIERS = 3
@@ -195,10 +197,10 @@ def fits(document: Mapping[str, Any]) -> bool:
 
 def field_of(error: str) -> str | None:
     """Return the field that the error of a policy is about, if there is one."""
-    found = _KEY.match(error)
-    if found is None:
+    match = _KEY.match(error)
+    if match is None:
         return "name" if error.startswith("a policy has name") else None
-    name = found[1].rstrip(".")
+    name = match[1].rstrip(".")
     return {"thin": "thin.0.older_than_days", "keep_best": "keep_best.number"}.get(name, name)
 
 
@@ -270,26 +272,26 @@ def change(gateway: GovernedGateway, figures: Figures, policy: Policy) -> Change
     change. Raises UserError, NamespaceError.
     """
     now = figures.plan()
-    gone_now = {one.checkpoint.ino for one in now.plan.deletions}
+    gone_now = {deletion.checkpoint.ino for deletion in now.plan.deletions}
     then = policies.revised(gateway.settings, gateway.database, now, Current(policy, 0))
-    more = [one for one in then.plan.deletions if one.checkpoint.ino not in gone_now]
+    more = [deletion for deletion in then.plan.deletions if deletion.checkpoint.ino not in gone_now]
     fewer = [
-        one
-        for one in then.plan.decisions
-        if one.fate != Fate.DELETE and one.checkpoint.ino in gone_now
+        decision
+        for decision in then.plan.decisions
+        if decision.fate != Fate.DELETE and decision.checkpoint.ino in gone_now
     ]
 
     def shown(decisions: Sequence[Decision]) -> list[PlannedCheckpoint]:
         return [
-            policies.decision(gateway.settings, one, then.superseded)
-            for one in decisions[:CHANGES_SHOWN]
+            policies.decision(gateway.settings, decision, then.superseded)
+            for decision in decisions[:CHANGES_SHOWN]
         ]
 
     return Change(
         _plan(gateway, then, most=0),
         shown(more),
         len(more),
-        sum(one.checkpoint.size for one in more),
+        sum(decision.checkpoint.size for decision in more),
         shown(fewer),
         len(fewer),
     )
@@ -316,11 +318,11 @@ def new(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
 def edit(request: Request, gateway: Governed, who: Viewer, name: str) -> HTMLResponse:
     """Show the editor for a policy."""
     with gateway.database.reading() as session:
-        one = existing(session, name)
-    values = {**_NEW, "keep_newest": "", **values_of(one.document or {})}
+        version = existing(session, name)
+    values = {**_NEW, "keep_newest": "", **values_of(version.document or {})}
     for choice in ("keep_best.best", "keep_best.unmeasured"):
         values[choice] = values[choice] or _NEW[choice]
-    return _editor(request, gateway, who, values, one.version, stored=one)
+    return _editor(request, gateway, who, values, version.version, stored=version)
 
 
 @editor_router.get("/policies/preview")
@@ -341,19 +343,21 @@ def save(request: Request, gateway: Governed, call: Recorded, who: Admin, sent: 
         return _editor(request, gateway, who, values, number_in(sent, "version"), status=422)
     with gateway.database.writing() as session:
         there = _there(session, read.name)
-        found = 0 if there is None else there.version
-        if found == number_in(sent, "version"):
+        version = 0 if there is None else there.version
+        if version == number_in(sent, "version"):
             made = store.put(session, read, who.name)
             call.before, call.after = there, there if made is None else policies.model(made)
             text = "Nothing is new in it." if made is None else f"Version {made.version} is stored."
             return after("/policies", "ok", f"Policy {read.name}: {text}")
-    return _editor(request, gateway, who, values, found, status=412, stored=there, is_conflict=True)
+    return _editor(
+        request, gateway, who, values, version, status=412, stored=there, is_conflict=True
+    )
 
 
 def _there(session: Session, name: str) -> PolicyVersion | None:
-    for one in store.versions(session):
-        if one.name == name and one.document is not None:
-            return policies.model(one)
+    for version in store.versions(session):
+        if version.name == name and version.document is not None:
+            return policies.model(version)
     return None
 
 

@@ -27,12 +27,12 @@ DAYS_MAX = 36_500
 @router.get("")
 def show(request: Request, gateway: Governed, who: Viewer) -> HTMLResponse:
     """Show the configuration that this process was started with, without secrets."""
-    found = configuration.model(gateway.settings)
+    model = configuration.model(gateway.settings)
     sections = {
         section: [_row(name, key) for name, key in keys.items()]
-        for section, keys in found.sections.items()
+        for section, keys in model.sections.items()
     }
-    return page(request, "settings.html", who, sections=sections, source=found.source)
+    return page(request, "settings.html", who, sections=sections, source=model.source)
 
 
 class SettingLine(NamedTuple):
@@ -56,7 +56,7 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(_text, value)) or "none"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} = {_text(one)}" for name, one in value.items()) or "none"
+        return ", ".join(f"{name} = {_text(part)}" for name, part in value.items()) or "none"
     return str(value) if value != "" else "none"
 
 
@@ -75,7 +75,7 @@ def create_token(
     name, role = shown(sent.get("name", "").strip()), sent.get("role", "")
     if not 1 <= len(name) <= 100:
         raise Problem(ProblemCode.INVALID_REQUEST, "name: it must have 1 to 100 characters")
-    if role not in {one.word for one in Role}:
+    if role not in {user_role.word for user_role in Role}:
         raise Problem(ProblemCode.INVALID_REQUEST, "role: choose viewer, operator or admin")
     days = sent.get("days", "").strip()
     if days and not (days.isascii() and days.isdecimal() and 1 <= int(days[:6]) <= DAYS_MAX):
@@ -108,14 +108,14 @@ def _tokens(
     Args:
         made: name and secret of one that was just made.
     """
-    found = LocalTokens(gateway.store, who.name).every()
-    found.sort(key=lambda one: one.state != "valid")
+    tokens = LocalTokens(gateway.store, who.name).every()
+    tokens.sort(key=lambda token: token.state != "valid")
     return page(
         request,
         "tokens.html",
         who,
-        tokens=found,
+        tokens=tokens,
         made=made,
-        roles=[one.word for one in Role],
+        roles=[role.word for role in Role],
         here="settings",
     )

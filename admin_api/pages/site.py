@@ -106,9 +106,9 @@ def _answer_errors(site: FastAPI) -> None:
 
     async def invalid(request: Request, exc: Exception) -> Response:
         assert isinstance(exc, RequestValidationError)
-        one = exc.errors()[0]
+        error = exc.errors()[0]
         return await _page_of(
-            request, Problem(ProblemCode.INVALID_REQUEST, f"{one['loc'][-1]}: {one['msg']}")
+            request, Problem(ProblemCode.INVALID_REQUEST, f"{error['loc'][-1]}: {error['msg']}")
         )
 
     async def unforeseen(request: Request, _exc: Exception) -> Response:
@@ -142,8 +142,8 @@ async def _who(request: Request) -> Principal | None:
     """Return who is told of an error, or None: who is not logged in, or cannot be looked up. A page
     that does not exist has asked for no login."""
     if request.state.call.principal is not None:
-        found: Principal = request.state.call.principal
-        return found
+        principal: Principal = request.state.call.principal
+        return principal
     try:
         return await run_in_threadpool(sessions.reader_of, request.app.state.gateway, request)
     except SpillwayError:

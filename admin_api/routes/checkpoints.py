@@ -100,21 +100,21 @@ def read_checkpoint(
 ) -> OneCheckpoint:
     """Read one checkpoint."""
     with gateway.database.reading() as session:
-        found = read_one(gateway, session, ino)
-    response.headers["ETag"] = etag_of(found.evidence)
-    return found
+        checkpoint = read_one(gateway, session, ino)
+    response.headers["ETag"] = etag_of(checkpoint.evidence)
+    return checkpoint
 
 
 def read_one(gateway: GovernedGateway, session: Session, ino: int) -> OneCheckpoint:
     """Return a checkpoint. Raises Problem."""
-    found = checkpoints.one(session, gateway.settings, ino)
-    if found is None:
+    checkpoint = checkpoints.one(session, gateway.settings, ino)
+    if checkpoint is None:
         raise Problem(ProblemCode.MISSING_RESOURCE, f"{ino} is no checkpoint: read the list again")
-    return checkpoints.whole(session, found)
+    return checkpoints.whole(session, checkpoint)
 
 
 def _cursor(sort: str, key: Key) -> str:
-    return cursor_of([sort, *(one.hex() if isinstance(one, bytes) else one for one in key)])
+    return cursor_of([sort, *(part.hex() if isinstance(part, bytes) else part for part in key)])
 
 
 def _after(cursor: str | None, sort: str) -> Key | None:
@@ -127,7 +127,7 @@ def _after(cursor: str | None, sort: str) -> Key | None:
         raise Problem(
             ProblemCode.INVALID_CURSOR, "cursor: it is one of another order: begin without a cursor"
         )
-    return tuple(_value(kind, one) for kind, one in zip(kinds, key[1:], strict=True))
+    return tuple(_value(kind, part) for kind, part in zip(kinds, key[1:], strict=True))
 
 
 def _value(kind: type, value: Any) -> Any:
@@ -161,8 +161,8 @@ def delete_checkpoint(
     be durable. `force` overrides these. What is pinned or being promoted stays in any case, and so
     does a checkpoint with a file that is open for writing.
     """
-    found = _found(gateway, ino)
-    call.before = found
+    checkpoint = _found(gateway, ino)
+    call.before = checkpoint
     try:
         trash_id = deletion.delete(
             gateway.settings,
@@ -176,7 +176,7 @@ def delete_checkpoint(
     except Changed:
         now = _found(gateway, ino)
         raise changed(now.evidence, now) from None
-    call.after = made = Deleted(trash_id, found.path)
+    call.after = made = Deleted(trash_id, checkpoint.path)
     return made
 
 
@@ -200,10 +200,10 @@ def list_runs(
     key = key_of(cursor, str)
     after = None if key is None else bytes_of(key[0])
     with gateway.database.reading() as session:
-        found, waiting = measure(session), checkpoints.waiting_bytes(session)
+        risks, waiting = measure(session), checkpoints.waiting_bytes(session)
     if run is not None:
-        found = [one for one in found if one.run == bytes_of(run)]
-    rest = [one for one in found if after is None or one.run > after]
+        risks = [risk for risk in risks if risk.run == bytes_of(run)]
+    rest = [risk for risk in risks if after is None or risk.run > after]
     shown = rest[:limit]
     return Page(
         items=checkpoints.models(gateway.settings, shown, waiting),

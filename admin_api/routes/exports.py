@@ -91,8 +91,8 @@ def list_exports(
 ) -> Page[Export]:
     """List the exports beside ``nfs.export``, which the configuration has, by name."""
     key = key_of(cursor, str)
-    found = _exports(gateway, viewer).every()
-    rest = [one for one in found if key is None or one.name > key[0]]
+    exports = _exports(gateway, viewer).every()
+    rest = [export for export in exports if key is None or export.name > key[0]]
     return Page(
         items=rest[:limit],
         next=cursor_of([rest[limit - 1].name]) if len(rest) > limit else None,
@@ -135,9 +135,9 @@ def reload_exports(gateway: Governed, call: Recorded, admin: Admin) -> ReloadedE
 @router.get("/{name:path}", responses=describe(404, 409, 503))
 def read_export(gateway: Governed, viewer: Viewer, name: Name, response: Response) -> Export:
     """Read an export."""
-    found = _exports(gateway, viewer).get(f"/{name}")
-    response.headers["ETag"] = etag_of(found.version)
-    return found
+    export = _exports(gateway, viewer).get(f"/{name}")
+    response.headers["ETag"] = etag_of(export.version)
+    return export
 
 
 @router.put("/{name:path}", responses=describe(403, 404, 409, 412, 428, 503))
@@ -183,9 +183,9 @@ def _exports(gateway: GovernedGateway, who: Principal) -> LocalExports:
 
 def _matched(call: RequestRecord, exports: LocalExports, name: str, if_match: str | None) -> Export:
     """Return the export as it was read before its change. Raises Problem, NotThere."""
-    call.before = found = exports.get(name)
-    require_match(if_match, found.version, found)
-    return found
+    call.before = export = exports.get(name)
+    require_match(if_match, export.version, export)
+    return export
 
 
 def _changed(exports: LocalExports, name: str) -> Problem:

@@ -145,9 +145,9 @@ def set_file_attributes(
     wanted = SetAttr(mode, body.uid, body.gid)
     place = _changed(gateway, lambda names, _browser: names.set_attributes(body.path, wanted))
     call.before = {"path": encoded(body.path), **_permissions(place.found().attr)}
-    found = read_file(gateway, admin, body.path)
-    call.after = {"mode": found.mode, "uid": found.uid, "gid": found.gid}
-    return found
+    file_info = read_file(gateway, admin, body.path)
+    call.after = {"mode": file_info.mode, "uid": file_info.uid, "gid": file_info.gid}
+    return file_info
 
 
 @router.post("/evict", status_code=202, responses=describe(503))
@@ -233,12 +233,12 @@ def list_directory(
         place.found()
         if not place.is_directory:
             raise NotPossible(f"{place.path}: it is no directory: read it with /files")
-        found = browser.page(place.found().attr.ino, name_of(cursor), limit + 1)
+        inodes = browser.page(place.found().attr.ino, name_of(cursor), limit + 1)
         above = path_of(gateway.settings, b"/".join(names_of(gateway.settings.nfs.export, path)))
-        children = [child(above, entry, browser if details else None) for entry in found[:limit]]
+        children = [child(above, entry, browser if details else None) for entry in inodes[:limit]]
     return Page(
         items=children,
-        next=cursor_of_name(found[limit - 1].name) if len(found) > limit else None,
+        next=cursor_of_name(inodes[limit - 1].name) if len(inodes) > limit else None,
     )
 
 
@@ -278,12 +278,12 @@ def remove_directory(
         require_inode(place, ino)
         if not place.is_directory:
             raise NotPossible(f"{place.path}: it is no directory: remove it with /files")
-        found = place.found().attr.ino
+        directory_ino = place.found().attr.ino
     below = b"/".join(names_of(gateway.settings.nfs.export, path))
     doomed = check_tree(gateway.settings, gateway.database, below, insists=force)
-    checkpoints = [path_of(gateway.settings, one.path) for one in doomed]
-    call.before = {"path": encoded(path), "ino": found, "checkpoints": checkpoints}
-    arguments = {"paths": [encoded(path)], "ino": found, "force": force}
+    checkpoints = [path_of(gateway.settings, checkpoint.path) for checkpoint in doomed]
+    call.before = {"path": encoded(path), "ino": directory_ino, "checkpoints": checkpoints}
+    arguments = {"paths": [encoded(path)], "ino": directory_ino, "force": force}
     return accepted(response, call, runner.submit(jobs.REMOVE, arguments, admin, call.request_id))
 
 
@@ -305,12 +305,12 @@ def list_pins(
     key = key_of(cursor, int, int)
     with gateway.database.reading() as session:
         rest = [
-            one
-            for one in pins.in_order(session)
-            if key is None or (one.pinned_ns, one.ino) > tuple(key)
+            row
+            for row in pins.in_order(session)
+            if key is None or (row.pinned_ns, row.ino) > tuple(key)
         ]
         shown = rest[:limit]
-        items = [pins.model(gateway.settings, session, one) for one in shown]
+        items = [pins.model(gateway.settings, session, row) for row in shown]
     last = cursor_of([shown[-1].pinned_ns, shown[-1].ino]) if len(rest) > limit else None
     return Page(items=items, next=last)
 
@@ -373,9 +373,9 @@ def list_queue(
     with control.opened(settings) as context:
         top = ROOT_INO if path is None else control.find(context, path)
         with context.reading() as view:
-            found, more = queue.page(view, after, top, settings.drain_ahead_ns, most, limit)
+            entries, more = queue.page(view, after, top, settings.drain_ahead_ns, most, limit)
     return Page(
-        items=[control.model(settings, one, now_ns) for one in found],
+        items=[control.model(settings, entry, now_ns) for entry in entries],
         next=None if more is None else cursor_of(list(more)),
     )
 

@@ -48,10 +48,10 @@ def list_jobs(
     key = key_of(cursor, int, str)
     before = rows.NEWEST if key is None else (max(0, min(key[0], INTEGER_MAX)), key[1])
     with gateway.store.reading() as session:
-        found = rows.page(session, limit + 1, before, state, kind)
-    last = found[limit - 1] if len(found) > limit else None
+        job_rows = rows.page(session, limit + 1, before, state, kind)
+    last = job_rows[limit - 1] if len(job_rows) > limit else None
     return Page(
-        items=[rows.model(row) for row in found[:limit]],
+        items=[rows.model(row) for row in job_rows[:limit]],
         next=None if last is None else cursor_of([last.created_ns, last.id]),
     )
 
@@ -95,8 +95,8 @@ _CONTENT = {
 
 
 async def _hub(request: Request) -> Hub:
-    found: Hub = request.app.state.hub
-    return found
+    hub: Hub = request.app.state.hub
+    return hub
 
 
 Hubbed = Annotated[Hub, Depends(_hub)]

@@ -127,7 +127,7 @@ def policies_of(documents: list[PolicyDocument]) -> list[Policy]:
     """Return what documents mean. Raises PolicyError, also if two have one name."""
     if not documents:
         return []
-    return policy.read({"policy": [one.written() for one in documents]})
+    return policy.read({"policy": [document.written() for document in documents]})
 
 
 def difference(sent: dict[str, Any], current: dict[str, Any] | None) -> dict[str, dict[str, Any]]:
@@ -156,10 +156,14 @@ def list_policies(
     """List the policies that are in force, also those that are disabled, by name."""
     key = key_of(cursor, str)
     with gateway.database.reading() as session:
-        found = [one for one in store.versions(session) if removed or one.document is not None]
-    rest = [one for one in found if key is None or one.name > key[0]]
+        versions = [
+            version
+            for version in store.versions(session)
+            if removed or version.document is not None
+        ]
+    rest = [version for version in versions if key is None or version.name > key[0]]
     return Page(
-        items=[policies.model(one) for one in rest[:limit]],
+        items=[policies.model(version) for version in rest[:limit]],
         next=cursor_of([rest[limit - 1].name]) if len(rest) > limit else None,
     )
 
@@ -264,12 +268,12 @@ def list_policy_versions(
     key = key_of(cursor, int)
     after = 0 if key is None else min(abs(key[0]), INTEGER_MAX)
     with gateway.database.reading() as session:
-        found = policies.versions(session, name, after, limit + 1)
-    if not found and key is None:
+        versions = policies.versions(session, name, after, limit + 1)
+    if not versions and key is None:
         raise Problem(ProblemCode.MISSING_RESOURCE, policies.missing(name))
     return Page(
-        items=[policies.model(one) for one in found[:limit]],
-        next=cursor_of([found[limit - 1].version]) if len(found) > limit else None,
+        items=[policies.model(version) for version in versions[:limit]],
+        next=cursor_of([versions[limit - 1].version]) if len(versions) > limit else None,
     )
 
 
@@ -298,28 +302,28 @@ def _matched(
     sent: PolicyDocument | None = None,
 ) -> store.PolicyRow:
     """Return the version in force, if it is the one that was read. Raises Problem."""
-    found = _current(session, name)
-    call.before = now = policies.model(found)
+    version = _current(session, name)
+    call.before = now = policies.model(version)
     require_match(
         if_match,
-        found.version,
+        version.version,
         now,
         None if sent is None else lambda: difference(sent.written(), now.document),
     )
-    return found
+    return version
 
 
 def _current(session: Session, name: str) -> store.PolicyRow:
     """Return the version in force. Raises Problem."""
-    found = policies.current(session, name)
-    if found is None:
+    version = policies.current(session, name)
+    if version is None:
         raise Problem(ProblemCode.MISSING_RESOURCE, policies.missing(name))
-    return found
+    return version
 
 
-def _answer(one: store.PolicyRow, response: Response) -> PolicyVersion:
-    response.headers["ETag"] = etag_of(one.version)
-    return policies.model(one)
+def _answer(version: store.PolicyRow, response: Response) -> PolicyVersion:
+    response.headers["ETag"] = etag_of(version.version)
+    return policies.model(version)
 
 
 retention_router = APIRouter(prefix="/retention", tags=["retention"])
@@ -375,7 +379,7 @@ def preview_plan(
     limit: Shown = SHOWN,
 ) -> RetentionPlan:
     """Say what would become of each checkpoint with other policies. Nothing is stored."""
-    others = [Current(one, 0) for one in policies_of(body.policies)]
+    others = [Current(other, 0) for other in policies_of(body.policies)]
     planned = policies.planned(gateway.settings, gateway.database, others)
     return _plan_answer(gateway, planned, run, fate, limit)
 
@@ -390,7 +394,7 @@ def validate_policies(_viewer: Viewer, body: Documents) -> PolicyValidity:
 def list_approvals(gateway: Governed, _viewer: Viewer) -> list[Approval]:
     """List the plans that are or were asked about, the newest first. There are only a few."""
     with gateway.database.reading() as session:
-        return [policies.approval(one) for one in store.approvals(session)]
+        return [policies.approval(approval) for approval in store.approvals(session)]
 
 
 @retention_router.post("/approvals", responses=describe(403, 409, 503))
@@ -413,10 +417,12 @@ def list_actions(
     key = key_of(cursor, int)
     before = INTEGER_MAX if key is None else min(abs(key[0]), INTEGER_MAX)
     with gateway.database.reading() as session:
-        found = policies.actions(session, None if run is None else bytes_of(run), before, limit + 1)
+        actions = policies.actions(
+            session, None if run is None else bytes_of(run), before, limit + 1
+        )
     return Page(
-        items=[policies.action(gateway.settings, one) for one in found[:limit]],
-        next=cursor_of([found[limit - 1].id]) if len(found) > limit else None,
+        items=[policies.action(gateway.settings, action) for action in actions[:limit]],
+        next=cursor_of([actions[limit - 1].id]) if len(actions) > limit else None,
     )
 
 

@@ -73,9 +73,9 @@ def list_promotions(
     """List the promotions, the oldest first."""
     key = key_of(cursor, int, str)
     with gateway.database.reading() as session:
-        rest = [one for one in store.every(session) if key is None or _place(one) > key]
+        rest = [row for row in store.every(session) if key is None or _place(row) > key]
         shown = rest[:limit]
-        items = [control.as_is(gateway.settings, session, one) for one in shown]
+        items = [control.as_is(gateway.settings, session, row) for row in shown]
     return Page(items=items, next=cursor_of(_place(shown[-1])) if len(rest) > limit else None)
 
 
@@ -132,11 +132,11 @@ def remove_promotion(
         return answer
 
 
-def _answer(gateway: GovernedGateway, session: Session, one: Row, response: Response) -> Promotion:
-    found = control.as_is(gateway.settings, session, one)
-    response.headers["ETag"] = etag_of(found.version)
-    return found
+def _answer(gateway: GovernedGateway, session: Session, row: Row, response: Response) -> Promotion:
+    promotion = control.as_is(gateway.settings, session, row)
+    response.headers["ETag"] = etag_of(promotion.version)
+    return promotion
 
 
-def _place(one: Row) -> list[Any]:
-    return [one.asked_ns, one.name]
+def _place(row: Row) -> list[Any]:
+    return [row.asked_ns, row.name]

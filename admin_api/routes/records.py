@@ -36,7 +36,7 @@ def list_audit(
     """List the calls that changed something and the refusals, the newest first."""
     key = key_of(cursor, int)
     with gateway.store.reading() as session:
-        found = audit.listed(
+        rows = audit.listed(
             session,
             most=limit + 1,
             who=who,
@@ -45,8 +45,8 @@ def list_audit(
             until=until,
             below_id=None if key is None else key[0],
         )
-    page = [audit.model(one) for one in found[:limit]]
-    return Page(items=page, next=cursor_of([page[-1].id]) if len(found) > limit else None)
+    page = [audit.model(row) for row in rows[:limit]]
+    return Page(items=page, next=cursor_of([page[-1].id]) if len(rows) > limit else None)
 
 
 history_router = APIRouter(prefix="/history", tags=["history"])

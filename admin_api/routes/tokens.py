@@ -39,12 +39,12 @@ def list_tokens(
     """List the tokens, also those that ended, the oldest first."""
     after = key_of(cursor, int, str)
     with gateway.store.reading() as session:
-        found = tokens.every(session)
-    left = [one for one in found if after is None or [one.created_ns, one.id] > after]
+        rows = tokens.every(session)
+    left = [row for row in rows if after is None or [row.created_ns, row.id] > after]
     shown_ones = left[:limit]
     is_last = len(left) <= limit
     last = None if is_last else cursor_of([shown_ones[-1].created_ns, shown_ones[-1].id])
-    return Page(items=[tokens.model(one) for one in shown_ones], next=last)
+    return Page(items=[tokens.model(shown_one) for shown_one in shown_ones], next=last)
 
 
 @router.post("", status_code=201)

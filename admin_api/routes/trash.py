@@ -65,11 +65,11 @@ def list_trash(
     """List what is in the trash, the oldest first."""
     key = key_of(cursor, int, str)
     trash = _trash(gateway)
-    rest = [one for one in trash.entries() if key is None or _place(one) > key]
+    rest = [entry for entry in trash.entries() if key is None or _place(entry) > key]
     shown = rest[:limit]
-    found = control.model(gateway.settings, trash, shown)
+    entries = control.model(gateway.settings, trash, shown)
     return Page(
-        items=found,
+        items=entries,
         next=cursor_of(_place(shown[-1])) if len(rest) > limit else None,
     )
 
@@ -77,9 +77,9 @@ def list_trash(
 @router.get("/{id}", responses=describe(404, 503))
 def read_trashed(gateway: Governed, _viewer: Viewer, id: TrashId, response: Response) -> Trashed:
     """Read what is known of a checkpoint in the trash."""
-    _entry, found = _one(gateway, id)
-    response.headers["ETag"] = etag_of(found.version)
-    return found
+    _entry, entry = _one(gateway, id)
+    response.headers["ETag"] = etag_of(entry.version)
+    return entry
 
 
 @router.post("/{id}/undelete", responses=describe(403, 404, 409, 503))
@@ -113,10 +113,10 @@ def remove_trashed(
     if_match: IfMatch = None,
 ) -> Job:
     """Begin a job that removes a checkpoint for good, also from the bucket."""
-    entry, found = _one(gateway, id)
+    entry, trash_entry = _one(gateway, id)
     if if_match is not None:
-        require_match(if_match, found.version, found)
-    call.before = found
+        require_match(if_match, trash_entry.version, trash_entry)
+    call.before = trash_entry
     return accepted(response, call, jobs.empty(runner, admin, call, [id], entry.since_ns))
 
 
@@ -143,8 +143,8 @@ def _one(gateway: GovernedGateway, id: str) -> tuple[TrashRow, Trashed]:
     """Return what has an id in the trash: its row, and what people see. Raises NotThere."""
     trash = _trash(gateway)
     entry = control.found(trash, id)
-    [found] = control.model(gateway.settings, trash, [entry])
-    return entry, found
+    [trash_entry] = control.model(gateway.settings, trash, [entry])
+    return entry, trash_entry
 
 
 def _place(entry: TrashRow) -> list[Any]:
