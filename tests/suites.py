@@ -163,7 +163,7 @@ def run_lanes(lanes: Sequence[Lane], directory: Path, root: Path) -> list[Run]:
         waiting, next_line = list(runs), began + PROGRESS_SECONDS
         while waiting:
             time.sleep(0.2)
-            for run in [one for one in waiting if one.code is not None]:
+            for run in [run for run in waiting if run.code is not None]:
                 waiting.remove(run)
                 print(f"---- {run.lane.name}\n{run.report()}", flush=True)
             if waiting and time.monotonic() >= next_line:

@@ -123,8 +123,8 @@ class Run:
         no capability but that of the port. The admin API may raise its priority."""
         for unit in SERVICES:
             shown = self._machine.ssh(f"systemd-analyze security --no-pager {unit}").stdout
-            found = re.search(r"exposure level for \S+: ([\d.]+)", shown)
-            assert found is not None and float(found[1]) <= EXPOSURE_MAX, shown
+            match = re.search(r"exposure level for \S+: ([\d.]+)", shown)
+            assert match is not None and float(match[1]) <= EXPOSURE_MAX, shown
         script = "grep CapEff /proc/$(systemctl show -P MainPID spillway-{})/status"
         for name, capabilities in {"nfs": "0000000000000400", "drain": "0000000000000000"}.items():
             assert self._machine.ssh(script.format(name)).stdout.split()[1] == capabilities
@@ -164,8 +164,8 @@ class Run:
     def upgrade_from_the_version_before(self) -> None:
         """This version takes the database over, and the client continues. There is a way back
         unless the database was migrated, because clients have used it since."""
-        this = str(self._packages[THIS])
-        succeeded(self._operator.play("site.yml", spillway_package=this))
+        spillway_package = str(self._packages[THIS])
+        succeeded(self._operator.play("site.yml", spillway_package=spillway_package))
         require_version(self._machine, THIS)
         self._saves.save("run/step-4/d.bin")
         self._saves.require_all()
@@ -176,7 +176,7 @@ class Run:
         else:
             succeeded(back)
             require_version(self._machine, PREVIOUS)
-            succeeded(self._operator.play("site.yml", spillway_package=this))
+            succeeded(self._operator.play("site.yml", spillway_package=spillway_package))
         require_version(self._machine, THIS)
 
     def upgrade(self) -> None:
@@ -210,7 +210,9 @@ class Run:
         succeeded(done)
         assert done.changed == 2, done.output
         listed = json.loads(self._machine.ssh("spillway export list --json").stdout)
-        found = [(one["name"], one["path"], one["squash"], one["served"]) for one in listed]
+        found = [
+            (entry["name"], entry["path"], entry["squash"], entry["served"]) for entry in listed
+        ]
         assert found == [("/datasets", "/checkpoints/team/sets", "all", True)], listed
 
     def roll_back(self) -> None:

@@ -55,9 +55,9 @@ def look_at_the_files(image: Path) -> None:
     [raw] = image.glob("*.raw")
     disk = f"{raw}?offset={FIRST_SECTOR * SECTOR_BYTES}"
     listing = [*(tool("debugfs"), "-R", "ls -p /etc/ssh"), disk]
-    found = subprocess.run(listing, check=True, capture_output=True, text=True).stdout
-    assert "/sshd_config/" in found, found
-    assert "ssh_host_" not in found, found
+    stdout = subprocess.run(listing, check=True, capture_output=True, text=True).stdout
+    assert "/sshd_config/" in stdout, stdout
+    assert "ssh_host_" not in stdout, stdout
 
 
 class Run:

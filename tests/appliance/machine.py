@@ -150,7 +150,7 @@ class Machine:
 
     def _argv(self) -> list[str]:
         forwards = "".join(
-            f",hostfwd=tcp:127.0.0.1:{here}-:{there}" for there, here in self.ports.items()
+            f",hostfwd=tcp:127.0.0.1:{port}-:{there}" for there, port in self.ports.items()
         )
         return [
             *("setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64"),

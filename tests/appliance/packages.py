@@ -36,8 +36,8 @@ def packages(plugin: Path, ganesha: Path, directory: Path) -> dict[str, Path]:
 
 def require_version(machine: Machine, version: str) -> None:
     """Require that a machine has this version, and runs it. Raises AssertionError."""
-    found = machine.ssh("spillway --version; systemctl is-active 'spillway-*'").stdout
-    assert f"{version}\n" in found and "failed" not in found, found
+    stdout = machine.ssh("spillway --version; systemctl is-active 'spillway-*'").stdout
+    assert f"{version}\n" in stdout and "failed" not in stdout, stdout
 
 
 def _broken(package: Path, tree: Path) -> Path:
@@ -64,8 +64,8 @@ def _broken(package: Path, tree: Path) -> Path:
 def _previous(ganesha: Path, tree: Path, output: Path) -> Path:
     """Build the package of the last tag, from its own source."""
     describe = ["git", "describe", "--tags", "--abbrev=0", "HEAD^"]
-    found = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True)
-    commit = found.stdout.strip() or WITHOUT_TAG
+    process = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True)
+    commit = process.stdout.strip() or WITHOUT_TAG
     print(f"the version before is {commit}", flush=True)
     tree.mkdir()
     archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, capture_output=True)

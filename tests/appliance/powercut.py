@@ -209,12 +209,12 @@ class Run:
         # After a cut the drain sends nothing while a copy of the gateway could give a sign.
         stuck = drain_error(gateway, SIGN_SECONDS + DRAIN_SECONDS)
         self._machine.ssh("systemctl stop spillway.target 'spillway-*'")
-        found = verify.tree(gateway.copied(self._directory), TOP)
-        outcome = verify.verify_names(self._logs, found)
+        tree = verify.tree(gateway.copied(self._directory), TOP)
+        outcome = verify.verify_names(self._logs, tree)
         reclaimed = verify.verify_fsck(gateway)
         if stuck:
             raise verify.Lost(stuck)
-        verify.verify_bucket(found, self._server.files(f"{site.BUCKET}/{TOP}"))
+        verify.verify_bucket(tree, self._server.files(f"{site.BUCKET}/{TOP}"))
         return (
             f"{outcome.acknowledged} requests acknowledged, {outcome.unanswered} unanswered, "
             f"{steps} steps confirmed, {outcome.files} files at the end, {reclaimed} data files "

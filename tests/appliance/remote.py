@@ -30,8 +30,8 @@ class RemoteGateway:
 
     def status(self) -> dict[str, Any]:
         """Return the report of ``spillway status --json``."""
-        found: dict[str, Any] = json.loads(self.spillway("status", "--json", check=False).stdout)
-        return found
+        document: dict[str, Any] = json.loads(self.spillway("status", "--json", check=False).stdout)
+        return document
 
     def copied(self, directory: Path) -> Settings:
         """Copy database and data files of the stopped gateway. Returns settings for the copy."""

@@ -109,8 +109,8 @@ class Bench:
         return measured
 
     def _said(self, measured: list[Measured]) -> list[Measured]:
-        for one in measured:
-            self._say(report.line(one.cells()))
+        for measurement in measured:
+            self._say(report.line(measurement.cells()))
         return measured
 
     def _bytes(self, stack: ExitStack) -> Iterator[Experiment]:

@@ -75,7 +75,8 @@ class Site:
     def __init__(self, directory: Path, stack: ExitStack) -> None:
         server = stack.enter_context(RcloneServer(directory / "s3"))
         rules: list[dict[str, object]] = [
-            {"name": one.name, "path": f"{one.name}_{{step}}", "files": one.ranks} for one in LOADS
+            {"name": saves.name, "path": f"{saves.name}_{{step}}", "files": saves.ranks}
+            for saves in LOADS
         ]
         rules.append({"name": "filled", "path": "{run}/step-{step}", "files": FILES})
         self._gateway = Gateway(

@@ -149,10 +149,14 @@ class Site:
         threads = [
             threading.Thread(
                 target=client.download_file,
-                args=(BUCKET, one["Key"], str(self.scratch / Path(one["Key"]).name)),
+                args=(
+                    BUCKET,
+                    listed_object["Key"],
+                    str(self.scratch / Path(listed_object["Key"]).name),
+                ),
                 kwargs={"Config": how},
             )
-            for one in listed
+            for listed_object in listed
         ]
         for thread in threads:
             thread.start()
@@ -165,13 +169,13 @@ class Site:
     def first_byte(self, files: Files, _number: int) -> list[float]:
         """Read one byte of each evicted file. Returns the median, in milliseconds."""
         self.gateway.evict(files.directory)
-        found = []
+        data = []
         for name in self._names(files):
-            found.append(self._first_byte(files, name))
+            data.append(self._first_byte(files, name))
             # The rest of the file must not be fetched beside the next request.
             path = f"{files.directory}/{name}"
             self.gateway.spillway("warm", "--wait", path, timeout_seconds=300.0)
-        return [median(found)]
+        return [median(data)]
 
     def first_bytes(self, files: Files) -> list[float]:
         """Read one byte of each file, of one block. Returns milliseconds, for each file."""
@@ -189,13 +193,13 @@ class Site:
         client = self.server.client()
         client.head_bucket(Bucket=BUCKET)  # connects
         block = f"bytes=0-{BLOCK_BYTES - 1}"
-        found = []
+        data = []
         for name in self._names(files):
             key = f"{files.directory}/{name}"
             started = time.perf_counter()
             client.get_object(Bucket=BUCKET, Key=key, Range=block)["Body"].read()
-            found.append((time.perf_counter() - started) * 1e3)
-        return [median(found)]
+            data.append((time.perf_counter() - started) * 1e3)
+        return [median(data)]
 
     def _names(self, files: Files) -> list[str]:
         stored = self.server.directory / BUCKET / files.directory

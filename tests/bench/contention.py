@@ -207,7 +207,7 @@ def _summary(rounds: Sequence[Sequence[load.Load]]) -> list[float]:
         statistics.median(done.ops_per_second for done in work)
         for work in zip(*rounds, strict=True)
     ]
-    return [*rates, max(done.max_ms for one in rounds for done in one)]
+    return [*rates, max(done.max_ms for dones in rounds for done in dones)]
 
 
 def experiment(engine: str, site: Site) -> Experiment:

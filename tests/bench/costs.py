@@ -167,7 +167,7 @@ def parameters(directory: Path) -> Iterator[tuple[str, ...]]:
         dialect = sqlite_dialect(paramstyle=paramstyle)
         statements = (sql.LOOKUP, sql.DIRECTORY_CHANGED, sql.INODE_INSERT, sql.DIRENT_INSERT)
         look, change, insert, name = (
-            Statement(one.expression).compiled(dialect) for one in statements
+            Statement(statement.expression).compiled(dialect) for statement in statements
         )
 
         def create_one() -> None:

@@ -254,8 +254,8 @@ def family_seconds(pid: int) -> float:
 
 def children_seconds() -> float:
     """Processor time of all children of this process that ended and were waited for."""
-    found = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return found.ru_utime + found.ru_stime
+    rusage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return rusage.ru_utime + rusage.ru_stime
 
 
 def measure(directory: Path, pairs: int) -> Iterator[list[Measured]]:

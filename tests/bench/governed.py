@@ -171,7 +171,7 @@ class Site:
             if "get" not in methods or "{" in path or "events" in path:
                 continue
             parameters = methods["get"].get("parameters", ())
-            needed = {one["name"] for one in parameters if one.get("required")}
+            needed = {parameter["name"] for parameter in parameters if parameter.get("required")}
             if needed <= {"path"}:
                 found.append(f"{path}?path={DIRECTORY}" if needed else path)
         return [*found, *MORE_LISTS]
@@ -250,11 +250,11 @@ class Hammer:
             process.stdout.read()
             os.set_blocking(process.stdout.fileno(), True)
             started = time.perf_counter()
-            found = self._site.work(number)
+            work = self._site.work(number)
             seconds = time.perf_counter() - started
             process.kill()
             self.rates.append(len(process.stdout.read()) / seconds)
-        return found
+        return work
 
 
 def answers(site: Site, paths: Mapping[str, Target]) -> list[Measured]:

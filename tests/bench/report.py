@@ -24,7 +24,7 @@ def line(cells: Sequence[str]) -> str:
 
 def table(measured: Iterable[Measured]) -> str:
     """Return the rows in Markdown."""
-    return markdown(COLUMNS, (one.cells() for one in measured))
+    return markdown(COLUMNS, (measurement.cells() for measurement in measured))
 
 
 def section(on: str, measured: Sequence[Measured], alternations: int) -> str:
@@ -33,7 +33,7 @@ def section(on: str, measured: Sequence[Measured], alternations: int) -> str:
     Args:
         on: what ``machine`` returned before the first report.
     """
-    judged = [one.verdict for one in measured if one.verdict]
+    judged = [measurement.verdict for measurement in measured if measurement.verdict]
     times = f"{alternations} alternations a row." if len(measured[0].ours) > 1 else "Measured once."
     met = f" {judged.count('PASS')} of {len(judged)} targets are met." if judged else ""
     return f"\n{on} {times}{met}\n\n{table(measured)}\n"

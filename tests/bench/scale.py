@@ -159,9 +159,9 @@ def main() -> None:
         ]
         print(f"{args.files} files in 1000 directories:")
         fill(ns, many, args.files, 10)
-        one = ns.mkdir(ROOT_CRED, ROOT, b"one", SetAttr()).ino
+        ino = ns.mkdir(ROOT_CRED, ROOT, b"one", SetAttr()).ino
         print(f"{args.files} files in one directory:")
-        fill(ns, [one], args.files, 10)
+        fill(ns, [ino], args.files, 10)
         ns.close()
     finally:
         shutil.rmtree(directory)

@@ -109,18 +109,20 @@ def share(
         ]
         with probed(logs / "probe") as syncs:
             running = [one for client in clients for one in _start(client, seconds)]
-            watch(lambda: not all(one.command.done for one in running))
-        reports = {one: one.report() for one in running}
-        wrong = [f"{one}: {fault}" for one, report in reports.items() for fault in faults(report)]
+            watch(lambda: not all(client.command.done for client in running))
+        reports = {client: client.report() for client in running}
+        wrong = [
+            f"{client}: {fault}" for client, report in reports.items() for fault in faults(report)
+        ]
         for one, report in reports.items():
             say(f"{one}: {told(report)}")
         say(f"this machine's disk: longest fsync of a small file {max(syncs, default=0):.1f} s")
         wrong += _records_wrong(clients, reports)
         for client in clients:
-            found = trouble(client.vm.run("dmesg").stdout, CLIENT_TROUBLE)
-            wrong += [f"{client.name}'s kernel said: {line}" for line in found]
-    found = trouble(server.log.read_bytes()[began:].decode(errors="replace"), SERVER_TROUBLE)
-    return [*wrong, *(f"the server said: {line}" for line in found)]
+            lines = trouble(client.vm.run("dmesg").stdout, CLIENT_TROUBLE)
+            wrong += [f"{client.name}'s kernel said: {line}" for line in lines]
+    lines = trouble(server.log.read_bytes()[began:].decode(errors="replace"), SERVER_TROUBLE)
+    return [*wrong, *(f"the server said: {line}" for line in lines)]
 
 
 def _start(client: Client, seconds: float) -> Iterator[Running]:
@@ -183,15 +185,15 @@ def _records_wrong(clients: Sequence[Client], reports: dict[Running, Report]) ->
     wrong = []
     for client in clients:
         for path, rounds in appended.items():
-            found = client.records(path)
-            if found.counts != rounds:
-                found.errors.append(f"has {found.counts}, and {rounds} were appended")
-            wrong += [f"{path}, read by {client.name}: {error}" for error in found.errors]
+            records = client.records(path)
+            if records.counts != rounds:
+                records.errors.append(f"has {records.counts}, and {rounds} were appended")
+            wrong += [f"{path}, read by {client.name}: {error}" for error in records.errors]
     return wrong
 
 
 def trouble(log: str, pattern: re.Pattern[str]) -> list[str]:
     """Return the first lines of a log that tell of trouble, and how many more there are."""
-    found = [line for line in log.splitlines() if pattern.search(line)]
-    more = len(found) - SHOWN_LINES_MAX
-    return [*found[:SHOWN_LINES_MAX], *([f"{more} more lines"] if more > 0 else [])]
+    lines = [line for line in log.splitlines() if pattern.search(line)]
+    more = len(lines) - SHOWN_LINES_MAX
+    return [*lines[:SHOWN_LINES_MAX], *([f"{more} more lines"] if more > 0 else [])]

@@ -73,12 +73,12 @@ def soak(server: Server, work: Callable[[Watch], list[str]], seconds: float, say
 
 
 def _errors(result: Load) -> list[str]:
-    found = []
+    errors = []
     if result.errors:
-        found.append(f"{result.errors} errors, the first: {result.first_error}")
+        errors.append(f"{result.errors} errors, the first: {result.first_error}")
     if result.lost_leases:
-        found.append(f"{result.lost_leases} leases lost")
-    return found
+        errors.append(f"{result.lost_leases} leases lost")
+    return errors
 
 
 def _growth(samples: list[float], say: Say) -> list[str]:

@@ -52,14 +52,14 @@ def test_it_reads_what_it_wrote_and_sees_a_changed_byte(server: Server) -> None:
     written = load(server, "write", *BOTH, *size)
     assert written["bytes"] == 2 * FILE_BYTES
     assert load(server, "read", "--verify", *BOTH, *size)["bytes"] == 2 * FILE_BYTES
-    one = written_files(server)[0]
-    with one.open("r+b") as file:
+    path = written_files(server)[0]
+    with path.open("r+b") as file:
         file.seek(5 << 20 | 12345)
         byte = file.read(1)[0]
         file.seek(-1, 1)
         file.write(bytes([byte ^ 1]))
-    found = load(server, "read", "--verify", *BOTH, *size, status=1)
-    assert (found["errors"], found["first_error"]) == (1, f"wrong content at {5 << 20}")
+    document = load(server, "read", "--verify", *BOTH, *size, status=1)
+    assert (document["errors"], document["first_error"]) == (1, f"wrong content at {5 << 20}")
 
 
 def test_names_come_and_go(server: Server) -> None:
@@ -112,10 +112,10 @@ def test_mixed_work_finds_what_it_left(server: Server) -> None:
 def test_a_refill_reads_what_it_saved_and_sees_other_bytes(server: Server) -> None:
     saves = ("--connections", "3", "--count", "3", "--pause", "0.3", "--dir", "refill")
     size = ("--file", str(3 << 20 | 16))
-    found = load(server, "refill", *saves, *size)
-    assert found["errors"] == 0
-    assert found["ops"] > 0
-    assert found["longest_write_ms"] > 0
+    document = load(server, "refill", *saves, *size)
+    assert document["errors"] == 0
+    assert document["ops"] > 0
+    assert document["longest_write_ms"] > 0
     assert load(server, "list", "--dir", "refill", "--count", "3")["ops"] == 3
     # The same checkpoints are there already, and with this seed they should have other bytes.
     wrong = load(server, "refill", *saves, *size, "--seed", "2", status=1)
@@ -147,10 +147,10 @@ def test_a_lost_lease_is_counted_and_replaced(server: Server) -> None:
             until(lambda: not remembered(server), "the end of the lease", 4 * LEASE_SECONDS)
         finally:
             client.send_signal(signal.SIGCONT)
-        found = json.loads(client.communicate()[0])
+        document = json.loads(client.communicate()[0])
     assert client.returncode == 1
-    assert (found["lost_leases"], found["errors"]) == (1, 1)
-    assert found["ops"] == 2999
+    assert (document["lost_leases"], document["errors"]) == (1, 1)
+    assert document["ops"] == 2999
 
 
 def test_in_grace_it_asks_again(server: Server) -> None:

@@ -24,8 +24,8 @@ def measured(
 
 def test_neighbouring_runs_are_compared_not_medians() -> None:
     """A machine that slows down in the middle must not decide the comparison."""
-    found = measured((100.0, 50.0, 10.0), (200.0, 100.0, 5.0))
-    assert found.comparison == (0.5, 0.5, 1.25)
+    measurement = measured((100.0, 50.0, 10.0), (200.0, 100.0, 5.0))
+    assert measurement.comparison == (0.5, 0.5, 1.25)
 
 
 @pytest.mark.parametrize(
@@ -46,15 +46,15 @@ def test_the_median_is_held_against_the_target(
 
 
 def test_a_bound_of_ours_alone_is_not_compared() -> None:
-    found = measured((500.0, 510.0), (1.0, 2.0), Target(512, at_most=True), counts="ours")
-    assert found.comparison.median == 505.0
-    assert found.verdict == "PASS"
+    measurement = measured((500.0, 510.0), (1.0, 2.0), Target(512, at_most=True), counts="ours")
+    assert measurement.comparison.median == 505.0
+    assert measurement.verdict == "PASS"
 
 
 def test_a_difference_is_in_the_unit_of_the_row() -> None:
-    found = measured((450.0,), (200.0,), Target(300, at_most=True), counts="difference")
-    assert found.comparison.median == 250
-    assert found.verdict == "PASS"
+    measurement = measured((450.0,), (200.0,), Target(300, at_most=True), counts="difference")
+    assert measurement.comparison.median == 250
+    assert measurement.verdict == "PASS"
 
 
 def test_only_the_table_of_the_group_is_replaced(tmp_path: Path) -> None:

@@ -52,10 +52,10 @@ def test_processes_change_one_table(memory: Path) -> None:
     steps = set[str]()
     # Whether a process finds the lock file of another one in a second is up to the scheduler.
     for _ in range(MEETINGS_MAX):
-        found = report("table", memory, SECONDS, 3)
-        assert found.errors == []
-        assert len(found.rounds) == 3 and sum(found.rounds.values()) > 0
-        steps |= set(found.longest_wait_seconds)
+        outcome = report("table", memory, SECONDS, 3)
+        assert outcome.errors == []
+        assert len(outcome.rounds) == 3 and sum(outcome.rounds.values()) > 0
+        steps |= set(outcome.longest_wait_seconds)
         if "lock" in steps:
             break
     assert {"link", "lock", "rename", "unlink"} <= steps
@@ -64,10 +64,10 @@ def test_processes_change_one_table(memory: Path) -> None:
 @pytest.mark.parametrize("how", ["append", "ask"])
 def test_processes_append_to_one_file(memory: Path, how: str) -> None:
     path = memory / "records"
-    found = report(how, path, SECONDS, "a", "b")
-    assert found.errors == []
-    assert sum(found.rounds.values()) > 0
-    assert asdict(records(path)) == {"counts": found.rounds, "errors": []}
+    outcome = report(how, path, SECONDS, "a", "b")
+    assert outcome.errors == []
+    assert sum(outcome.rounds.values()) > 0
+    assert asdict(records(path)) == {"counts": outcome.rounds, "errors": []}
 
 
 def test_a_lost_change_of_the_table_is_found(memory: Path) -> None:
@@ -124,9 +124,9 @@ def test_a_process_that_hangs_is_reported(monkeypatch: pytest.MonkeyPatch) -> No
         time.sleep(3600)
         return 0
 
-    found = share.contend({"quick": lambda _steps, _until: 1, "slow": hang}, 0.0)
-    assert found.rounds == {"quick": 1}
-    [error] = found.errors
+    outcome = share.contend({"quick": lambda _steps, _until: 1, "slow": hang}, 0.0)
+    assert outcome.rounds == {"quick": 1}
+    [error] = outcome.errors
     assert error.startswith("slow hangs: ")
 
 
@@ -135,17 +135,17 @@ def test_a_process_that_is_killed_is_reported() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
         return 1
 
-    found = share.contend({"one": die}, 0.0)
-    assert found.errors == ["one: ended without a word"]
-    assert sharing.faults(found) == [*found.errors, "one did nothing"]
+    outcome = share.contend({"one": die}, 0.0)
+    assert outcome.errors == ["one: ended without a word"]
+    assert sharing.faults(outcome) == [*outcome.errors, "one did nothing"]
 
 
 def test_a_long_step_is_a_fault_unless_the_machine_stood_still() -> None:
     step = Step("rename", 100.0, 12.0)
     still = [Step("late", 95.0, 6.0), Step("late", 100.5, 2.5)]
-    found = Report()
-    share.judge(found, [step], [])
-    assert sharing.faults(found) == ["rename took 12.0 s, without what the client stood still"]
+    outcome = Report()
+    share.judge(outcome, [step], [])
+    assert sharing.faults(outcome) == ["rename took 12.0 s, without what the client stood still"]
     excused = Report()
     share.judge(excused, [step], still)
     assert excused.longest_seconds == {"rename": 12.0}

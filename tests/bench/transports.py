@@ -116,15 +116,15 @@ class Own:
             body = FileRange(file.fileno(), 0, os.fstat(file.fileno()).st_size)
             self._wire.put("put_object", path.name, {}, {}, body, ChecksumKind.CRC64NVME)
 
-    def _get(self, one: Range) -> int:
-        at, crc = one.start, 0
+    def _get(self, byte_range: Range) -> int:
+        at, crc = byte_range.start, 0
         if not hasattr(self._buffers, "view"):
             self._buffers.view = memoryview(bytearray(BUFFER_BYTES))
         view = self._buffers.view
-        with self._wire.get(one.key, {}, _range(one), RANGE_BYTES) as incoming:
+        with self._wire.get(byte_range.key, {}, _range(byte_range), RANGE_BYTES) as incoming:
             while count := incoming.readinto(view):
                 crc = crc64nvme(view[:count], crc)
-                os.pwrite(one.fd, view[:count], at)
+                os.pwrite(byte_range.fd, view[:count], at)
                 at += count
         return crc
 
@@ -167,13 +167,15 @@ class Crt:
         """Read ranges. Returns the CRC of each."""
         crcs = dict.fromkeys(ranges, 0)
 
-        def get(one: Range, done: Callable[..., None]) -> Any:
+        def get(byte_range: Range, done: Callable[..., None]) -> Any:
             def take(chunk: bytes, offset: int, **_: Any) -> None:
                 # The offset is that in the object.
-                crcs[one] = crc64nvme(chunk, crcs[one])
-                os.pwrite(one.fd, chunk, offset)
+                crcs[byte_range] = crc64nvme(chunk, crcs[byte_range])
+                os.pwrite(byte_range.fd, chunk, offset)
 
-            request = http.HttpRequest("GET", f"/{BUCKET}/{one.key}", self._headers(_range(one)))
+            request = http.HttpRequest(
+                "GET", f"/{BUCKET}/{byte_range.key}", self._headers(_range(byte_range))
+            )
             return self._client.make_request(
                 type=s3.S3RequestType.GET_OBJECT, request=request, on_body=take, on_done=done
             )
@@ -183,9 +185,9 @@ class Crt:
 
     def _all(self, send: Callable[[T, Callable[..., None]], Any], items: Iterable[T]) -> None:
         free, begun = Semaphore(AT_ONCE), []
-        for one in items:
+        for item in items:
             free.acquire()
-            begun.append(send(one, lambda **_: free.release()))
+            begun.append(send(item, lambda **_: free.release()))
         for request in begun:
             request.finished_future.result()
 
@@ -215,8 +217,8 @@ class Crt:
 NAMES = {Own: "gateway's", Crt: "awscrt's"}
 
 
-def _range(one: Range) -> dict[str, str]:
-    return {"Range": f"bytes={one.start}-{one.start + RANGE_BYTES - 1}"}
+def _range(byte_range: Range) -> dict[str, str]:
+    return {"Range": f"bytes={byte_range.start}-{byte_range.start + RANGE_BYTES - 1}"}
 
 
 def _files(directory: Path, load: Load) -> list[Path]:
@@ -275,8 +277,8 @@ def main() -> None:
                                 given = (side, directory, url, load)
                                 runs[side].append(pool.apply(_measure, given))
                     assert len({tuple(run.crcs) for both in runs.values() for run in both}) == 1
-                    for side, found in runs.items():
-                        rows.append((load.name, over, NAMES[side], *_cells(load, found)))
+                    for side, run in runs.items():
+                        rows.append((load.name, over, NAMES[side], *_cells(load, run)))
                         print("  ".join(rows[-1]), flush=True)
     print(report.markdown(COLUMNS, rows))
 

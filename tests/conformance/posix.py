@@ -129,11 +129,11 @@ class Suite:
         one of them does not exist.
         """
         tests = self._copy / "tests"
-        found = sorted(str(path.relative_to(tests)) for path in tests.glob("*/*.t"))
-        unknown = {*only} - {*found} - {name.split("/")[0] for name in found}
+        names = sorted(str(path.relative_to(tests)) for path in tests.glob("*/*.t"))
+        unknown = {*only} - {*names} - {name.split("/")[0] for name in names}
         if unknown:
             raise RuntimeError(f"pjdfstest has no {', '.join(sorted(unknown))}")
-        return [name for name in found if not only or {name, name.split("/")[0]} & {*only}]
+        return [name for name in names if not only or {name, name.split("/")[0]} & {*only}]
 
 
 def run(suite: Suite, kind: str, minor: int, names: Sequence[str]) -> Iterator[tuple[str, Report]]:

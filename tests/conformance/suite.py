@@ -133,16 +133,16 @@ def read_report(text: str) -> dict[str, Result]:
     blocks = text.split(_RULE)
     if len(blocks) < 3:
         raise RuntimeError(f"pynfs came to no end:\n{text[-4000:]}")
-    found: dict[str, Result] = {}
+    report: dict[str, Result] = {}
     code = ""
     for line in blocks[-2].splitlines():
         if match := _OUTCOME.match(line):
             code = match[1]
-            found[code] = Result(match[2], "")
+            report[code] = Result(match[2], "")
         elif code:
-            before = found[code]
-            found[code] = Result(before.outcome, f"{before.message} {line.strip()}".strip())
-    return found
+            before = report[code]
+            report[code] = Result(before.outcome, f"{before.message} {line.strip()}".strip())
+    return report
 
 
 def _attend(

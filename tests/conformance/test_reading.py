@@ -25,13 +25,13 @@ Of those: 0 Skipped, 1 Failed, 1 Warned, 1 Passed
 
 
 def test_outcomes_and_messages_are_read_from_the_final_report() -> None:
-    found = read_report(REPORT)
-    assert found == {
+    report = read_report(REPORT)
+    assert report == {
         "MKDIR": Result("PASS", ""),
         "OPEN2": Result("FAILURE", "Checking attrs on creation: For size expected 32, got 0"),
         "ACL0": Result("UNSUPPORTED", "FATTR4_ACL not supported"),
     }
-    assert [code for code, result in found.items() if result.failed] == ["OPEN2"]
+    assert [code for code, result in report.items() if result.failed] == ["OPEN2"]
 
 
 def test_a_run_without_a_report_is_an_error() -> None:

@@ -43,7 +43,7 @@ class Case(NamedTuple):
         return self.path.format(step=step)
 
     def patterns(self, step: int) -> list[str]:
-        return [one.format(step=step) for one in self.members]
+        return [member.format(step=step) for member in self.members]
 
 
 CASES = [

@@ -147,14 +147,14 @@ class Watch:
 
     def states(self, paths: Iterable[str]) -> set[str]:
         """Return all states that paths ever had."""
-        return {one.state for path in paths for one in self.seen.get(path, [])}
+        return {sighting.state for path in paths for sighting in self.seen.get(path, [])}
 
     def until(self, path: str, *states: str, timeout_seconds: float = 120.0) -> Seen:
         """Wait until a checkpoint is in one of some states."""
 
         def look() -> Seen | None:
-            found = self.now.get(path)
-            return found if found is not None and found.state in states else None
+            sighting = self.now.get(path)
+            return sighting if sighting is not None and sighting.state in states else None
 
         try:
             return until(look, f"{path} to be {' or '.join(states)}", timeout_seconds)
@@ -168,10 +168,10 @@ class Watch:
             now = {}
             for path, state, rule, run, *rest in link.execute(statement):
                 now[os.fsdecode(path)] = Seen(state, rule, os.fsdecode(run), *rest)
-            for path, one in now.items():
+            for path, sighting in now.items():
                 kept = self.seen.setdefault(path, [])
-                if not kept or kept[-1] != one:
-                    kept.append(one)
+                if not kept or kept[-1] != sighting:
+                    kept.append(sighting)
             self.now = now
         link.close()
 

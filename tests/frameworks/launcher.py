@@ -56,7 +56,7 @@ def has_come(moment: dict[str, Any], group: int) -> bool:
     """Return whether a name is there, and the processes have written so many bytes."""
     directory, _, pattern = moment["name"].rpartition("/")
     try:
-        is_there = any(fnmatch.fnmatch(one.name, pattern) for one in Path(directory).iterdir())
+        is_there = any(fnmatch.fnmatch(path.name, pattern) for path in Path(directory).iterdir())
     except FileNotFoundError:
         is_there = False
     return is_there and (not moment["written"] or written_by(group) >= moment["written"])
@@ -86,8 +86,8 @@ def sizes(root: Path) -> dict[str, int]:
     name."""
     if root.is_file():
         return {root.name: root.stat().st_size}
-    files = (one for one in root.rglob("*") if one.is_file())
-    return {str(one.relative_to(root)): one.stat().st_size for one in files}
+    files = (path for path in root.rglob("*") if path.is_file())
+    return {str(path.relative_to(root)): path.stat().st_size for path in files}
 
 
 def run(request: dict[str, Any]) -> dict[str, Any]:

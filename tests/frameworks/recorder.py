@@ -128,13 +128,13 @@ def _lines(trace: str) -> Iterator[tuple[int, str]]:
 
 def _processes(lines: list[tuple[int, str]]) -> dict[int, int]:
     """Return the process of each thread that was made."""
-    found: dict[int, int] = {}
+    processes: dict[int, int] = {}
     for tid, text in lines:
         if text.startswith(_PROCESSES):
             made = re.search(r"\) += ([0-9]+)$", text)
             if made is not None and "CLONE_THREAD" in text:
-                found[int(made[1])] = tid
-    return found
+                processes[int(made[1])] = tid
+    return processes
 
 
 _CALL = re.compile(r"([a-z0-9_]+)\((.*)\) += (-?[0-9]+|\?)(<[^>]*>)?", re.DOTALL)

@@ -141,18 +141,18 @@ class Trials:
                     whole = trees[-1]
                     lacking = [one for one in whole if files.get(one) != whole[one]]
                     inner = [one.removeprefix(path + "/") for one in lacking]
-                    if not all(any(fnmatch(one, each) for each in unseen) for one in inner):
+                    if not all(any(fnmatch(name, pat) for pat in unseen) for name in inner):
                         wrong.append((_text(trial.done), path, row.grade, lacking))
         assert not wrong, f"{len(wrong)}: {wrong[0]}"
         return marked
 
     def _rows(self) -> dict[str, dict[str, CheckpointRow]]:
         """Return the catalogue, by trials and the paths in them."""
-        found: dict[str, dict[str, CheckpointRow]] = {trial.top: {} for trial in self.made}
+        rows: dict[str, dict[str, CheckpointRow]] = {trial.top: {} for trial in self.made}
         for row in rows_of(self._world.settings):
             top, _, path = row.path.decode().partition("/")
-            found[top][path] = row
-        return found
+            rows[top][path] = row
+        return rows
 
 
 def _text(calls: Sequence[Call]) -> str:
@@ -181,7 +181,7 @@ def _copied(path: str, data: bytes, length: int) -> list[Call]:
 
 
 both = pytest.mark.parametrize("number", [0, 1], ids=["the first", "the second"])
-each = pytest.mark.parametrize("saving", SAVINGS, ids=lambda one: one.call)
+each = pytest.mark.parametrize("saving", SAVINGS, ids=lambda saving: saving.call)
 
 
 @both
@@ -215,7 +215,7 @@ def test_a_save_is_looked_at_after_each_call(
 
 
 @both
-@pytest.mark.parametrize("saving", DIVIDED, ids=lambda one: one.call)
+@pytest.mark.parametrize("saving", DIVIDED, ids=lambda saving: saving.call)
 def test_one_process_is_killed_and_the_others_finish(
     saving: Saving, number: int, record: Record, world: World, follower: Follower
 ) -> None:
@@ -235,7 +235,7 @@ def test_one_process_is_killed_and_the_others_finish(
 
 
 @both
-@pytest.mark.parametrize("saving", DIVIDED, ids=lambda one: one.call)
+@pytest.mark.parametrize("saving", DIVIDED, ids=lambda saving: saving.call)
 def test_one_process_is_late(
     saving: Saving, number: int, record: Record, world: World, follower: Follower
 ) -> None:

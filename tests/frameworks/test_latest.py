@@ -76,10 +76,10 @@ class Links:
     def _look(self, client: nfs4.Client) -> None:
         named = _named(client, "latest-complete")
         if named is not None:
-            found = _sizes(client, named)
+            sizes = _sizes(client, named)
             # The path of the checkpoint is in .metadata, so that it may be longer.
-            if any(found.get(name, 0) < size for name, size in self._sizes.items()):
-                self.partial.append(f"{named}: {found}")
+            if any(sizes.get(name, 0) < size for name, size in self._sizes.items()):
+                self.partial.append(f"{named}: {sizes}")
             if self.complete[-1:] != [named]:
                 self.complete.append(named)
         named = _named(client, "latest-durable")

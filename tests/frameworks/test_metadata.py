@@ -23,10 +23,10 @@ def listing(data: bytes) -> indexes.Listing | None:
 
 def pieces(data: bytes) -> list[Made]:
     _value, made = content.read(data)
-    return [one for one in made if one.name.endswith("._StorageInfo")]
+    return [instance for instance in made if instance.name.endswith("._StorageInfo")]
 
 
-@pytest.mark.parametrize("saving", DCP, ids=lambda one: one.call)
+@pytest.mark.parametrize("saving", DCP, ids=lambda saving: saving.call)
 def test_metadata_by_torch_and_by_hand_are_read_alike(saving: Saving, record: Record) -> None:
     tree = record(saving).trees[0]
     above = saving.at(0) + "/"
@@ -37,10 +37,11 @@ def test_metadata_by_torch_and_by_hand_are_read_alike(saving: Saving, record: Re
     # Torch lists each shard to its last byte.
     assert listing(real) == listing(made) == {(name.encode(),): size for name in files}
     kinds = [
-        {(type(one.args), one.name, type(one.state)) for one in pieces(d)} for d in (real, made)
+        {(type(instance.args), instance.name, type(instance.state)) for instance in pieces(d)}
+        for d in (real, made)
     ]
     assert kinds[0] == kinds[1]
     for data in (real, made):
-        for one in pieces(data):
-            assert isinstance(one.state, Pairs)
-            assert [type(one.state.get(key)) for key in STATE] == [str, int, int]
+        for instance in pieces(data):
+            assert isinstance(instance.state, Pairs)
+            assert [type(instance.state.get(key)) for key in STATE] == [str, int, int]

@@ -30,7 +30,7 @@ def is_whole(case: Case, step: int, files: dict[str, int], finished: dict[str, i
     """Return whether a save that was killed may have written all that a finished one leaves."""
     patterns = case.patterns(step)
     is_full = sum(files.values()) >= ALMOST * sum(finished.values())
-    return is_full and all(fnmatch.filter(files, one) for one in patterns)
+    return is_full and all(fnmatch.filter(files, pattern) for pattern in patterns)
 
 
 def killed_saves(launcher: Launcher, case: Case, finished: dict[str, int]) -> list[int]:
@@ -95,22 +95,24 @@ def test_a_save(
     never |= watch.states([case.at(step) for step in killed])
     assert never & WHOLE == set()
     for step, saved in saves.items():
-        found = watch.until(case.at(step), "durable")
-        assert (found.rule, found.run, found.step) == (case.rule, case.run, step)
-        until(partial(manifest_names, gateway, case, step, found.files), "its manifest is right")
+        sighting = watch.until(case.at(step), "durable")
+        assert (sighting.rule, sighting.run, sighting.step) == (case.rule, case.run, step)
+        until(partial(manifest_names, gateway, case, step, sighting.files), "its manifest is right")
         copy = restore(case.at(step))
         members = sizes(copy)
         # What a killed save left under a temporary name is no member.
         assert members == {path: saved.files[path] for path in members}
         patterns = case.patterns(step)
-        assert [one for one in patterns if not fnmatch.filter(members, one)] == []
-        assert [one for one in members if not any(fnmatch.fnmatch(one, p) for p in patterns)] == []
-        assert (found.files, found.size) == (len(members), sum(members.values()))
+        assert [pattern for pattern in patterns if not fnmatch.filter(members, pattern)] == []
+        assert [
+            member for member in members if not any(fnmatch.fnmatch(member, p) for p in patterns)
+        ] == []
+        assert (sighting.files, sighting.size) == (len(members), sum(members.values()))
         assert load_on_host(case.load, copy) == saved.result
         vm.drop_caches()
         whole = case.at(step)
         # What a killed save left is on the local disk only.
-        paths = [f"{whole}/{one}" for one in members] if copy.is_dir() else [whole]
+        paths = [f"{whole}/{member}" for member in members] if copy.is_dir() else [whole]
         gateway.evict(*paths)
         loaded = launcher.call(case.load, guest_path(case.at(step)))
         assert (loaded.status, loaded.result) == (0, saved.result), loaded.log

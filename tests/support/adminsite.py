@@ -37,8 +37,8 @@ class AdminSite(NamedTuple):
     @property
     def gateway(self) -> GovernedGateway:
         """What the routes get."""
-        found: GovernedGateway = self.app.state.gateway
-        return found
+        gateway: GovernedGateway = self.app.state.gateway
+        return gateway
 
     def token(self, role: Role, expires_ns: int | None = None) -> str:
         """Make a token. Returns the text that its owner sends."""

@@ -13,11 +13,11 @@ def data_files(files_dir: Path, ino: int | None = None) -> dict[Path, os.stat_re
     A file that the gateway removes meanwhile is left out: it removes the bytes of unlinked files,
     evicted files and replaced receipts in its own time.
     """
-    found = {}
+    stats = {}
     for path in files_dir.glob(f"*/{'*' if ino is None else ino}.*"):
         with suppress(FileNotFoundError):
-            found[path] = path.stat()
-    return found
+            stats[path] = path.stat()
+    return stats
 
 
 def allocated_bytes(files_dir: Path) -> int:

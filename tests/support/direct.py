@@ -48,7 +48,7 @@ class Direct:
         for start in range(0, len(requests), TOGETHER):
             batch = requests[start : start + TOGETHER]
             operations = [self._operation(request) for request in batch]
-            self._namespace.change([one for one in operations if one is not None])
+            self._namespace.change([operation for operation in operations if operation is not None])
             answers += map(self._answer, batch, operations)
         return answers
 
@@ -105,8 +105,8 @@ class Direct:
         ino, name, cred = request.ino, request.name, request.cred
         match request.op:
             case Op.LOOKUP:
-                found = self._namespace.lookup(ino, name, is_gateway=cred.is_gateway)
-                return RpcReply(0, found)
+                attr = self._namespace.lookup(ino, name, is_gateway=cred.is_gateway)
+                return RpcReply(0, attr)
             case Op.INSTALL:
                 done = self._namespace.install(cred, ino, name, request.name2, request.wanted)
                 return RpcReply(0, done.attr)

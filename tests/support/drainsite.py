@@ -185,7 +185,7 @@ class Site:
 
     def objects(self) -> dict[str, bytes]:
         """Return all objects by key below the prefix. A leading ! marks a key outside of it."""
-        found = {}
+        objects = {}
         for page in self.client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket):
             for entry in page.get("Contents", []):
                 key = entry["Key"]
@@ -194,8 +194,8 @@ class Site:
                 if (body := self._body(key)) is None:
                     continue  # a drain has deleted the object since it was listed
                 below = key.startswith(PREFIX + "/")
-                found[key.removeprefix(PREFIX + "/") if below else "!" + key] = body
-        return found
+                objects[key.removeprefix(PREFIX + "/") if below else "!" + key] = body
+        return objects
 
     def _body(self, key: str) -> bytes | None:
         """Return the content of the object at a key, or None if there is no object.
@@ -230,10 +230,10 @@ class Site:
 
     def multiparts(self) -> int:
         try:
-            found = self.client.list_multipart_uploads(Bucket=self.bucket)
+            multipart_uploads = self.client.list_multipart_uploads(Bucket=self.bucket)
         except self.client.exceptions.NoSuchUpload:
             return 0  # rclone answers this before the first upload to a bucket
-        return len(found.get("Uploads", []))
+        return len(multipart_uploads.get("Uploads", []))
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         connection = self.namespace._database.connect()
@@ -262,15 +262,19 @@ class Site:
         """Return how often each object was uploaded. Those that failed with 500 do not count:
         rclone answers so now and then, while it makes a directory for another upload.
         """
-        return Counter(one.key for one in self.proxy.operations("PUT") if one.status != 500)
+        return Counter(
+            request.key for request in self.proxy.operations("PUT") if request.status != 500
+        )
 
     def report(self) -> dict[str, Any]:
         """Return the content of drain.json, or an empty report if there is no such file."""
         try:
-            found: dict[str, Any] = json.loads((self.settings.run_dir / "drain.json").read_text())
+            document: dict[str, Any] = json.loads(
+                (self.settings.run_dir / "drain.json").read_text()
+            )
         except FileNotFoundError:
             return {}
-        return found
+        return document
 
     # The drain.
 

@@ -80,10 +80,10 @@ class FakeControlSocket:
         """Go away, as a server that is killed."""
         assert self._listener is not None
         with self._changed:
-            for one in (self._listener, *self._connections):
+            for connection in (self._listener, *self._connections):
                 with suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
-                one.close()
+                    connection.shutdown(socket.SHUT_RDWR)
+                connection.close()
             self._connections.clear()
             self._session = 0
             self._changed.notify_all()
@@ -105,7 +105,9 @@ class FakeControlSocket:
     def of(self, op: Op, ino: int | None = None) -> list[Told]:
         """Return what was told by an operation."""
         with self._changed:
-            return [one for one in self.told if one.op is op and ino in (None, one.ino)]
+            return [
+                message for message in self.told if message.op is op and ino in (None, message.ino)
+            ]
 
     def clear(self) -> None:
         """Forget the clients that wait, and what was told."""
@@ -204,8 +206,8 @@ class FakeControlSocket:
         if expected is None:
             return
         with self._namespace.files.path(told.ino, told.epoch).open("rb") as file:
-            found = os.pread(file.fileno(), length, offset)
-        if found != expected[offset : offset + length]:
+            data = os.pread(file.fileno(), length, offset)
+        if data != expected[offset : offset + length]:
             self.wrong.append(told)
 
 

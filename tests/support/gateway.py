@@ -156,8 +156,8 @@ class Gateway:
         tests that wait for a state ask all the time.
         """
         made = status.gather(loader.load(self.config, self._environ))
-        found: dict[str, Any] = json.loads(json.dumps(to_json(made)))
-        return found
+        document: dict[str, Any] = json.loads(json.dumps(to_json(made)))
+        return document
 
     def start(self) -> None:
         """Run ``spillway up`` in the background, and return before it is ready."""

@@ -56,7 +56,7 @@ class Namespace(facade.Namespace):
     def keep_mark_now(self) -> None:
         """Move the mark if it is due, and wait until that is done."""
         self.keep_mark()
-        until(lambda: "mark" not in {one.name for one in threading.enumerate()}, "the mark")
+        until(lambda: "mark" not in {thread.name for thread in threading.enumerate()}, "the mark")
 
     def mkdir(self, *args: Any) -> Attr:
         return self.run(names.mkdir, *args, generation=self.boot.generation)

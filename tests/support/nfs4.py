@@ -265,7 +265,7 @@ class Client:
 
     def names(self, directory: bytes) -> list[str]:
         """Return the whole listing of a directory. Raises Status."""
-        found: list[str] = []
+        names: list[str] = []
         cookie, verifier, is_end = 0, b"\0" * 8, 0
         while not is_end:
             listing = struct.pack(">Q8sII", cookie, verifier, 8192, 32768) + struct.pack(">I", 0)
@@ -275,11 +275,11 @@ class Client:
             verifier = struct.pack(">II", high, low)
             while reply.number():
                 [cookie] = reply.unpack("Q")
-                found.append(reply.opaque().decode())
+                names.append(reply.opaque().decode())
                 reply.unpack(f"{reply.number()}I")
                 reply.opaque()
             is_end = reply.number()
-        return found
+        return names
 
     def mkdir(self, directory: bytes, name: str, mode: int | None = None) -> None:
         """Make a directory. Raises Status.

@@ -172,26 +172,26 @@ class RcloneServer(Server):
         milliseconds.
         """
         root = self.directory / below
-        found = {}
+        files = {}
         for directory, _, names in os.walk(root):
             for path in (Path(directory, name) for name in names if not _TEMPORARY.match(name)):
                 if path.match(_OWNER):
                     continue
                 with suppress(FileNotFoundError):
-                    found[str(path.relative_to(root))] = path.read_bytes()
-        return found
+                    files[str(path.relative_to(root))] = path.read_bytes()
+        return files
 
 
 def flip(path: Path, offset: int) -> None:
     """Flip a byte of an object. The time stays, of which rclone makes the ETag: only the digest can
     tell."""
-    found = path.stat()
+    stat = path.stat()
     with path.open("r+b") as file:
         file.seek(offset)
         [byte] = file.read(1)
         file.seek(offset)
         file.write(bytes([byte ^ 1]))
-    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
 class MotoServer(Server):

@@ -60,9 +60,9 @@ class Verifier:
         self._uploads: dict[str, _Upload] = {}
 
     def refusal(self, request: Request, body: bytes) -> str | None:
-        found = self._refusal(request, body)
-        self.refused += found is not None
-        return found
+        refusal = self._refusal(request, body)
+        self.refused += refusal is not None
+        return refusal
 
     def _refusal(self, request: Request, body: bytes) -> str | None:
         kind = self._kind(request)
@@ -169,9 +169,9 @@ def _with_checksums(upload: _Upload, content: bytes) -> bytes:
     algorithm = kind.upper()
     text = re.sub(rb"<Checksum.*?</Checksum\w+>", b"", content).decode()
 
-    def add(found: re.Match[str]) -> str:
-        value = _text(kind, upload.parts[int(found[1])].value)
-        return f"{found[0]}<Checksum{algorithm}>{value}</Checksum{algorithm}>"
+    def add(match: re.Match[str]) -> str:
+        value = _text(kind, upload.parts[int(match[1])].value)
+        return f"{match[0]}<Checksum{algorithm}>{value}</Checksum{algorithm}>"
 
     text = re.sub(r"<PartNumber>(\d+)</PartNumber>", add, text)
     named = f"<ChecksumAlgorithm>{algorithm}</ChecksumAlgorithm>"

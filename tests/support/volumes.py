@@ -97,8 +97,8 @@ def query(settings: Settings, statement: str, **values: object) -> list[tuple[An
 def status_of(settings: Settings) -> dict[str, Any]:
     """Return the state of a gateway, without the bucket and without what must be counted."""
     with opened(settings.database_url) as database:
-        found: dict[str, Any] = to_json(gather_quickly(settings, database))
-        return found
+        status: dict[str, Any] = to_json(gather_quickly(settings, database))
+        return status
 
 
 def alarms_in(status: dict[str, Any]) -> dict[str, int]:

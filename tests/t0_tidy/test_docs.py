@@ -55,13 +55,13 @@ def test_files_and_links_exist(path: Path) -> None:
 def test_tests_exist(path: Path) -> None:
     missing = []
     for folder, file, test in _TEST.findall(path.read_text()):
-        found = [
+        paths = [
             one
             for one in (ROOT / "tests").rglob(file)
             if folder in ("", one.parent.name)
             and re.search(rf"^(?:def|static void) {test}", one.read_text(), re.MULTILINE)
         ]
-        if not found:
+        if not paths:
             missing.append((folder, file, test))
     assert missing == []
 
@@ -202,14 +202,14 @@ def _texts(path: str) -> list[str]:
 
 def _alarms() -> list[str]:
     """Return the longest fixed part of the text of each alarm of the dashboard."""
-    found = []
+    alarms = []
     for node in ast.walk(ast.parse((ROOT / "gateway/service/alarms.py").read_text())):
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "Alarm":
             text = node.args[1]
             parts = text.values if isinstance(text, ast.JoinedStr) else [text]
-            fixed = [str(one.value) for one in parts if isinstance(one, ast.Constant)]
-            found.append(max(fixed, key=len).strip(" :,"))
-    return found
+            fixed = [str(part.value) for part in parts if isinstance(part, ast.Constant)]
+            alarms.append(max(fixed, key=len).strip(" :,"))
+    return alarms
 
 
 def test_each_alarm_has_a_remedy() -> None:

@@ -24,7 +24,7 @@ def classes(module: str, tree: ast.Module) -> Iterator[tuple[str, list[str]]]:
     known = {node.name: f"{module}.{node.name}" for node in defined}
     for node in nodes:
         if isinstance(node, ast.ImportFrom):
-            known |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
+            known |= {name.asname or name.name: f"{node.module}.{name.name}" for name in node.names}
     for node in defined:
         dotted = [ast.unparse(base).split("[")[0].partition(".") for base in node.bases]
         yield (
@@ -66,7 +66,7 @@ def product() -> Bases:
 
 def test_each_exception_class_is_in_the_tree() -> None:
     bases = product()
-    assert len([one for one in bases if ROOT_CLASS in above(one, bases)]) > 60
+    assert len([base for base in bases if ROOT_CLASS in above(base, bases)]) > 60
     assert strays(bases) == set()
 
 

@@ -83,8 +83,10 @@ def test_the_page_of_the_api_names_operations_that_there_are() -> None:
     named = re.findall(r"\b(?:GET|POST|PUT|DELETE) /[\w/{}-]+(?:\.json)?", text)
     assert len(set(named)) > 10
     known = there | {"GET /api/v1/openapi.json", "GET /metrics"}
-    templates = [re.sub(r"\\{\w+\\}", r"[\\w{}-]+", re.escape(one)) for one in known]
-    assert [one for one in named if not any(re.fullmatch(two, one) for two in templates)] == []
+    templates = [re.sub(r"\\{\w+\\}", r"[\\w{}-]+", re.escape(pattern)) for pattern in known]
+    assert [
+        string for string in named if not any(re.fullmatch(two, string) for two in templates)
+    ] == []
 
 
 def test_each_decision_has_its_parts_and_is_in_the_list() -> None:

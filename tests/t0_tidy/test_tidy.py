@@ -184,8 +184,8 @@ def test_one_module_locks_files() -> None:
     users = {
         name_of(path) for path in sources() if path.suffix == ".py" and "fcntl" in imports(path)
     }
-    found = {name for name in users if is_below(name, {"gateway", "fsal", "admin_api"})}
-    assert found == {"gateway.common.files", "gateway.db.sqlite"}
+    names = {name for name in users if is_below(name, {"gateway", "fsal", "admin_api"})}
+    assert names == {"gateway.common.files", "gateway.db.sqlite"}
 
 
 @pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))

@@ -94,37 +94,40 @@ def status_of(site: AdminSite, text: str) -> tuple[int, str]:
 
 def test_each_route_needs_a_token_and_its_role(site: AdminSite, texts: dict[Role, str]) -> None:
     every = routes(site)
-    assert sum(one.is_page for one in every) > 30 and sum(not one.is_page for one in every) > 50
-    for one in every:
-        if one.path in OPEN:
-            assert one.role is None, one
+    assert (
+        sum(route.is_page for route in every) > 30
+        and sum(not route.is_page for route in every) > 50
+    )
+    for route in every:
+        if route.path in OPEN:
+            assert route.role is None, route
             continue
-        assert one.role is not None, (
-            f"{one}: a parameter of admin_api.access.authentication is missing"
+        assert route.role is not None, (
+            f"{route}: a parameter of admin_api.access.authentication is missing"
         )
-        lower = [None, *(texts[role] for role in Role if role < one.role)]
-        kinds = {"form": (b"a=%00&csrf=x", FORM)} if one.is_page else BODIES
+        lower = [None, *(texts[role] for role in Role if role < route.role)]
+        kinds = {"form": (b"a=%00&csrf=x", FORM)} if route.is_page else BODIES
         for (what, (body, kind)), token in itertools.product(kinds.items(), lower):
-            answer = one.call(site, token, body, kind)
-            told = (one, what, token and token[:4], answer.text)
-            if one.is_page and token is None:
+            answer = route.call(site, token, body, kind)
+            told = (route, what, token and token[:4], answer.text)
+            if route.is_page and token is None:
                 assert (answer.status_code, answer.headers["location"][:6]) == (303, "/login"), told
                 continue
             assert answer.status_code == (401 if token is None else 403), told
-            if not one.is_page:
+            if not route.is_page:
                 assert answer.headers["content-type"] == problems.MEDIA_TYPE
                 assert answer.json()["instance"] == answer.headers["x-request-id"]
             if token is None:
                 assert answer.headers["www-authenticate"] == "Bearer"
-        if one.has_body:
+        if route.has_body:
             # Who may call it is told what is wrong with the body.
-            wrong = {what: one.call(site, texts[Role.ADMIN], *BODIES[what]) for what in BODIES}
+            wrong = {body: route.call(site, texts[Role.ADMIN], *BODIES[body]) for body in BODIES}
             statuses = {what: answer.status_code for what, answer in wrong.items()}
-            assert statuses == {"list": 422, "broken": 422, "no UTF-8": 422, "no JSON": 415}, one
+            assert statuses == {"list": 422, "broken": 422, "no UTF-8": 422, "no JSON": 415}, route
     # Routes that change something are not for those who only read.
-    lax = [one for one in every if one.method not in audit.SAFE and one.role is Role.VIEWER]
+    lax = [route for route in every if route.method not in audit.SAFE and route.role is Role.VIEWER]
     tries = {"/retention/plan", "/retention/validate", "/exports/validate"}  # they store nothing
-    assert {one.path.removeprefix(PREFIX) for one in lax} <= {"/logout", *tries}
+    assert {route.path.removeprefix(PREFIX) for route in lax} <= {"/logout", *tries}
 
 
 def test_tokens_that_are_not_valid(site: AdminSite, texts: dict[Role, str]) -> None:
@@ -167,7 +170,7 @@ def test_wrong_tokens_are_limited_and_audited_and_who_is_known_passes(tmp_path: 
         assert status_of(site, known) == (200, "")
         found = site.http.get("audit", headers=bearer(known)).json()["items"]
         assert len(found) == TRIES
-        assert {(one["status"], one["who"], one["address"]) for one in found} == {
+        assert {(entry["status"], entry["who"], entry["address"]) for entry in found} == {
             (401, "", "127.0.0.1")
         }
 
@@ -215,7 +218,7 @@ def test_a_revoked_token_ends_at_once_with_its_sessions(
             "the session has ended: log in again",
         )
     listed = site.http.get("tokens", headers=admin)
-    kept = {one["id"]: one for one in listed.json()["items"]}[token_id]
+    kept = {item["id"]: item for item in listed.json()["items"]}[token_id]
     assert kept["last_used_at"] is not None
     assert text.split("_", 2)[2] not in listed.text
     assert site.http.delete("tokens/nothing", headers=admin).status_code == 404
@@ -223,8 +226,8 @@ def test_a_revoked_token_ends_at_once_with_its_sessions(
     while cursor := pages[-1]["next"]:
         params = {"limit": 2, "cursor": cursor}
         pages.append(site.http.get("tokens", headers=admin, params=params).json())
-    ids = [one["id"] for page in pages for one in page["items"]]
-    assert ids == [one["id"] for one in listed.json()["items"]]
+    ids = [item["id"] for page in pages for item in page["items"]]
+    assert ids == [item["id"] for item in listed.json()["items"]]
 
 
 def test_sessions(site: AdminSite, texts: dict[Role, str]) -> None:

@@ -38,15 +38,15 @@ def browser() -> Iterator[Browser]:
 def violations(page: Page) -> list[str]:
     """Return what axe finds that keeps people from using a page."""
     page.evaluate(f"() => {{ if (!window.axe) {{ {AXE} }} }}")
-    found: dict[str, Any] = page.evaluate(
+    document: dict[str, Any] = page.evaluate(
         "() => axe.run(document, {resultTypes: ['violations'], runOnly: "
         "['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']})"
     )
     return [
-        f"{one['id']}: {json.dumps(node['target'])} {node.get('failureSummary', '')}"
-        for one in found["violations"]
-        if one["impact"] in SERIOUS
-        for node in one["nodes"][:3]
+        f"{violation['id']}: {json.dumps(node['target'])} {node.get('failureSummary', '')}"
+        for violation in document["violations"]
+        if violation["impact"] in SERIOUS
+        for node in violation["nodes"][:3]
     ]
 
 
@@ -73,7 +73,11 @@ def test_every_page_is_for_everybody(site: Seeded, browser: Browser) -> None:
     context.close()
     assert not wrong, json.dumps(wrong, indent=1)
     # A browser complains of each page whose status says that something is wrong.
-    said = [one for one in watched.complaints if not any(f" {code} " in one for code in WRONG)]
+    said = [
+        complaint
+        for complaint in watched.complaints
+        if not any(f" {code} " in complaint for code in WRONG)
+    ]
     assert said == []
 
 

@@ -57,7 +57,9 @@ def states(gateway: Gateway) -> dict[int | None, str]:
     """Return the state of each step."""
     settings = gateway.settings
     with opened(settings.database_url) as database, reading(database) as session:
-        return {one.step: one.state for one in checkpoints.every(session, settings)}
+        return {
+            checkpoint.step: checkpoint.state for checkpoint in checkpoints.every(session, settings)
+        }
 
 
 def logged_in(gateway: Gateway, browser: Browser) -> tuple[Page, Watched]:

@@ -69,8 +69,8 @@ def site(tmp_path: Path) -> Iterator[AdminSite]:
 
 
 def entries(site: AdminSite, **params: str | int) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = site.http.get("audit", params=params).json()["items"]
-    return found
+    calls: list[dict[str, Any]] = site.http.get("audit", params=params).json()["items"]
+    return calls
 
 
 def test_the_audit_has_each_call_that_changes_something(site: AdminSite) -> None:
@@ -82,21 +82,23 @@ def test_the_audit_has_each_call_that_changes_something(site: AdminSite) -> None
         site.http.put("probes/works", json=[]),
         site.http.put("probes/works", json={}, headers=viewer),
     ]
-    assert [one.status_code for one in answers] == [201, 409, 500, 422, 403]
+    assert [response.status_code for response in answers] == [201, 409, 500, 422, 403]
     assert "a secret of the inside" not in answers[2].text
-    for one in answers:
-        assert {name: one.headers[name] for name in HEADERS} == HEADERS
+    for response in answers:
+        assert {name: response.headers[name] for name in HEADERS} == HEADERS
     # The row was committed before anything was done.
     assert rows_inside == [None] * 3
-    found = entries(site)[::-1]
-    assert [one["status"] for one in found] == [201, 409, 500, 422, 403]
-    assert [one["request_id"] for one in found] == [one.headers["x-request-id"] for one in answers]
-    assert [one["who"] for one in found] == [*["operator"] * 4, "viewer"]
-    assert all(one["token_id"] and one["address"] == "127.0.0.1" for one in found)
-    assert (found[0]["before"], found[0]["after"]) == ({"size": 1}, {"size": 2})
-    assert found[0]["path"] == f"{PREFIX}/probes/works"
-    assert found[1]["detail"] == "it cannot be done: do something else"
-    assert "needs the role operator" in found[4]["detail"]
+    calls = entries(site)[::-1]
+    assert [entry["status"] for entry in calls] == [201, 409, 500, 422, 403]
+    assert [entry["request_id"] for entry in calls] == [
+        response.headers["x-request-id"] for response in answers
+    ]
+    assert [entry["who"] for entry in calls] == [*["operator"] * 4, "viewer"]
+    assert all(entry["token_id"] and entry["address"] == "127.0.0.1" for entry in calls)
+    assert (calls[0]["before"], calls[0]["after"]) == ({"size": 1}, {"size": 2})
+    assert calls[0]["path"] == f"{PREFIX}/probes/works"
+    assert calls[1]["detail"] == "it cannot be done: do something else"
+    assert "needs the role operator" in calls[4]["detail"]
 
 
 STORES_NOTHING = {
@@ -124,9 +126,12 @@ def test_the_audit_is_listed_by_who_path_and_time(site: AdminSite) -> None:
     whole = entries(site)
     assert len(whole) == 6
     assert whole == sorted(whole, key=lambda one: -one["id"])
-    assert {one["who"] for one in entries(site, who="admin")} == {"admin"}
+    assert {entry["who"] for entry in entries(site, who="admin")} == {"admin"}
     assert len(entries(site, who=whole[0]["token_id"])) == 3
-    assert [one["who"] for one in entries(site, path=f"{PREFIX}/probes/1")] == ["admin", "operator"]
+    assert [entry["who"] for entry in entries(site, path=f"{PREFIX}/probes/1")] == [
+        "admin",
+        "operator",
+    ]
     assert entries(site, since="2100-01-01T00:00:00Z") == entries(site, until=whole[-1]["at"]) == []
     pages: list[dict[str, Any]] = []
     cursor: dict[str, Any] = {}
@@ -178,7 +183,7 @@ def test_a_repetition_waits_for_the_first_call_and_outlives_a_restart(site: Admi
     until(lambda: done, "the first call")
     early = put()
     assert (early.status_code, early.headers["retry-after"]) == (409, "1")
-    assert [one["status"] for one in entries(site)] == [None]
+    assert [entry["status"] for entry in entries(site)] == [None]
     # The process dies in the call: another one does not know whether it was done.
     with serving(create_app(site.settings)) as url:
         lost = httpx.put(f"{url}{PREFIX}/probes/waits", headers=site.http.headers, json={})
@@ -192,7 +197,7 @@ def test_a_repetition_waits_for_the_first_call_and_outlives_a_restart(site: Admi
         assert "was interrupted: look whether it was done" in answer.json()["detail"]
     go_on.set()
     slow.join()
-    assert [one.status_code for one in answers] == [201]
+    assert [response.status_code for response in answers] == [201]
     again = put()
     assert again.json() == answers[0].json()
     assert len(done) == 1
@@ -279,7 +284,7 @@ def test_a_refused_call_has_its_target_in_the_audit(site: AdminSite) -> None:
     site.http.post("login", json={"token": "spw_secret_of_a_stranger"})
     with site.gateway.store.reading() as session:
         login, most, removed, *renamed = audit.listed(session, most=5)
-    assert [json.loads(one.asked or "") for one in renamed] == [rename, rename]
+    assert [json.loads(row.asked or "") for row in renamed] == [rename, rename]
     assert json.loads(removed.asked or "") == query
     assert json.loads(most.asked or "") == {"body": "5021 bytes"}
     assert login.asked is None
@@ -303,8 +308,8 @@ def test_browsers_are_told_to_use_tls_but_for_the_machine_itself(tmp_path: Path)
         async with httpx.AsyncClient(transport=transport, base_url=f"https://{host}") as http:
             answer = await http.get(f"{PREFIX}/health/live")
         assert answer.status_code == 200
-        found: str | None = answer.headers.get("strict-transport-security")
-        return found
+        calls: str | None = answer.headers.get("strict-transport-security")
+        return calls
 
     assert asyncio.run(told("gateway.example")) == HSTS
     for host in ("localhost", "127.0.0.1:8780", "[::1]"):
@@ -313,5 +318,5 @@ def test_browsers_are_told_to_use_tls_but_for_the_machine_itself(tmp_path: Path)
 
 def test_no_page_shows_a_character_that_is_not_seen() -> None:
     shown = _environment().from_string("{{ text }}|{{ text | e }}|{{ markup }}")
-    found = shown.render(text="a\u202eb\x85\n<", markup=Markup("<b>\u202e</b>"))
-    assert found == "a\\u202eb\\x85\n&lt;|a\u202eb\x85\n&lt;|<b>\u202e</b>"
+    calls = shown.render(text="a\u202eb\x85\n<", markup=Markup("<b>\u202e</b>"))
+    assert calls == "a\\u202eb\\x85\n&lt;|a\u202eb\x85\n&lt;|<b>\u202e</b>"

@@ -38,7 +38,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
 
 
 def names(found: dict[str, Any]) -> list[str]:
-    return [one["path"].removeprefix("/checkpoints/jobs/") for one in found["items"]]
+    return [item["path"].removeprefix("/checkpoints/jobs/") for item in found["items"]]
 
 
 @pytest.mark.parametrize(
@@ -75,18 +75,25 @@ def test_a_list_has_what_was_asked_for(site: Filled, question: str, wanted: list
     ],
 )
 def test_a_wrong_question_is_a_problem(site: Filled, question: str, status: int) -> None:
-    found = site.ask("GET", f"checkpoints?{question}", status)
-    assert found["detail"]
+    answer = site.ask("GET", f"checkpoints?{question}", status)
+    assert answer["detail"]
 
 
 def test_one_checkpoint_has_what_people_said_of_it(site: Filled) -> None:
     ino = site.ino("a/step-4")
     answer = site.http.get(f"checkpoints/{ino}")
-    one = answer.json()
-    assert answer.headers["ETag"] == f'"{one["evidence"]}"'
-    assert (one["run"], one["step"], one["state"], one["files"]) == ("jobs/a", 4, "durable", 2)
-    assert (one["pinned"], one["promotions"]) == (False, [])
-    pinned = site.ask("POST", "pins", 201, json={"path": one["path"], "note": "look at its loss"})
+    document = answer.json()
+    assert answer.headers["ETag"] == f'"{document["evidence"]}"'
+    assert (document["run"], document["step"], document["state"], document["files"]) == (
+        "jobs/a",
+        4,
+        "durable",
+        2,
+    )
+    assert (document["pinned"], document["promotions"]) == (False, [])
+    pinned = site.ask(
+        "POST", "pins", 201, json={"path": document["path"], "note": "look at its loss"}
+    )
     assert (pinned["ino"], pinned["note"]) == (ino, "look at its loss")
     assert site.ask("GET", f"checkpoints/{ino}")["pinned"]
     refused = site.ask("DELETE", f"checkpoints/{ino}?force=true", 409)
@@ -111,19 +118,21 @@ def test_states_are_those_that_the_command_shows(
         capsys.readouterr()
         assert main(["checkpoints", "--config", str(settings.source), "--json"]) == 0
         command = json.loads(capsys.readouterr().out)["checkpoints"]
-        states = {one["path"].removeprefix("/checkpoints/jobs/"): one["state"] for one in command}
+        states = {
+            entry["path"].removeprefix("/checkpoints/jobs/"): entry["state"] for entry in command
+        }
         assert states == {
             **{"a/step-1": "expired", "a/step-2": "durable", "a/step-3": "durable"},
             **{"a/step-4": "durable", "b/step-1": "complete", "b/step-2": "writing"},
             "c/step-1": "archived",
         }
         told = site.ask("GET", "checkpoints")["items"] + site.ask("GET", "trash")["items"]
-        assert {one["path"]: one["state"] for one in told} == {
-            one["path"]: one["state"] for one in command
+        assert {entry["path"]: entry["state"] for entry in told} == {
+            entry["path"]: entry["state"] for entry in command
         }
         planned = site.ask("GET", "retention/plan")["checkpoints"]
-        assert {one["path"]: one["state"] for one in planned}.items() <= {
-            (one["path"], one["state"]) for one in command
+        assert {entry["path"]: entry["state"] for entry in planned}.items() <= {
+            (entry["path"], entry["state"]) for entry in command
         }
         counted = site.ask("GET", "status")["catalogue"]["checkpoints"]
         for state in (*CATALOGUED, EXPIRED):
@@ -131,13 +140,13 @@ def test_states_are_those_that_the_command_shows(
             if state == EXPIRED:
                 assert site.open("/checkpoints/list", state=state).headers["Location"] == "/trash"
                 continue
-            found = site.ask("GET", f"checkpoints?state={state}")
-            assert names(found) == wanted
+            answer = site.ask("GET", f"checkpoints?state={state}")
+            assert names(answer) == wanted
             assert counted[state] == len(wanted)
             page = site.page("/checkpoints/list", state=state)
-            for one in command:
-                is_there = f'href="/checkpoints/{one["ino"]}"' in page
-                assert is_there == (one["state"] == state)
+            for entry in command:
+                is_there = f'href="/checkpoints/{entry["ino"]}"' in page
+                assert is_there == (entry["state"] == state)
         page = site.page(f"/checkpoints/{site.ino('c/step-1')}")
         assert "archived</span>" in page
         assert "GLACIER_IR" in page
@@ -162,7 +171,7 @@ def test_a_move_to_another_storage_class_is_an_event(tmp_path: Path) -> None:
 def test_runs_say_what_is_at_risk(site: Filled) -> None:
     first = site.ask("GET", "runs?limit=1")
     second = site.ask("GET", f"runs?limit=1&cursor={first['next']}")
-    assert [one["run"] for one in first["items"] + second["items"]] == ["jobs/a", "jobs/b"]
+    assert [item["run"] for item in first["items"] + second["items"]] == ["jobs/a", "jobs/b"]
     assert second["next"] is None
     assert first["items"][0]["newest_durable"]["step"] == 4
     assert second["items"][0]["newest_durable"] is None
@@ -195,7 +204,7 @@ def test_a_deletion_obeys_the_guards(tmp_path: Path) -> None:
             pass
         assert names(site.ask("GET", "checkpoints?run=jobs/a")) == ["a/step-1", "a/step-3"]
         log = site.ask("GET", "retention/log")["items"]
-        assert [(one["what"], one["author"], one["step"]) for one in log] == [
+        assert [(entry["what"], entry["author"], entry["step"]) for entry in log] == [
             ("trash", "tests", 4),
             ("trash", "tests", 2),
         ]
@@ -243,7 +252,7 @@ def test_pages_show_each_row_once_while_rows_change(settings: Settings) -> None:
     app = create_app(settings)
     app.dependency_overrides[authenticate] = lambda: ADMIN
     stop = threading.Event()
-    stayed = {one for at, one in enumerate(inos) if at % 10 > 1}
+    stayed = {ino for at, ino in enumerate(inos) if at % 10 > 1}
 
     def change() -> None:
         # Every tenth row grows, and others are deleted or come back elsewhere.
@@ -262,15 +271,15 @@ def test_pages_show_each_row_once_while_rows_change(settings: Settings) -> None:
         changing.start()
         try:
             for sort in ("run", "-run", "-size"):
-                found = [one for one in _all(http, sort) if one in stayed]
-                assert len(found) == len(stayed)
-                assert set(found) == stayed
+                answer = [one for one in _all(http, sort) if one in stayed]
+                assert len(answer) == len(stayed)
+                assert set(answer) == stayed
             # A name that is no text can be sent back as the answer has it.
             [first] = http.get("checkpoints?limit=1").json()["items"]
             assert first["run"] == "jobs/0%FF"
             of_run = http.get("checkpoints", params={"run": first["run"], "limit": 1000}).json()
             assert len(of_run["items"]) in range(100, 251)
-            assert {one["run"] for one in of_run["items"]} == {first["run"]}
+            assert {item["run"] for item in of_run["items"]} == {first["run"]}
         finally:
             stop.set()
             changing.join()
@@ -284,7 +293,7 @@ def _all(http: httpx.Client, sort: str) -> list[int]:
     while True:
         page = http.get("checkpoints", params=question)
         assert page.status_code == 200, page.text
-        seen += [one["ino"] for one in page.json()["items"]]
+        seen += [item["ino"] for item in page.json()["items"]]
         if page.json()["next"] is None:
             return seen
         question["cursor"] = page.json()["next"]

@@ -21,14 +21,16 @@ CALLS = [
 @pytest.fixture(scope="module")
 def described(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     with admin_site(tmp_path_factory.mktemp("admin")) as site:
-        found: dict[str, Any] = site.app.openapi()
-        yield found
+        openapi: dict[str, Any] = site.app.openapi()
+        yield openapi
 
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: f"{call.method} {call.path}")
 def test_a_call_is_an_operation(described: dict[str, Any], call: ApiCall[Any]) -> None:
     operation = described["paths"][f"{PREFIX}{call.path}"][call.method.lower()]
-    [answer] = [one for status, one in operation["responses"].items() if status.startswith("2")]
+    [answer] = [
+        response for status, response in operation["responses"].items() if status.startswith("2")
+    ]
     if call.model is None:
         return
     schema = answer["content"]["application/json"]["schema"]
@@ -46,7 +48,7 @@ def answered(described: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any
         schema = described["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
     if schema.get("type") == "array":
         return answered(described, schema["items"])
-    found: dict[str, Any] = schema["properties"]
-    if found.keys() == {"items", "next"}:
-        return answered(described, found["items"])
-    return found
+    properties: dict[str, Any] = schema["properties"]
+    if properties.keys() == {"items", "next"}:
+        return answered(described, properties["items"])
+    return properties

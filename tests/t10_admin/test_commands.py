@@ -120,7 +120,9 @@ def operations(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     described: dict[str, dict[str, Any]] = create_app(loader.load(path / "spillway.toml")).openapi()
     return {
         f"{method.upper()} {address.removeprefix('/api/v1')}": {
-            one["name"] for one in operation.get("parameters", ()) if one["in"] == "query"
+            parameter["name"]
+            for parameter in operation.get("parameters", ())
+            if parameter["in"] == "query"
         }
         for address, methods in described["paths"].items()
         for method, operation in methods.items()
@@ -129,16 +131,16 @@ def operations(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
 
 def parsers_of(words: list[str]) -> Iterator[argparse.ArgumentParser]:
     """Yield the parser of a command, and then those of its verbs."""
-    found = program_parser()
+    parser = program_parser()
     for word in words:
-        verbs = command_parsers(found)
+        verbs = command_parsers(parser)
         if not verbs:
             # The verb is one of the choices of an argument.
-            assert any(word in (action.choices or ()) for action in found._actions), word
+            assert any(word in (action.choices or ()) for action in parser._actions), word
             continue
         assert word in verbs, word
-        found = verbs[word]
-        yield found
+        parser = verbs[word]
+        yield parser
 
 
 def command_of(operation: str) -> str:

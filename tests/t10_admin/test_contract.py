@@ -97,7 +97,7 @@ def fill(http: httpx.Client, port: int) -> None:
 def _written(http: httpx.Client) -> list[Any]:
     """Return the checkpoints that the catalogue knows whole."""
     items = http.get("checkpoints").json()["items"]
-    return [one for one in items if one["state"] in ("complete", "durable")]
+    return [item for item in items if item["state"] in ("complete", "durable")]
 
 
 def known(http: httpx.Client) -> dict[str, list[Any]]:
@@ -105,11 +105,11 @@ def known(http: httpx.Client) -> dict[str, list[Any]]:
     listed = {
         name: http.get(name).json()["items"] for name in ("checkpoints", "pins", "jobs", "trash")
     }
-    inos = [one["ino"] for name in ("checkpoints", "pins") for one in listed[name]]
+    inos = [entry["ino"] for name in ("checkpoints", "pins") for entry in listed[name]]
     spare = http.post("tokens", json={"name": "spare", "role": "viewer"}).json()["token"]["id"]
     return {
         "path.ino": inos,
-        "path.id": [one["id"] for name in ("jobs", "trash") for one in listed[name]],
+        "path.id": [entry["id"] for name in ("jobs", "trash") for entry in listed[name]],
         "path.token_id": [spare],
         "header.if-match": ['"1"', '"2"', "*"],
         "path.name": [POLICY, EXPORT, COPY],
@@ -171,22 +171,22 @@ def test_lines_are_json_and_have_the_id_of_their_request(asked: Asked) -> None:
         "evict": http.post("files/evict", json={"paths": [place + "2"]}),
         "refused": http.post("files/rename", json={"path": place, "to": f"{place}2"}),
     }
-    assert [one.status_code for one in answers.values()] == [200, 202, 404]
-    ids = {name: one.headers["x-request-id"] for name, one in answers.items()}
+    assert [response.status_code for response in answers.values()] == [200, 202, 404]
+    ids = {name: response.headers["x-request-id"] for name, response in answers.items()}
     assert answers["refused"].json()["instance"] == ids["refused"]
     job = answers["evict"].json()
     assert job["request_id"] == ids["evict"]
 
     def lines(name: str) -> list[dict[str, Any]]:
         every = map(json.loads, asked.gateway.lines)
-        return [one for one in every if one.get("request_id") == ids[name]]
+        return [line for line in every if line.get("request_id") == ids[name]]
 
     ends = ("done", "failed")
-    until(lambda: any(one.get("state") in ends for one in lines("evict")), "the end of the job")
+    until(lambda: any(line.get("state") in ends for line in lines("evict")), "the end of the job")
     [rpc, request] = lines("rename")
     assert (rpc["rpc"], rpc["refused"], rpc["process"]) == ("rename", 0, "admin")
     assert (request["path"], request["status"]) == ("/api/v1/files/rename", 200)
-    assert {one.get("job") for one in lines("evict")} == {None, job["id"]}
+    assert {line.get("job") for line in lines("evict")} == {None, job["id"]}
     with closing(sqlite3.connect(asked.gateway.data_dir / "admin.db")) as store:
         rows = store.execute("SELECT status FROM audit WHERE request_id = ?", (ids["refused"],))
         assert rows.fetchall() == [(404,)]

@@ -64,7 +64,7 @@ class Listener:
             self.has_ended.set()
 
     def of(self, kind: str) -> list[dict[str, Any]]:
-        return [one for one in self.found if one["event"] == kind]
+        return [entry for entry in self.found if entry["event"] == kind]
 
     def close(self) -> None:
         self._http.close()
@@ -104,7 +104,9 @@ def test_jobs_checkpoints_and_the_state_are_told_and_nothing_is_missed(site: Fil
         assert first.of("checkpoint")[-1]["path"] == "/checkpoints/jobs/a/step-1"
         runner = made.app.state.runner
         runner.submit("remove", {"paths": ["gone"], "ino": 1}, ADMIN, "r")
-        until(lambda: any(one["state"] == "done" for one in first.of("job")), "the end of the job")
+        until(
+            lambda: any(entry["state"] == "done" for entry in first.of("job")), "the end of the job"
+        )
         last_id = first.last_id
     # While there is no listener, a job runs and a checkpoint goes.
     runner.submit("remove", {"paths": ["gone"], "ino": 1}, ADMIN, "r")
@@ -113,7 +115,7 @@ def test_jobs_checkpoints_and_the_state_are_told_and_nothing_is_missed(site: Fil
         world.remove("jobs/a/step-1/.metadata")
         world.remove("jobs/a/step-1")
     with listening(site, made.token(Role.VIEWER), last_id) as second:
-        until(lambda: any(one["state"] == "done" for one in second.of("job")), "the missed job")
+        until(lambda: any(entry["state"] == "done" for entry in second.of("job")), "the missed job")
         until(lambda: second.of("checkpoint"), "the missed checkpoint")
         assert second.of("checkpoint")[-1]["state"] == "gone"
         assert not second.of("reset")
@@ -126,14 +128,14 @@ def test_a_stream_ends_with_its_token_and_their_number_is_bounded(
     site: Filled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = site.site.token(Role.VIEWER)
-    with listening(site, token) as one:
-        until(lambda: one.of("status"), "the state")
+    with listening(site, token) as listener:
+        until(lambda: listener.of("status"), "the state")
         monkeypatch.setattr(hubs, "LISTENERS_MAX", 1)
         again = site.http.get("events", headers={"Authorization": f"Bearer {token}"})
         assert (again.status_code, again.headers["Retry-After"]) == (503, "30")
-        assert not one.has_ended.is_set()
+        assert not listener.has_ended.is_set()
         revoke(site, token)
-        assert one.has_ended.wait(10)
+        assert listener.has_ended.wait(10)
     assert site.http.get("events").status_code == 401
     hub: hubs.Hub = site.site.app.state.hub
     until(lambda: not hub.is_crowded, "the place is free again")

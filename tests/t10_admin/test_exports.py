@@ -27,8 +27,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
 
 
 def recorded(site: Filled) -> dict[str, Any]:
-    found: dict[str, Any] = site.ask("GET", "audit?limit=1")["items"][0]
-    return found
+    item: dict[str, Any] = site.ask("GET", "audit?limit=1")["items"][0]
+    return item
 
 
 def test_exports_are_made_replaced_and_removed(
@@ -44,7 +44,7 @@ def test_exports_are_made_replaced_and_removed(
     site.ask("POST", "exports", 201, json={"name": "/team/data", **DATASETS, "path": "team/new"})
     first = site.ask("GET", "exports?limit=1")
     second = site.ask("GET", f"exports?limit=1&cursor={first['next']}")
-    names = [one["name"] for one in first["items"] + second["items"]]
+    names = [item["name"] for item in first["items"] + second["items"]]
     assert names == ["/datasets", "/team/data"] and second["next"] is None
     assert site.ask("GET", "exports/team/data") == site.ask("GET", "exports/team%2Fdata")
     # A change is made for what was read, and shows what is there otherwise.
@@ -76,8 +76,8 @@ def test_exports_are_made_replaced_and_removed(
     assert recorded(site)["before"]["version"] == 3
     for verb in ("GET", "DELETE", "PUT"):
         body = DATASETS if verb == "PUT" else None
-        found = site.ask(verb, "exports/datasets", 404, json=body, headers=tag(seen))
-        assert "there is no export /datasets" in found["detail"]
+        answer = site.ask(verb, "exports/datasets", 404, json=body, headers=tag(seen))
+        assert "there is no export /datasets" in answer["detail"]
 
 
 @pytest.mark.parametrize(
@@ -103,9 +103,9 @@ def test_a_wrong_export_changes_nothing(
     before = site.ask("GET", "exports")
     body = {"name": "/wrong", **DATASETS, **change}
     assert why in site.ask("POST", "exports", status, json=body)["detail"]
-    found = site.ask("POST", "exports/validate", 422 if status == 422 else 200, json=body)
+    answer = site.ask("POST", "exports/validate", 422 if status == 422 else 200, json=body)
     if status == 409:
-        assert found["valid"] is False and why in found["error"]
+        assert answer["valid"] is False and why in answer["error"]
     assert site.ask("GET", "exports") == before
 
 
@@ -127,4 +127,4 @@ def test_a_preview_says_what_a_change_does(site: Filled) -> None:
     assert preview(path="team")["disconnects"] is True
     assert (preview(squash="all")["squash_was"], hosts["squash_was"]) == ("none", None)
     assert preview(name="/new")["is_new"] is True
-    assert [one["name"] for one in site.ask("GET", "exports")["items"]].count("/new") == 0
+    assert [item["name"] for item in site.ask("GET", "exports")["items"]].count("/new") == 0

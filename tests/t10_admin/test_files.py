@@ -106,7 +106,7 @@ def test_a_directory_is_listed_in_pages_by_name(site: Filled) -> None:
         found += page["items"]
         if (cursor := page["next"]) is None:
             break
-    assert [one["name"] for one in found] == ["0", "1", "2", "3", "4", "b%FF%2541"]
+    assert [entry["name"] for entry in found] == ["0", "1", "2", "3", "4", "b%FF%2541"]
     # The path of an answer can be sent back, whatever the bytes of the name.
     again = site.ask("GET", "files", params={"path": found[-1]["path"]})
     assert again["ino"] == found[-1]["ino"]
@@ -159,8 +159,8 @@ def _ino(site: Filled, path: str) -> int:
 
 
 def test_the_queue_is_listed_and_takes_orders(site: Filled) -> None:
-    [one] = site.ask("GET", "queue")["items"]
-    assert one["path"] == f"{ROOT}/d/w" and one["state"] in WAITS
+    [item] = site.ask("GET", "queue")["items"]
+    assert item["path"] == f"{ROOT}/d/w" and item["state"] in WAITS
     assert site.ask("GET", "queue", params={"path": "odd"}) == {"items": [], "next": None}
     site.ask("PUT", "queue/orders", json={"path": "d/w", "order": "hold"})
     assert site.ask("GET", "queue/orders") == [{"path": f"{ROOT}/d/w", "order": "hold"}]
@@ -174,8 +174,8 @@ def test_the_queue_is_listed_and_takes_orders(site: Filled) -> None:
     failed = f"INSERT INTO retry VALUES ({row})"
     query(site.site.settings, failed)
     assert site.ask("POST", "queue/retry", json={"path": "d/w"})["had_failed"] is True
-    [one] = site.ask("GET", "queue")["items"]
-    assert (one["tries"], one["error"], one["next_try_seconds"]) == (3, "no", 0.0)
+    [item] = site.ask("GET", "queue")["items"]
+    assert (item["tries"], item["error"], item["next_try_seconds"]) == (3, "no", 0.0)
     query(site.site.settings, "DELETE FROM retry")
 
 
@@ -187,7 +187,7 @@ def test_a_page_of_a_part_of_the_queue_has_the_rest_behind_it(site: Filled) -> N
     while True:
         asked = {"path": "many", "limit": 2, **({"cursor": cursor} if cursor else {})}
         page = site.ask("GET", "queue", params=asked)
-        found += [one["path"][-1] for one in page["items"]]
+        found += [item["path"][-1] for item in page["items"]]
         if (cursor := page["next"]) is None:
             break
     assert sorted(found) == ["x", "y", "z"]
@@ -212,8 +212,8 @@ def test_a_job_waits_until_it_is_cancelled(site: Filled) -> None:
     began = site.ask("POST", "files/wait", 202, json={"path": "d/w"})
     id = began["id"]
     until(lambda: site.ask("GET", f"jobs/{id}")["text"].startswith("1 file, "), "progress")
-    found = site.ask("GET", f"jobs/{id}")
-    assert (found["done"], found["total"]) == (0, 8)
+    answer = site.ask("GET", f"jobs/{id}")
+    assert (answer["done"], answer["total"]) == (0, 8)
     assert site.ask("POST", f"jobs/{id}/cancel")["cancel_asked"] is True
     assert ended(site, id)["state"] == "cancelled"
     site.ask("POST", f"jobs/{id}/cancel", 409)
@@ -251,7 +251,7 @@ def test_a_restart_resumes_jobs_or_says_what_to_do(site: Filled) -> None:
     states = {name: one["state"] for name, one in found.items()}
     assert states == {"w": "done", "r": "done", "i": "interrupted", "c": "cancelled"}
     assert found["i"]["text"] == "the gateway was restarted: look at the bucket, and ask again"
-    assert sorted(one["name"] for one in ran) == ["r", "w"]
+    assert sorted(entry["name"] for entry in ran) == ["r", "w"]
 
 
 def test_jobs_end_with_the_process_and_bounds_hold(
@@ -306,8 +306,8 @@ def test_an_unforeseen_error_of_a_job_is_not_shown(site: Filled) -> None:
 
 def test_bucket_and_status(site: Filled) -> None:
     def bucket_of() -> dict[str, Any]:
-        found: dict[str, Any] = site.ask("GET", "status")["bucket"]
-        return found
+        document: dict[str, Any] = site.ask("GET", "status")["bucket"]
+        return document
 
     until(lambda: bucket_of()["reachable"] is not None, "the answer of the bucket")
     bucket = bucket_of()
@@ -323,9 +323,9 @@ def test_bucket_and_status(site: Filled) -> None:
 
 def test_the_configuration_has_no_secret(site: Filled, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPILLWAY_DRAIN_WORKERS", "7")
-    found = site.ask("GET", "configuration")["sections"]
-    assert found["drain"]["workers"]["is_overridden"] is True
-    assert found["bucket"]["name"]["value"] == "b"
+    sections = site.ask("GET", "configuration")["sections"]
+    assert sections["drain"]["workers"]["is_overridden"] is True
+    assert sections["bucket"]["name"]["value"] == "b"
     settings = replace(
         site.site.settings,
         namespace=NamespaceSettings(url="postgresql://user:hush@host/db?password=hush"),

@@ -165,11 +165,11 @@ def test_each_family_is_there_with_bounded_labels(gateway: tuple[Gateway, str, S
     _site, text, settings = gateway
     families_of = {one.name: one for one in text_string_to_metric_families(text)}
     for name, labels in FAMILIES.items():
-        found = families_of[f"spillway_{name}"]
-        told = {label for sample in found.samples for label in sample.labels}
+        metric = families_of[f"spillway_{name}"]
+        told = {label for sample in metric.samples for label in sample.labels}
         # A run is named only while it has something at risk.
         assert told == set(labels.split()) or name.startswith("run_"), (name, told)
-    size = sum(len(one.samples) for one in families_of.values())
+    size = sum(len(family.samples) for family in families_of.values())
     assert size < 2000, "a scrape has too many series"
     [slow] = families_of["spillway_space_slow_from_ratio"].samples
     assert slow.value == settings.space.slow_from
@@ -184,14 +184,14 @@ def test_rules_and_dashboard_name_only_metrics_that_exist(
     board: dict[str, Any] = json.loads(dashboard)
     ids = [panel["id"] for panel in board["panels"]]
     assert len(set(ids)) == len(ids)
-    expressions = [one["expr"] for panel in board["panels"] for one in panel["targets"]]
+    expressions = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
     named = set(_METRIC.findall(" ".join(expressions)))
     named |= set(_METRIC.findall((MONITORING / "alerts.yml").read_text()))
     assert len(named) > 30 and named <= exist, sorted(named - exist)
     # PromQL of the dashboard is checked as rules are.
     rules = [
-        {"record": f"panel:{at}", "expr": one.replace("$__rate_interval", "5m")}
-        for at, one in enumerate(expressions)
+        {"record": f"panel:{at}", "expr": expression.replace("$__rate_interval", "5m")}
+        for at, expression in enumerate(expressions)
     ]
     promtool(
         "check", "rules", "/dev/stdin", text=json.dumps({"groups": [{"name": "d", "rules": rules}]})
@@ -210,11 +210,13 @@ def test_each_alert_and_each_series_of_the_dashboard_names_its_gateway() -> None
     summaries = re.findall(r"summary: (.*)", (MONITORING / "alerts.yml").read_text())
     assert all("{{ $labels.instance }}" in summary for summary in summaries)
     board: dict[str, Any] = json.loads((MONITORING / "dashboard.json").read_text())
-    targets = [one for panel in board["panels"] for one in panel["targets"]]
-    assert all("{{instance}}" in one["legendFormat"] for one in targets)
-    for one in targets:
-        assert "sum(" not in one["expr"]
-        assert all(by.startswith("instance") for by in re.findall(r"sum by \(([^)]*)", one["expr"]))
+    targets = [target for panel in board["panels"] for target in panel["targets"]]
+    assert all("{{instance}}" in target["legendFormat"] for target in targets)
+    for target in targets:
+        assert "sum(" not in target["expr"]
+        assert all(
+            by.startswith("instance") for by in re.findall(r"sum by \(([^)]*)", target["expr"])
+        )
 
 
 def test_what_ends_is_told_before_it_does(tmp_path: Path) -> None:
@@ -302,11 +304,11 @@ def test_metrics_need_a_token_unless_a_person_says_otherwise(site: AdminSite) ->
     url = f"{site.http.base_url}".removesuffix("/api/v1/") + "/metrics"
     assert httpx.get(url).status_code == 401
     token = site.token(Role.VIEWER)
-    found = httpx.get(url, headers={"Authorization": f"Bearer {token}"})
-    assert found.status_code == 200
+    response = httpx.get(url, headers={"Authorization": f"Bearer {token}"})
+    assert response.status_code == 200
     # The NFS server does not run: what it counts is missing.
-    assert "spillway_nfs" not in found.text
-    promtool("check", "metrics", text=found.text)
+    assert "spillway_nfs" not in response.text
+    promtool("check", "metrics", text=response.text)
 
 
 def test_history_has_steps_and_gaps(site: AdminSite) -> None:

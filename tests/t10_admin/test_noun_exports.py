@@ -65,8 +65,8 @@ def test_a_change_is_tried(exports: Exports) -> None:
         ("no name", RIGHTS, "cannot be named 'no name'"),
         ("/checkpoints/x", RIGHTS, "would hide the other"),
     ):
-        found = exports.validate(name, rights)
-        assert not found.valid and why in (found.error or ""), name
+        validity = exports.validate(name, rights)
+        assert not validity.valid and why in (validity.error or ""), name
     with pytest.raises(ExportRefused, match="cannot be named 'no name'"):
         exports.set("no name", RIGHTS, 0)
     assert list(exports.every()) == []

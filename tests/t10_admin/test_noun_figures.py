@@ -49,14 +49,14 @@ def gateway(site: Afar, request: pytest.FixtureRequest) -> Iterator[Gateway]:
 
 
 def test_the_state_is_whole(gateway: Gateway) -> None:
-    found = gateway.status()
-    assert not found.healthy and found.bucket.reachable is False
-    assert found.bucket.error is not None and "no credentials" in found.bucket.error
-    assert (found.bucket.checksum.kind, found.bucket.checksum.source) == (None, None)
-    assert found.cache.resident is not None and found.cache.resident.files == 2
-    assert found.disk.other_bytes is not None
-    assert found.dirty.oldest is not None and found.dirty.oldest.path == ENCODED
-    assert found.processes["up"].phase == "stopped" and found.processes["up"].restarts == 0
+    status = gateway.status()
+    assert not status.healthy and status.bucket.reachable is False
+    assert status.bucket.error is not None and "no credentials" in status.bucket.error
+    assert (status.bucket.checksum.kind, status.bucket.checksum.source) == (None, None)
+    assert status.cache.resident is not None and status.cache.resident.files == 2
+    assert status.disk.other_bytes is not None
+    assert status.dirty.oldest is not None and status.dirty.oldest.path == ENCODED
+    assert status.processes["up"].phase == "stopped" and status.processes["up"].restarts == 0
 
 
 def test_the_state_is_the_same(site: Afar) -> None:
@@ -87,18 +87,18 @@ def test_keys_are_read(gateway: Gateway) -> None:
 
 
 def test_the_history_has_a_row_for_a_step(gateway: Gateway) -> None:
-    found = gateway.history(LAST - timedelta(hours=1), LAST, 600)
-    assert found.step_seconds == 600 and found.columns[:3] == [
+    table = gateway.history(LAST - timedelta(hours=1), LAST, 600)
+    assert table.step_seconds == 600 and table.columns[:3] == [
         *("time", "dirty_bytes", "written_bytes_per_second")
     ]
-    assert [row[1:4] for row in found.rows] == [
+    assert [row[1:4] for row in table.rows] == [
         [minutes << 20, 3.5, None] for minutes in (29, 20, 10)
     ]
-    assert [row[0] for row in found.rows] == [
+    assert [row[0] for row in table.rows] == [
         f"{LAST - timedelta(minutes=minutes):%Y-%m-%dT%H:%M:%S}.000000000Z"
         for minutes in (30, 20, 10)
     ]
-    assert isinstance(found.rows[0][1], int)
+    assert isinstance(table.rows[0][1], int)
 
 
 def test_calls_are_listed(gateway: Gateway) -> None:
@@ -129,8 +129,12 @@ def test_only_the_admin_api_tells_events(site: Afar) -> None:
 
 
 def test_the_bucket_is_asked(gateway: Gateway) -> None:
-    found = gateway.bucket.test(False)
-    assert not found.reachable and found.error is not None and "no credentials" in found.error
+    reachability = gateway.bucket.test(False)
+    assert (
+        not reachability.reachable
+        and reachability.error is not None
+        and "no credentials" in reachability.error
+    )
     for adopts in (False, True):
         with pytest.raises((UserError, StoreError), match="no credentials"):
             gateway.bucket.set_up(False, adopts)

@@ -66,19 +66,19 @@ def ask(gateway: Afar, way: str, capsys: pytest.CaptureFixture[str]) -> Ask:
 def test_what_is_listed_has_the_paths_of_the_api(ask: Ask, gateway: Afar, way: str) -> None:
     listed = ask("ls", way)
     odd = text_of(ODD)
-    assert [one["name"] for one in listed] == ["drained", "evicted", "link", odd, "open"]
+    assert [entry["name"] for entry in listed] == ["drained", "evicted", "link", odd, "open"]
     path = f"/checkpoints/{way}"
     asked = {"path": path, "details": True}
     assert listed == gateway.ask("GET", "directories", params=asked)["items"]
-    assert [one["path"] for one in listed][3] == f"{path}/{odd}"
+    assert [entry["path"] for entry in listed][3] == f"{path}/{odd}"
     [alone] = ask("ls", f"{way}/evicted")
     assert alone == listed[1] and (alone["bytes"], alone["on_disk"]) == ("absent", False)
     assert ask("ls", f"{way}/none", status=1, error="no such file") == []
     for name in ("drained", "evicted", "link", "open/f"):
         [told] = ask("stat", f"{way}/{name}")
         known = gateway.ask("GET", "files", params={"path": f"{path}/{name}"})
-        for one in (told, known):
-            (one["waiting"] or {}).pop("age_seconds", None)
+        for entry in (told, known):
+            (entry["waiting"] or {}).pop("age_seconds", None)
         assert told == known
     assert ask("stat", f"{way}/link")[0]["target"] == "drained"
 
@@ -86,7 +86,7 @@ def test_what_is_listed_has_the_paths_of_the_api(ask: Ask, gateway: Afar, way: s
 def test_names_are_changed(ask: Ask, way: str) -> None:
     top = f"/checkpoints/{way}"
     made = ask("mkdir", "-p", "-m", "2770", "--owner", "1000:2000", f"{way}/new/x", f"{way}/y")
-    told = [(one["path"], one["mode"], one["uid"], one["gid"]) for one in made]
+    told = [(entry["path"], entry["mode"], entry["uid"], entry["gid"]) for entry in made]
     assert told == [(f"{top}/{name}", "2770", 1000, 2000) for name in ("new/x", "y")]
     assert ask("chown", ":7", f"{way}/y")[0]["gid"] == 7
     assert ask("chmod", "700", f"{way}/y") == ask("stat", f"{way}/y")
@@ -121,7 +121,7 @@ def test_bytes_are_evicted(ask: Ask, way: str, monkeypatch: pytest.MonkeyPatch) 
     paths = (way, f"{way}/open/f", f"{way}/none")
     told = ask("evict", *paths, status=1, error="not drained yet")
     assert (told["evicted_files"], told["absent_before_files"]) == (0, 1)
-    assert {one["path"]: one["reason"] for one in told["skipped_first"]} == {
+    assert {entry["path"]: entry["reason"] for entry in told["skipped_first"]} == {
         f"{way}/drained": str(EvictionVerdict.DIFFERS),
         f"{way}/open/f": "not drained yet",
     }

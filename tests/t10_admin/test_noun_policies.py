@@ -55,7 +55,7 @@ def test_policies_have_versions(policies: Policies) -> None:
     gone = policies.remove("newest")
     assert (gone.version, gone.document) == (5, None)
     assert list(policies.every()) == []
-    assert [one.version for one in policies.versions("newest")] == [1, 2, 3, 4, 5]
+    assert [version.version for version in policies.versions("newest")] == [1, 2, 3, 4, 5]
     assert list(policies.history()) == policies.versions("newest")
     for name in ("newest", "none", "No Name", "a/b"):
         with pytest.raises(NotThere, match=f"there is no policy {name}"):
@@ -70,7 +70,9 @@ def test_a_plan_is_tried_stored_and_approved(policies: Policies) -> None:
     tried = policies.plan(given(), None, None)
     assert (tried.deleted, tried.is_stored, len(tried.checkpoints)) == (2, False, 5)
     listed = policies.plan(given(), "/checkpoints/jobs/a/", "delete").checkpoints
-    assert [one.path for one in listed] == [f"/checkpoints/jobs/a/step-{n}" for n in (1, 2)]
+    assert [checkpoint.path for checkpoint in listed] == [
+        f"/checkpoints/jobs/a/step-{n}" for n in (1, 2)
+    ]
     assert policies.plan([], "jobs/b", None).checkpoints[0].fate == "keep"
     policies.set(given())
     asked = policies.plan([], None, None).asked
@@ -87,9 +89,9 @@ def test_the_log_has_reversible_names(site: Afar, policies: Policies) -> None:
     row = "(1, 1, 2, 'trash', 'me', :run, 1, :path, 7, '', 'it is old', 'in the trash')"
     names = {"run": b"odd\xff", "path": b"odd\xff/step-%41"}
     query(site.site.settings, f"INSERT INTO action VALUES {row}", **names)
-    [found] = policies.log(None, 5)
-    assert (found.run, found.path) == ("odd%FF", "/checkpoints/odd%FF/step-%2541")
-    assert policies.log("odd\udcff", 5) == [found]
+    [action] = policies.log(None, 5)
+    assert (action.run, action.path) == ("odd%FF", "/checkpoints/odd%FF/step-%2541")
+    assert policies.log("odd\udcff", 5) == [action]
     assert policies.log("other", 5) == [] == policies.log(None, 0)
 
 

@@ -32,8 +32,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Afar]:
             id=DONE, kind="evict", state=rows.DONE, created_ns=2, ended_ns=3, result="{}"
         )
         with made.site.gateway.store.writing() as session:
-            for one in (row, ended):
-                session.run(rows.INSERT, **one._asdict())
+            for job_row in (row, ended):
+                session.run(rows.INSERT, **job_row._asdict())
         yield made
 
 
@@ -79,10 +79,10 @@ def test_only_the_machine_adds_a_token_and_only_a_token_has_an_owner(site: Afar)
 def test_jobs_are_listed_and_shown(gateway: Gateway) -> None:
     jobs = gateway.jobs
     newest = [DONE, RUNNING]
-    assert [one.id for one in jobs.every(5)] == newest
-    assert [one.id for one in jobs.every(1)] == newest[:1]
-    assert [one.id for one in jobs.every(5, "running")] == [RUNNING]
-    assert [one.id for one in jobs.every(5, None, "evict")] == [DONE]
+    assert [job.id for job in jobs.every(5)] == newest
+    assert [job.id for job in jobs.every(1)] == newest[:1]
+    assert [job.id for job in jobs.every(5, "running")] == [RUNNING]
+    assert [job.id for job in jobs.every(5, None, "evict")] == [DONE]
     assert list(jobs.every(0)) == list(jobs.every(5, "failed")) == []
     assert jobs.get(RUNNING).arguments == {"paths": ["d"]}
     for wrong in ("0" * 16, "none", "a/b"):

@@ -34,10 +34,10 @@ def operations(site: AdminSite) -> Iterator[tuple[str, Any, dict[str, Any]]]:
     """Yield each operation: its name, its route, and its description."""
     described = site.http.get("openapi.json").json()
     for route in iter_route_contexts(site.app.routes):
-        found = described["paths"].get(route.path_format, {})
+        path = described["paths"].get(route.path_format, {})
         for method in route.methods or ():
-            if method.lower() in found:
-                yield f"{method} {route.path}", route, found[method.lower()]
+            if method.lower() in path:
+                yield f"{method} {route.path}", route, path[method.lower()]
 
 
 def example_in(content: dict[str, Any]) -> Any:
@@ -60,15 +60,20 @@ def test_each_operation_is_described_with_examples_that_are_valid(site: AdminSit
     assert len(every) == sum(len(one) for one in described.values()) > 50
     for name, route, operation in every:
         assert operation["summary"] and operation.get("description"), name
-        for one in operation.get("parameters", ()):
-            assert one.get("description") or one["schema"].get("title"), (name, one["name"])
+        for parameter in operation.get("parameters", ()):
+            assert parameter.get("description") or parameter["schema"].get("title"), (
+                name,
+                parameter["name"],
+            )
         if "requestBody" in operation:
             sent = example_in(operation["requestBody"]["content"])
             [body] = route.dependant.body_params
             _value, errors = body.validate(sent, {}, loc=("body",))
             assert not errors, (name, sent, errors)
             assert openapi.MISSING not in texts_in(sent), (name, sent)
-        [done] = [one for status, one in operation["responses"].items() if status[0] == "2"]
+        [done] = [
+            response for status, response in operation["responses"].items() if status[0] == "2"
+        ]
         if route.status_code == 204:
             assert "content" not in done, name
             continue
@@ -111,10 +116,10 @@ def test_each_operation_declares_its_problems(site: AdminSite) -> None:
         if "requestBody" in operation:
             wanted |= {"413", "415"}
         assert wanted <= set(answers), name
-        for status, one in answers.items():
+        for status, answer in answers.items():
             if status[0] != "2":
-                assert list(one["content"]) == [problems.MEDIA_TYPE], (name, status)
-                example = problems.ProblemDetails(**example_in(one["content"]))
+                assert list(answer["content"]) == [problems.MEDIA_TYPE], (name, status)
+                example = problems.ProblemDetails(**example_in(answer["content"]))
                 assert (example.status, example.code.status) == (int(status), int(status))
 
 
@@ -136,11 +141,11 @@ def test_all_errors_are_problems(site: AdminSite) -> None:
         answers[ProblemCode.MISSING_TOKEN] = httpx.get(f"{http.base_url}pins")
         wrong = {"Authorization": "Bearer x"}
         answers[ProblemCode.INVALID_TOKEN] = http.get("pins", headers=wrong)
-    for code, one in answers.items():
-        assert one.status_code == code.status, one.text
-        assert one.headers["content-type"] == problems.MEDIA_TYPE
-        found = problems.ProblemDetails(**one.json())
-        assert (found.code, found.type) == (code, f"urn:spillway:problem:{code}")
-        assert (found.status, found.instance) == (code.status, one.headers["x-request-id"])
-        assert found.detail and found.title
+    for code, response in answers.items():
+        assert response.status_code == code.status, response.text
+        assert response.headers["content-type"] == problems.MEDIA_TYPE
+        details = problems.ProblemDetails(**response.json())
+        assert (details.code, details.type) == (code, f"urn:spillway:problem:{code}")
+        assert (details.status, details.instance) == (code.status, response.headers["x-request-id"])
+        assert details.detail and details.title
     assert answers[ProblemCode.UNSUPPORTED_METHOD].headers["allow"] == "GET"

@@ -45,11 +45,11 @@ def log_in(site: AdminSite, http: httpx.Client, role: Role) -> None:
 
 def routes() -> list[tuple[str, str, Role | None]]:
     """Return method, path and role of every page and order."""
-    found = [route for router in pages.PAGES for route in router.routes]
-    assert all(isinstance(route, APIRoute) for route in found)
+    base_routes = [route for router in pages.PAGES for route in router.routes]
+    assert all(isinstance(route, APIRoute) for route in base_routes)
     return [
         (method, route.path, role_of(route.dependant))
-        for route in found
+        for route in base_routes
         if isinstance(route, APIRoute)
         for method in sorted(route.methods or ())
     ]
@@ -241,9 +241,9 @@ def test_news_end_with_the_token_of_their_session(
 @pytest.mark.parametrize("directory", [VENDOR, AXE], ids=["pages", "tests"])
 def test_foreign_files_are_those_that_were_published(directory: Path) -> None:
     listed = json.loads((directory / "vendor.json").read_text())
-    for one in listed:
-        digest = hashlib.sha256((directory / one["file"]).read_bytes()).hexdigest()
-        assert digest == one["sha256"], one["file"]
-        assert one["version"] in one["file"]
-    named = {name for one in listed for name in (one["file"], one["licence_file"])}
+    for entry in listed:
+        digest = hashlib.sha256((directory / entry["file"]).read_bytes()).hexdigest()
+        assert digest == entry["sha256"], entry["file"]
+        assert entry["version"] in entry["file"]
+    named = {name for entry in listed for name in (entry["file"], entry["licence_file"])}
     assert {path.name for path in directory.iterdir()} == {*named, "vendor.json"}

@@ -27,11 +27,11 @@ def test_pins_are_made_listed_and_ended(site: Filled) -> None:
     first = site.ask("GET", "pins?limit=2")
     rest = site.ask("GET", f"pins?cursor={first['next']}")
     found = first["items"] + rest["items"]
-    assert [one["path"].rpartition("/")[2] for one in found] == ["a", "b", "odd %2541%0A.bin"]
+    assert [entry["path"].rpartition("/")[2] for entry in found] == ["a", "b", "odd %2541%0A.bin"]
     assert rest["next"] is None
-    for one in found:
-        assert site.http.delete(f"pins/{one['ino']}").status_code == 204
-        site.ask("DELETE", f"pins/{one['ino']}", 404)
+    for entry in found:
+        assert site.http.delete(f"pins/{entry['ino']}").status_code == 204
+        site.ask("DELETE", f"pins/{entry['ino']}", 404)
     assert site.ask("GET", "pins")["items"] == []
 
 

@@ -49,7 +49,7 @@ def test_a_policy_has_versions(site: Filled) -> None:
     again = site.ask("PUT", "policies/newest", json=three, headers=tag(changed))
     assert (again["version"], again["enabled"]) == (3, False)
     assert site.ask("POST", "policies/newest/enable", headers={"If-Match": "*"})["enabled"]
-    assert [one["version"] for one in site.ask("GET", "policies")["items"]] == [4]
+    assert [item["version"] for item in site.ask("GET", "policies")["items"]] == [4]
     removed = site.ask("DELETE", "policies/newest", headers={"If-Match": '"4"'})
     assert (removed["version"], removed["document"]) == (5, None)
     site.ask("GET", "policies/newest", 404)
@@ -57,8 +57,8 @@ def test_a_policy_has_versions(site: Filled) -> None:
     assert site.ask("GET", "policies")["items"] == []
     first = site.ask("GET", "policies/newest/versions?limit=3")
     rest = site.ask("GET", f"policies/newest/versions?cursor={first['next']}")
-    found = [one["version"] for one in first["items"] + rest["items"]]
-    assert (found, rest["next"]) == ([1, 2, 3, 4, 5], None)
+    versions = [item["version"] for item in first["items"] + rest["items"]]
+    assert (versions, rest["next"]) == ([1, 2, 3, 4, 5], None)
     site.ask("GET", "policies/other/versions", 404)
     # Its versions are counted on.
     assert site.ask("POST", "policies", 201, json=NEWEST)["version"] == 6
@@ -152,10 +152,15 @@ def test_other_wrong_bodies_are_refused(shared: Filled) -> None:
 def test_a_plan_can_be_tried_before_it_is_stored(shared: Filled) -> None:
     plan = shared.ask("POST", "retention/plan?run=jobs/a", json={"policies": [NEWEST]})
     assert (plan["kept"], plan["deleted"], plan["more_checkpoints"]) == (4, 2, 0)
-    assert [one["fate"] for one in plan["checkpoints"]] == ["delete", "delete", "keep", "keep"]
+    assert [checkpoint["fate"] for checkpoint in plan["checkpoints"]] == [
+        "delete",
+        "delete",
+        "keep",
+        "keep",
+    ]
     assert "it is not among the newest 2 (newest)" in plan["checkpoints"][0]["why"]
     plan = shared.ask("POST", "retention/plan?fate=delete&limit=1", json={"policies": [NEWEST]})
-    assert [one["step"] for one in plan["checkpoints"]] == [1]
+    assert [checkpoint["step"] for checkpoint in plan["checkpoints"]] == [1]
     assert plan["more_checkpoints"] == 1
     assert shared.ask("GET", "retention/plan?fate=delete")["checkpoints"] == []
     assert shared.ask("GET", "retention/plan?fate=evict")["checkpoints"] == []
@@ -190,7 +195,9 @@ def test_a_kept_plan_has_what_people_said_by_now(
     site.ask("POST", "policies", 201, json=NEWEST)
     with_it = kept.plan()
     assert [str(one) for one in with_it.policies] == ["newest v1"]
-    assert {one["fate"] for one in site.ask("GET", "retention/plan")["checkpoints"]} == {
+    assert {
+        checkpoint["fate"] for checkpoint in site.ask("GET", "retention/plan")["checkpoints"]
+    } == {
         "keep",
         "delete",
     }

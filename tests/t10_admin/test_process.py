@@ -146,7 +146,7 @@ def test_a_made_certificate_names_the_host_and_is_renewed_before_it_ends(
     first = made()
     names = first.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert {"localhost", socket.gethostname()} <= set(names.get_values_for_type(x509.DNSName))
-    addresses = {str(one) for one in names.get_values_for_type(x509.IPAddress)}
+    addresses = {str(value) for value in names.get_values_for_type(x509.IPAddress)}
     assert {"127.0.0.1", "::1", "10.11.12.13"} <= addresses
     now_ns = clock.now_ns()
     for days, is_renewed in ((790, False), (800, True)):
@@ -224,9 +224,9 @@ def presented(context: ssl.SSLContext) -> bytes:
     for side in (client, server, client, server):
         with suppress(ssl.SSLWantReadError):
             side.do_handshake()
-    found = client.getpeercert(binary_form=True)
-    assert found is not None
-    return found
+    data = client.getpeercert(binary_form=True)
+    assert data is not None
+    return data
 
 
 def test_the_gateway_serves_while_its_port_is_taken(tmp_path: Path) -> None:

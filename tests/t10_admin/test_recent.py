@@ -105,8 +105,8 @@ def test_facts_are_kept_for_as_long_as_they_are_worth(monkeypatch: pytest.Monkey
     assert made.value() > 2.0
     # What may be late would be too old after all of that.
     made = Recent(get, 0.0, 0.01, 30.0)
-    found = made.value()
+    value = made.value()
     now[0] += 29.9
-    assert made.value() == found
+    assert made.value() == value
     now[0] += 30.2
     assert made.value() == now[0]

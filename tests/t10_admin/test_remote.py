@@ -27,10 +27,12 @@ remote = shared.remote
 
 def test_the_state_is_told(run: Run) -> None:
     status, out, _err = run("status", "--json")
-    found = json.loads(out)
-    assert (status, found["healthy"]) == (1, False)
-    assert found["bucket"]["reachable"] is False and "no credentials" in found["bucket"]["error"]
-    assert found["cache"]["resident"]["files"] > 0
+    document = json.loads(out)
+    assert (status, document["healthy"]) == (1, False)
+    assert (
+        document["bucket"]["reachable"] is False and "no credentials" in document["bucket"]["error"]
+    )
+    assert document["cache"]["resident"]["files"] > 0
     assert "NOT USABLE: " in run("status")[1]
 
 
@@ -64,7 +66,7 @@ def test_orders_are_given_from_afar(run: Run, remote: Remote) -> None:
     assert shown[0] == 1 and f"{path} is not durable after 0.3 s" in shown[2]
     assert done(run, "wait", "--durable", "jobs/a") == ""
     jobs = json.loads(done(run, "job", "list", "--json"))
-    [job] = [one for one in jobs if one["state"] == "cancelled"]
+    [job] = [entry for entry in jobs if entry["state"] == "cancelled"]
     assert "cancelled" in run("job", "show", job["id"])[1]
     assert run("job", "cancel", job["id"])[::2] == (2, "spillway: the job has ended: cancelled\n")
     assert "asked for: spillway job show" in done(run, "warm", "d/a")

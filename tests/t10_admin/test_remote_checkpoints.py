@@ -69,7 +69,7 @@ def ask(run: Run, *words: str) -> Any:
 def steps(run: Run, *words: str) -> list[str]:
     """Return the runs and steps of a list."""
     listed = ask(run, "checkpoint", "list", *words)["checkpoints"]
-    return [f"{one['run'].removeprefix('jobs/')}-{one['step']}" for one in listed]
+    return [f"{entry['run'].removeprefix('jobs/')}-{entry['step']}" for entry in listed]
 
 
 def catch_up(gateway: Afar) -> None:
@@ -79,11 +79,11 @@ def catch_up(gateway: Afar) -> None:
 
 
 def test_checkpoints_are_listed(run: Run) -> None:
-    found = ask(run, "checkpoint", "list")
-    assert found["is_made"] is True
+    answer = ask(run, "checkpoint", "list")
+    assert answer["is_made"] is True
     odd = "jobs/odd%0A%2541"
-    assert [one["run"] for one in found["runs"]] == ["jobs/a", "jobs/b", odd, "kept", "late"]
-    assert found["checkpoints"][-3]["path"] == f"/checkpoints/{odd}/step-1"
+    assert [entry["run"] for entry in answer["runs"]] == ["jobs/a", "jobs/b", odd, "kept", "late"]
+    assert answer["checkpoints"][-3]["path"] == f"/checkpoints/{odd}/step-1"
     for name in ("jobs/a", "/checkpoints/jobs/a", "jobs/a/"):
         assert steps(run, name) == [f"a-{step}" for step in range(1, 7)]
     assert steps(run, f"jobs/{ODD}") == ["odd%0A%2541-1"]
@@ -126,7 +126,9 @@ def test_a_checkpoint_is_deleted(run: Run, gateway: Afar) -> None:
     assert made["path"] == "/checkpoints/jobs/a/step-1"
     catch_up(gateway)
     [listed] = [
-        one for one in ask(run, "checkpoint", "list")["checkpoints"] if one["path"] == made["path"]
+        checkpoint
+        for checkpoint in ask(run, "checkpoint", "list")["checkpoints"]
+        if checkpoint["path"] == made["path"]
     ]
     assert listed["state"] == "expired"
     assert made["id"] in listed["reason"]
@@ -137,7 +139,7 @@ def test_the_trash_is_listed_gives_back_and_is_emptied(run: Run, gateway: Afar) 
         ask(run, "checkpoint", "delete", "--force", f"jobs/a/step-{step}")[0]["id"]
         for step in (2, 3, 4)
     )
-    listed = {one["id"]: one for one in ask(run, "trash", "list")["trash"]}
+    listed = {entry["id"]: entry for entry in ask(run, "trash", "list")["trash"]}
     assert listed.keys() >= {one, two, three}
     assert listed[one]["path"] == "/checkpoints/jobs/a/step-2"
     head, *rows = (re.split("  +", line) for line in run("trash", "list")[1].splitlines())
@@ -150,7 +152,7 @@ def test_the_trash_is_listed_gives_back_and_is_emptied(run: Run, gateway: Afar) 
     assert ask(run, "trash", "restore", three)["path"] == "/checkpoints/jobs/a/step-4"
     catch_up(gateway)
     again = ask(run, "checkpoint", "delete", "--force", f"jobs/a/{ODD}", "jobs/a/step-3")
-    assert [found["id"] for found in again] == [one, two]
+    assert [entry["id"] for entry in again] == [one, two]
     assert run("trash", "empty", "t1", "--yes")[::2] == (
         2,
         "spillway: t1 is not in the trash: see spillway trash list\n",
@@ -165,8 +167,8 @@ def test_the_trash_is_listed_gives_back_and_is_emptied(run: Run, gateway: Afar) 
 
 
 def test_what_came_into_the_trash_later_stays(gateway: Afar, run: Run) -> None:
-    with remote(gateway) as found:
-        bin = found.trash
+    with remote(gateway) as remote_gateway:
+        bin = remote_gateway.trash
         [made] = ask(run, "checkpoint", "delete", "--force", "jobs/a/step-5")
         [seen] = bin.find([made["id"]])
         run("trash", "restore", seen.id)
@@ -186,7 +188,7 @@ def test_what_is_held_is_released(run: Run, gateway: Afar) -> None:
             record(world.settings, world.attr(path).ino, name.encode(), 1, path=path.encode())
             world.remove(f"{path}/.metadata")
     listed = ask(run, "trash", "list")["trash"]
-    one, two = (found for found in listed if found["held"])
+    one, two = (entry for entry in listed if entry["held"])
     others = f"spillway: {len(listed) - 2} checkpoints, "
     assert run("trash", "empty", "--all")[2].startswith(others)
     assert run("trash", "release", "t1", one["id"])[0] == 2
@@ -249,8 +251,8 @@ def test_a_promotion_is_waited_for(
 
 def test_only_the_promotion_that_was_found_is_demoted(run: Run, gateway: Afar) -> None:
     ask(run, "checkpoint", "promote", "jobs/a/step-6", "--as", "again", "--no-wait")
-    with remote(gateway) as found:
-        one = found.promotions.named("again")
+    with remote(gateway) as remote_gateway:
+        promotion = remote_gateway.promotions.named("again")
         query(gateway.site.settings, "UPDATE promotion SET generation = 7 WHERE name = 'again'")
         with pytest.raises(NotPossible, match="changed meanwhile"):
-            found.promotions.demote(one)
+            remote_gateway.promotions.demote(promotion)

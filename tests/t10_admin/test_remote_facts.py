@@ -201,8 +201,8 @@ def test_some_need_the_admin_api(run: Run) -> None:
 def test_events_are_followed_until_ctrl_c(run: Run, remote: Remote) -> None:
     [state] = done(run, "events").splitlines()
     assert "  status       " in state and "files, " in state
-    found = json.loads(done(run, "events", "--json"))
-    assert found["event"] == "status" and "dirty_bytes" in found["data"]
+    document = json.loads(done(run, "events", "--json"))
+    assert document["event"] == "status" and "dirty_bytes" in document["data"]
     argv = [str(PROGRAM), *remote.options("viewer"), "events", "--follow"]
     with Running(argv, environ()) as follower:
         follower.expect("status")

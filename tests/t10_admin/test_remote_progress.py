@@ -89,8 +89,8 @@ def test_a_job_of_bytes_has_a_bar_with_rate_and_time(gateway: Afar) -> None:
         assert main([*gateway.options(), "warm", "--wait", "d"]) == 0
     *lines, result = terminal.getvalue().split("\r")
     begun = r"\[ {24}\]   0 %  0 B of 2\.0 MiB, 0 B/s; 2 of 2 files"
-    assert any(re.match(begun, one) for one in lines)
-    assert any(one.startswith("[############            ]  50 %  1.0 MiB of") for one in lines)
+    assert any(re.match(begun, line) for line in lines)
+    assert any(line.startswith("[############            ]  50 %  1.0 MiB of") for line in lines)
     assert re.fullmatch(r"fetched: 2 files, 2\.0 MiB in .*\n", result)
 
 
@@ -103,7 +103,7 @@ def test_a_wait_shows_what_is_missing(gateway: Afar, step: int, is_far: bool) ->
     with redirect_stdout(terminal), meanwhile(drained(gateway, step, terminal)):
         assert main(argv) == 0
     *lines, result = terminal.getvalue().split("\r")
-    assert any(one.startswith(f"{NOTHING_YET}, 0 B/s; 2 files, 10 B") for one in lines)
+    assert any(line.startswith(f"{NOTHING_YET}, 0 B/s; 2 files, 10 B") for line in lines)
     assert result == "", "the line is taken away at the end"
 
 

@@ -22,23 +22,23 @@ def test_what_is_held_is_shown_counted_and_released(site: Filled) -> None:
     with site.world() as world:
         record(world.settings, world.attr("jobs/a/step-4").ino, b"jobs/a", 4)
         world.remove("jobs/a/step-4/.metadata")
-    [one] = site.ask("GET", "trash")["items"]
-    assert one["held"] is True and one["path"] == "/checkpoints/jobs/a/step-4"
-    assert one["by"] == "a client (uid 0)" and one["bucket_bytes"] > 0
+    [item] = site.ask("GET", "trash")["items"]
+    assert item["held"] is True and item["path"] == "/checkpoints/jobs/a/step-4"
+    assert item["by"] == "a client (uid 0)" and item["bucket_bytes"] > 0
     status = site.ask("GET", "status")["trash"]
-    assert (status["held"], status["held_bytes"]) == (1, one["bucket_bytes"])
+    assert (status["held"], status["held_bytes"]) == (1, item["bucket_bytes"])
     metrics = httpx.get(site.http.base_url.join("/metrics"), headers=site.http.headers).text
     assert "spillway_held_checkpoints 1.0" in metrics
     assert "It is held for a newer checkpoint" in site.page("/trash")
-    assert one["path"] not in site.page("/trash/empty")
-    assert "leave the bucket" in site.page(f"/trash/{one['id']}/release")
+    assert item["path"] not in site.page("/trash/empty")
+    assert "leave the bucket" in site.page(f"/trash/{item['id']}/release")
     # All of the trash is not what may be the last that the bucket has.
     assert job(site, "POST", "trash/empty", json={})["result"]["removed_checkpoints"] == 0
-    released = site.ask("POST", f"trash/{one['id']}/release")
-    assert released == {**one, "held": False, "left_seconds": released["left_seconds"]}
+    released = site.ask("POST", f"trash/{item['id']}/release")
+    assert released == {**item, "held": False, "left_seconds": released["left_seconds"]}
     [entry] = site.ask("GET", "audit?limit=1")["items"]
     assert (entry["before"]["held"], entry["after"]["held"]) == (True, False)
-    assert "not held" in site.ask("POST", f"trash/{one['id']}/release", 409)["detail"]
+    assert "not held" in site.ask("POST", f"trash/{item['id']}/release", 409)["detail"]
     site.ask("POST", "trash/t1/release", 404)
     [last] = site.ask("GET", "retention/log?limit=1")["items"]
     assert (last["what"], last["author"]) == ("release", "tests")
@@ -62,7 +62,9 @@ def test_a_tree_with_the_newest_checkpoint_needs_force(site: Filled) -> None:
     settings = site.site.settings
     assert query(settings, "SELECT count(*) FROM tombstone") == [(0,)]
     log = site.ask("GET", "retention/log")["items"]
-    assert {(one["what"], one["author"]) for one in log} == {("trash", "tests")} and len(log) == 4
+    assert {(item["what"], item["author"]) for item in log} == {("trash", "tests")} and len(
+        log
+    ) == 4
 
 
 def test_a_checkpoint_in_the_bucket_gets_a_held_name_by_force_only(site: Filled) -> None:

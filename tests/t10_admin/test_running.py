@@ -80,7 +80,7 @@ def test_an_upload_that_is_cancelled_ends_and_its_file_is_held(governing: Govern
     governing.order(path, "hold")
     first.release()
     until(lambda: gateway.proxy.operations("ABORT"), "the upload is aborted")
-    sent = {int(one.query["partNumber"]) for one in gateway.proxy.operations("PART")}
+    sent = {int(request.query["partNumber"]) for request in gateway.proxy.operations("PART")}
     assert sent == set(range(1, PARTS + 1)), "no further part is sent"
     assert gateway.proxy.operations("COMPLETE") == []
     assert "cancelled" not in gateway.objects()
@@ -100,9 +100,9 @@ def test_jobs_and_samples_outlive_the_process(governing: Governing) -> None:
 
     def largest() -> float:
         """Return the most dirty bytes of any sample of the last hour."""
-        found = http.get("history").json()
-        column = found["columns"].index("dirty_bytes")
-        return max((row[column] for row in found["rows"]), default=-1)
+        document = http.get("history").json()
+        column = document["columns"].index("dirty_bytes")
+        return max((row[column] for row in document["rows"]), default=-1)
 
     until(lambda: largest() >= 0, "the first sample")
     assert largest() < size
@@ -113,4 +113,4 @@ def test_jobs_and_samples_outlive_the_process(governing: Governing) -> None:
     governing.release("/checkpoints")
     until(lambda: governing.job(id)["state"] == "done", "the end of the job")
     assert governing.job(id)["result"] == {"durable": True}
-    assert [one["id"] for one in http.get("jobs").json()["items"]] == [id]
+    assert [item["id"] for item in http.get("jobs").json()["items"]] == [id]

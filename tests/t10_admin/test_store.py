@@ -75,10 +75,10 @@ def test_migrations_make_the_models_in_a_private_file(own: Settings) -> None:
             sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master") if sql
         )
     checks = [
-        str(one.name)
+        str(constraint.name)
         for table in AdminBase.metadata.tables.values()
-        for one in table.constraints
-        if str(one.name).startswith("ck_")
+        for constraint in table.constraints
+        if str(constraint.name).startswith("ck_")
     ]
     assert len(checks) == 4
     assert [one for one in checks if one not in made] == []

@@ -74,10 +74,10 @@ def is_closed(connection: socket.socket) -> bool:
 def answer_on(connection: socket.socket) -> bytes:
     connection.sendall(b"GET /api/v1/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
     connection.settimeout(30)
-    found = b""
-    while not found.endswith(b"}") and (more := connection.recv(4096)):
-        found += more
-    return found
+    data = b""
+    while not data.endswith(b"}") and (more := connection.recv(4096)):
+        data += more
+    return data
 
 
 @pytest.mark.parametrize("said", [b"", b"GET / HT", HEAD, HEAD + b"token"])
@@ -87,8 +87,8 @@ def test_the_connection_that_waits_longest_gives_way_to_a_new_one(
     monkeypatch.setattr(listener_module, "CHANCE_SECONDS", 0.0)
     with ExitStack() as stack, listening(site, 4) as address:
         silent = [stack.enter_context(socket.create_connection(address)) for _ in range(4)]
-        for one in silent:
-            one.sendall(said)
+        for connection in silent:
+            connection.sendall(said)
         with socket.create_connection(address) as another:
             assert answer_on(another).startswith(b"HTTP/1.1 200 ")
             until(lambda: is_closed(silent[0]), "the first one is closed")
@@ -103,8 +103,8 @@ def test_a_host_ends_none_of_its_young_connections_by_new_ones(
     with ExitStack() as stack, listening(site, 4) as address:
         young = [stack.enter_context(socket.create_connection(address)) for _ in range(4)]
         for _ in range(2):
-            with socket.create_connection(address) as another:
-                until(lambda: is_closed(another), "the new one is closed")
+            with socket.create_connection(address) as connection:
+                until(lambda: is_closed(connection), "the new one is closed")
         assert not any(map(is_closed, young))
         elsewhere = socket.create_connection(address, source_address=("127.0.0.2", 0))
         assert answer_on(stack.enter_context(elsewhere)).startswith(b"HTTP/1.1 200 ")

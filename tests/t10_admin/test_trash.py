@@ -34,8 +34,8 @@ def throw_away(site: Filled, path: str) -> str:
 
 def recorded(site: Filled) -> dict[str, Any]:
     """Return the newest entry of the audit."""
-    found: dict[str, Any] = site.ask("GET", "audit?limit=1")["items"][0]
-    return found
+    item: dict[str, Any] = site.ask("GET", "audit?limit=1")["items"][0]
+    return item
 
 
 def later(site: Filled, kind: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -46,9 +46,9 @@ def later(site: Filled, kind: str, arguments: dict[str, Any]) -> dict[str, Any]:
     id = never.submit(kind, arguments, ADMIN, "r").id
     runner = JobThreads(gateway.settings, gateway.database, gateway.store, KINDS)
     runner.start()
-    found = ended(site, id)
+    document = ended(site, id)
     runner.stop()
-    return found
+    return document
 
 
 def test_the_trash_is_listed_gives_back_and_is_emptied(site: Filled) -> None:
@@ -57,7 +57,7 @@ def test_the_trash_is_listed_gives_back_and_is_emptied(site: Filled) -> None:
     assert recorded(site)["after"]["id"] == two
     first = site.ask("GET", "trash?limit=1")
     second = site.ask("GET", f"trash?limit=1&cursor={first['next']}")
-    assert [found["id"] for found in first["items"] + second["items"]] == [one, two]
+    assert [item["id"] for item in first["items"] + second["items"]] == [one, two]
     assert second["next"] is None
     assert first["items"][0]["local_bytes"] > 0 and first["items"][0]["by"] == "tests"
     before = site.http.get(f"trash/{one}")
@@ -95,13 +95,13 @@ def test_the_trash_is_listed_gives_back_and_is_emptied(site: Filled) -> None:
         "removed_checkpoints": 1,
         "failures": [],
     }
-    assert [found["id"] for found in site.ask("GET", "trash")["items"]] == [one]
+    assert [item["id"] for item in site.ask("GET", "trash")["items"]] == [one]
     removed = job(site, "DELETE", f"trash/{one}", headers=tag(site.http.get(f"trash/{one}")))
     assert removed["result"]["removed_checkpoints"] == 1
     assert recorded(site)["after"]["job"] == removed["id"]
     assert site.ask("GET", "trash") == {"items": [], "next": None}
     done = site.ask("GET", "retention/log?limit=3")["items"]
-    assert [(found["what"], found["ino"], found["author"]) for found in done] == [
+    assert [(entry["what"], entry["ino"], entry["author"]) for entry in done] == [
         ("remove", int(one[1:]), "tests"),
         ("remove", int(two[1:]), "tests"),
         ("trash", int(one[1:]), "tests"),
@@ -128,7 +128,7 @@ def test_promotions_are_made_listed_and_removed(site: Filled) -> None:
     site.ask("POST", "promotions", 201, json={"path": "jobs/a/step-3", "name": "other"})
     first = site.ask("GET", "promotions?limit=1")
     second = site.ask("GET", f"promotions?limit=1&cursor={first['next']}")
-    assert [one["name"] for one in first["items"] + second["items"]] == ["bést 1", "other"]
+    assert [item["name"] for item in first["items"] + second["items"]] == ["bést 1", "other"]
     assert site.ask("GET", f"checkpoints/{ino}")["promotions"] == ["bést 1"]
     site.ask("GET", "promotions/nothing", 404)
     site.ask("DELETE", "promotions/nothing", 404)

@@ -175,8 +175,8 @@ def test_requests_of_a_spent_budget_run_one_after_the_other_at_their_share() -> 
     async def ask() -> tuple[Site, float]:
         site = Site(Share(0.2, lambda: True, burst_seconds=0.0))
         started = time.monotonic()
-        found = await asyncio.gather(*(site.ask("/x") for _ in range(10)))
-        assert all(len(sent) == 1 for sent in found)
+        sents = await asyncio.gather(*(site.ask("/x") for _ in range(10)))
+        assert all(len(sent) == 1 for sent in sents)
         return site, time.monotonic() - started
 
     site, seconds = asyncio.run(ask())

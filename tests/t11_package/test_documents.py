@@ -28,7 +28,7 @@ def blocks(page: str, heading: str) -> list[str]:
     """Return the blocks of commands below a heading of a page."""
     text = (ROOT / "docs/tasks" / page).read_text()
     section = text.split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    return [one[2] for one in _BLOCK.finditer(section)]
+    return [match[2] for match in _BLOCK.finditer(section)]
 
 
 @pytest.fixture

@@ -46,8 +46,8 @@ def test_what_a_site_says_becomes_a_configuration(tmp_path: Path) -> None:
     assert settings.bucket.name == appliance.BUCKET
     assert settings.data_dir == site.DATA_DIR
     assert (settings.admin.bind, settings.admin.tls) == ("0.0.0.0", "self-signed")
-    assert [one["name"] for one in wanted.policies] == ["newest"]
-    assert [(one.name, one.path, one.clients) for one in wanted.exports] == [
+    assert [policy["name"] for policy in wanted.policies] == ["newest"]
+    assert [(export.name, export.path, export.clients) for export in wanted.exports] == [
         ("/datasets", "datasets", ("10.77.0.2 ro",))
     ]
     assert SECRET_KEY not in repr(wanted.values)

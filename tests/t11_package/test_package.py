@@ -37,7 +37,7 @@ def test_each_dependency_is_pinned_with_its_digest(lock: Path) -> None:
         shipped = lock.with_stem(lock.stem.removesuffix("-dev")).read_text()
         assert not [name for name in pinned if f"\n{name}==" in shipped], "tested is what ships"
         wanted = extras["dev"]
-    names = {re.split(r"[\[<>=]", one)[0].lower() for one in wanted}
+    names = {re.split(r"[\[<>=]", string)[0].lower() for string in wanted}
     assert names - set(pinned) == set()
 
 
@@ -61,14 +61,14 @@ def test_scripts_of_dpkg_are_shell_and_remove_no_data(name: str) -> None:
 @pytest.mark.parametrize("name", ["postinst", "prerm"])
 def test_scripts_of_dpkg_stop_every_service_and_no_mount(name: str) -> None:
     text = (ROOT / "package/debian" / name).read_text()
-    found = re.findall(r"^ *systemctl stop (.*)$", text, re.MULTILINE)
-    assert found, name
-    for line in found:
+    lines = re.findall(r"^ *systemctl stop (.*)$", text, re.MULTILINE)
+    assert lines, name
+    for line in lines:
         patterns = shlex.split(line)
         for unit in ("spillway.target", *SERVICES):
-            assert any(fnmatchcase(unit, one) for one in patterns), unit
+            assert any(fnmatchcase(unit, pattern) for pattern in patterns), unit
         for unit in ("spillway.mount", "spillway-data.mount", "spillway.slice"):
-            assert not any(fnmatchcase(unit, one) for one in patterns), unit
+            assert not any(fnmatchcase(unit, pattern) for pattern in patterns), unit
 
 
 @pytest.fixture(scope="module")
@@ -93,12 +93,12 @@ def test_a_unit_may_do_little(machine: Path, unit: str) -> None:
         text=True,
     )
     assert done.stderr == ""
-    found = re.search(r"exposure level for \S+: ([\d.]+)", done.stdout)
-    assert found is not None
-    assert float(found[1]) <= EXPOSURE_MAX
+    match = re.search(r"exposure level for \S+: ([\d.]+)", done.stdout)
+    assert match is not None
+    assert float(match[1]) <= EXPOSURE_MAX
     if Path("/etc/debian_version").read_text().startswith("12"):
         documents = (ROOT / "docs/installing.md").read_text()
-        assert f"| `{unit.removesuffix('.service')}` | {found[1]} |" in documents
+        assert f"| `{unit.removesuffix('.service')}` | {match[1]} |" in documents
 
 
 @pytest.mark.parametrize("unit", SERVICES)

@@ -55,8 +55,8 @@ def test_the_example_is_a_configuration() -> None:
 
 def test_the_site_has_every_role() -> None:
     [play] = load("site.yml")
-    assert sorted(one["role"] for one in play["roles"]) == ROLES
-    assert all(one["tags"] == one["role"] for one in play["roles"])
+    assert sorted(role["role"] for role in play["roles"]) == ROLES
+    assert all(role["tags"] == role["role"] for role in play["roles"])
 
 
 def test_no_task_goes_on_after_any_failure() -> None:
@@ -65,19 +65,21 @@ def test_no_task_goes_on_after_any_failure() -> None:
         "Look whether this role wrote the credentials of the bucket",
         "Read what was upgraded last",
     }
-    found = {
+    names = {
         task["name"]
         for path in sorted((ROOT / "ansible").rglob("*.yml"))
         if path.parent.name in ("tasks", "handlers")
         for task in tasks(yaml.safe_load(path.read_text()))
         if task.get("failed_when") is False or task.get("ignore_errors")
     }
-    assert found == allowed
+    assert names == allowed
 
 
 def test_an_export_is_said_as_at_the_first_boot() -> None:
     options = load("roles/spillway/meta/argument_specs.yml")["argument_specs"]["main"]["options"]
-    assert set(options["spillway_exports"]["options"]) == {one.name for one in fields(SiteExport)}
+    assert set(options["spillway_exports"]["options"]) == {
+        field.name for field in fields(SiteExport)
+    }
 
 
 def test_root_opens_no_file_of_the_data_directory() -> None:

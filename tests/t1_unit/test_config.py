@@ -367,16 +367,16 @@ def test_the_name_of_the_release_before_is_read_and_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """An upgrade must not lose a setting that a person made, nor end in an error."""
-    found = read(with_key(section, old, given))
-    assert getattr(getattr(found, section), new) == read_as
-    assert [one.message for one in caplog.records] == [
+    settings = read(with_key(section, old, given))
+    assert getattr(getattr(settings, section), new) == read_as
+    assert [record.message for record in caplog.records] == [
         f"{section}.{old} is {section}.{new} now: rename it in the file"
     ]
     caplog.clear()
     variable = f"SPILLWAY_{section}_{old}".upper()
-    found = read(MINIMAL, **{variable: json.dumps(given)})
-    assert getattr(getattr(found, section), new) == read_as
-    [told] = [one.message for one in caplog.records]
+    settings = read(MINIMAL, **{variable: json.dumps(given)})
+    assert getattr(getattr(settings, section), new) == read_as
+    [told] = [record.message for record in caplog.records]
     assert told.startswith(
         f"{variable} is SPILLWAY_{section}_{new}".upper().replace(" IS ", " is ")
     )

@@ -85,15 +85,15 @@ def test_holes_cost_no_computing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         run = CrcRun(0, BLOCK_BYTES)
         for piece in FileRange(fd, 0, size):
             run.add(piece)
-        found = joined([run.crcs], BLOCK_BYTES)
+        digests = joined([run.crcs], BLOCK_BYTES)
         part = digest(FileRange(fd, MIB, 8 * MIB))
     assert computed < 40 * MIB
-    assert found.crcs == expected(path.read_bytes(), BLOCK_BYTES)
+    assert digests.crcs == expected(path.read_bytes(), BLOCK_BYTES)
     assert [crc.size for crc in part.crcs] == [3 * MIB, 4 * MIB, MIB]
 
 
 def test_what_differs_is_told_in_ranges_of_blocks() -> None:
-    one = BlockDigests(BLOCK, expected(b"abcdefg" * 5, BLOCK))
+    digests = BlockDigests(BLOCK, expected(b"abcdefg" * 5, BLOCK))
     two = BlockDigests(BLOCK, expected(b"abcdefg" + b"x" * 14 + b"abcdefg" + b"y" * 7, BLOCK))
-    assert one.differing(one) == []
-    assert one.differing(two) == [range(7, 21), range(28, 35)]
+    assert digests.differing(digests) == []
+    assert digests.differing(two) == [range(7, 21), range(28, 35)]

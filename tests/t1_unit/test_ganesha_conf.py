@@ -33,7 +33,7 @@ def options(text: str) -> dict[tuple[str, str], str]:
 
     The blocks of clients are CLIENT 0, CLIENT 1 and so on, in the order of the text.
     """
-    found: dict[tuple[str, str], str] = {}
+    written_options: dict[tuple[str, str], str] = {}
     blocks: list[str] = []
     numbers = itertools.count()
     for line in text.splitlines():
@@ -49,55 +49,55 @@ def options(text: str) -> dict[tuple[str, str], str]:
             option = re.fullmatch(r"(\w+) = (.*);", stripped)
             assert option is not None, line
             where = (blocks[-1], option[1])
-            assert where not in found, f"{where} twice"
-            found[where] = option[2]
+            assert where not in written_options, f"{where} twice"
+            written_options[where] = option[2]
     assert blocks == []
-    return found
+    return written_options
 
 
 def test_the_limits_of_the_server_are_configured() -> None:
-    found = options(ganesha_conf.render(settings()))
-    assert found["NFS_CORE_PARAM", "RPC_Max_Connections"] == "10000"
-    assert found["NFS_CORE_PARAM", "RPC_Ioq_ThrdMax"] == "512"
-    assert ("EXPORT", "Manage_Gids") not in found
+    written_options = options(ganesha_conf.render(settings()))
+    assert written_options["NFS_CORE_PARAM", "RPC_Max_Connections"] == "10000"
+    assert written_options["NFS_CORE_PARAM", "RPC_Ioq_ThrdMax"] == "512"
+    assert ("EXPORT", "Manage_Gids") not in written_options
     given = settings(max_connections=5000, threads=600, manage_gids=True)
-    found = options(ganesha_conf.render(given))
-    assert found["NFS_CORE_PARAM", "RPC_Max_Connections"] == "5000"
-    assert found["NFS_CORE_PARAM", "RPC_Ioq_ThrdMax"] == "600"
-    assert found["EXPORT", "Manage_Gids"] == "true"
+    written_options = options(ganesha_conf.render(given))
+    assert written_options["NFS_CORE_PARAM", "RPC_Max_Connections"] == "5000"
+    assert written_options["NFS_CORE_PARAM", "RPC_Ioq_ThrdMax"] == "600"
+    assert written_options["EXPORT", "Manage_Gids"] == "true"
 
 
 def test_what_clients_depend_on() -> None:
-    found = options(
+    written_options = options(
         ganesha_conf.render(
             settings(port=20490, bind="10.0.0.1", export="/ckpt", lease_seconds=7, grace_seconds=9)
         )
     )
-    assert found["NFS_CORE_PARAM", "NFS_Port"] == "20490"
-    assert found["NFS_CORE_PARAM", "Bind_Addr"] == "10.0.0.1"
-    assert found["NFS_CORE_PARAM", "Plugins_Dir"] == '"/usr/lib/spillway"'
-    assert found["NFSV4", "Lease_Lifetime"] == "7"
-    assert found["NFSV4", "Grace_Period"] == "9"
-    assert found["NFSV4", "Graceless"] == "false"
-    assert found["NFSV4", "RecoveryRoot"] == '"/nvme/recovery"'
-    assert found["EXPORT", "Path"] == found["EXPORT", "Pseudo"] == '"/ckpt"'
-    assert found["EXPORT", "Export_Id"] == "1", "part of every handle clients hold"
-    assert found["FSAL", "Name"] == "PYTHON"
+    assert written_options["NFS_CORE_PARAM", "NFS_Port"] == "20490"
+    assert written_options["NFS_CORE_PARAM", "Bind_Addr"] == "10.0.0.1"
+    assert written_options["NFS_CORE_PARAM", "Plugins_Dir"] == '"/usr/lib/spillway"'
+    assert written_options["NFSV4", "Lease_Lifetime"] == "7"
+    assert written_options["NFSV4", "Grace_Period"] == "9"
+    assert written_options["NFSV4", "Graceless"] == "false"
+    assert written_options["NFSV4", "RecoveryRoot"] == '"/nvme/recovery"'
+    assert written_options["EXPORT", "Path"] == written_options["EXPORT", "Pseudo"] == '"/ckpt"'
+    assert written_options["EXPORT", "Export_Id"] == "1", "part of every handle clients hold"
+    assert written_options["FSAL", "Name"] == "PYTHON"
 
 
 def test_kerberos() -> None:
-    found = options(ganesha_conf.render(settings()))
-    assert found["EXPORT", "SecType"] == "sys"
-    assert found["NFS_KRB5", "Active_krb5"] == "false"
+    written_options = options(ganesha_conf.render(settings()))
+    assert written_options["EXPORT", "SecType"] == "sys"
+    assert written_options["NFS_KRB5", "Active_krb5"] == "false"
     both = ["krb5i", "krb5p"]
     given = settings(security=both, keytab="/k", idmap_conf="/i", port=20490)
     text = ganesha_conf.render(given)
-    found = options(text)
-    assert found["EXPORT", "SecType"] == "krb5i, krb5p"
-    assert found["NFS_KRB5", "Active_krb5"] == "true"
-    assert found["NFS_KRB5", "KeytabPath"] == '"/k"'
-    assert found["NFS_KRB5", "CCacheDir"] == '"/nvme/run/krb5"'
-    assert found["NFSV4", "IdmapConf"] == '"/i"'
+    written_options = options(text)
+    assert written_options["EXPORT", "SecType"] == "krb5i, krb5p"
+    assert written_options["NFS_KRB5", "Active_krb5"] == "true"
+    assert written_options["NFS_KRB5", "KeytabPath"] == '"/k"'
+    assert written_options["NFS_KRB5", "CCacheDir"] == '"/nvme/run/krb5"'
+    assert written_options["NFSV4", "IdmapConf"] == '"/i"'
     assert export_blocks.unsound(text) is None
     assert "mount -t nfs4 -o port=20490,sec=krb5i " in up.mount_command(given)
     former, other = (
@@ -108,12 +108,16 @@ def test_kerberos() -> None:
 
 
 def test_what_must_stay_off() -> None:
-    found = options(ganesha_conf.render(settings()))
-    assert found["NFSV4", "Delegations"] == "false"
-    assert found["NFS_CORE_PARAM", "Protocols"] == found["EXPORT", "Protocols"] == "4"
+    written_options = options(ganesha_conf.render(settings()))
+    assert written_options["NFSV4", "Delegations"] == "false"
+    assert (
+        written_options["NFS_CORE_PARAM", "Protocols"]
+        == written_options["EXPORT", "Protocols"]
+        == "4"
+    )
     for side_service in ("Enable_NLM", "Enable_RQUOTA", "Enable_UDP"):
-        assert found["NFS_CORE_PARAM", side_service] == "false"
-    assert found["NFS_KRB5", "Active_krb5"] == "false"
+        assert written_options["NFS_CORE_PARAM", side_service] == "false"
+    assert written_options["NFS_KRB5", "Active_krb5"] == "false"
 
 
 @pytest.mark.parametrize(
@@ -137,35 +141,37 @@ def test_what_depends_on_the_server(
         server.write_text(f'#!/bin/sh\n[ "$*" = -v ] && echo "{said}"\n')
         server.chmod(0o755)
     made = settings(ganesha=str(server), version_4_2=wanted)
-    found = options(ganesha_conf.render(made))
-    assert found["NFSV4", "Minor_Versions"] == ("0, 1, 2" if serves_4_2 else "0, 1")
+    written_options = options(ganesha_conf.render(made))
+    assert written_options["NFSV4", "Minor_Versions"] == ("0, 1, 2" if serves_4_2 else "0, 1")
     # Ganesha 4.3 does not know these options.
-    assert (("NFS_CORE_PARAM", "allow_set_io_flusher_fail") in found) == is_release_6
-    assert found.get(("NFSV4", "Expired_Client_Threshold")) == ("0" if is_release_6 else None)
+    assert (("NFS_CORE_PARAM", "allow_set_io_flusher_fail") in written_options) == is_release_6
+    assert written_options.get(("NFSV4", "Expired_Client_Threshold")) == (
+        "0" if is_release_6 else None
+    )
 
 
 def test_the_server_keeps_its_buffers_and_gets_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.trim_threshold=1")
-    found = ganesha_conf.environ()
-    assert "AWS_SECRET_ACCESS_KEY" not in found and found["PATH"]
-    tunables = found["GLIBC_TUNABLES"].split(":")
+    environ = ganesha_conf.environ()
+    assert "AWS_SECRET_ACCESS_KEY" not in environ and environ["PATH"]
+    tunables = environ["GLIBC_TUNABLES"].split(":")
     assert "glibc.malloc.mmap_threshold=4194304" in tunables
     assert tunables[-1] == "glibc.malloc.trim_threshold=1"  # the last one counts
 
 
 def test_the_plugin_is_told_where_python_and_the_configuration_are() -> None:
-    found = options(ganesha_conf.render(settings("/etc/my spillway.toml")))
-    assert found["PYTHON", "Executable"] == f'"{sys.executable}"'
-    assert found["PYTHON", "Config"] == '"/etc/my spillway.toml"'
+    written_options = options(ganesha_conf.render(settings("/etc/my spillway.toml")))
+    assert written_options["PYTHON", "Executable"] == f'"{sys.executable}"'
+    assert written_options["PYTHON", "Config"] == '"/etc/my spillway.toml"'
 
 
 def test_a_relative_configuration_is_made_absolute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    found = options(ganesha_conf.render(settings("s.toml")))
-    assert found["PYTHON", "Config"] == f'"{tmp_path}/s.toml"'
+    written_options = options(ganesha_conf.render(settings("s.toml")))
+    assert written_options["PYTHON", "Config"] == f'"{tmp_path}/s.toml"'
 
 
 @pytest.mark.parametrize(
@@ -178,12 +184,12 @@ def test_a_relative_configuration_is_made_absolute(
     ],
 )
 def test_rpc_buffers_hold_the_largest_request(max_io_bytes: int, buffer_bytes: int | None) -> None:
-    found = options(ganesha_conf.render(settings(max_io_bytes=max_io_bytes)))
+    written_options = options(ganesha_conf.render(settings(max_io_bytes=max_io_bytes)))
     for option in ("MaxRead", "MaxWrite", "PrefRead", "PrefWrite"):
-        assert found["EXPORT", option] == str(max_io_bytes)
+        assert written_options["EXPORT", option] == str(max_io_bytes)
     for option in ("MaxRPCSendBufferSize", "MaxRPCRecvBufferSize"):
         wanted = None if buffer_bytes is None else str(buffer_bytes)
-        assert found.get(("NFS_CORE_PARAM", option)) == wanted
+        assert written_options.get(("NFS_CORE_PARAM", option)) == wanted
 
 
 @pytest.mark.parametrize("bad", ['"', "\\", "\n", "\r", "\t", "\x00", "\x7f", "\udcff"])
@@ -204,8 +210,8 @@ def test_paths_that_could_say_more_than_a_path(bad: str, monkeypatch: pytest.Mon
 
 def test_other_odd_paths_are_kept_as_they_are() -> None:
     odd = "/a b/{0}/#'é;%include"
-    found = options(ganesha_conf.render(settings(f"{odd}/s.toml", data_dir=odd)))
-    assert found["NFSV4", "RecoveryRoot"] == f'"{odd}/recovery"'
+    written_options = options(ganesha_conf.render(settings(f"{odd}/s.toml", data_dir=odd)))
+    assert written_options["NFSV4", "RecoveryRoot"] == f'"{odd}/recovery"'
 
 
 @pytest.mark.parametrize(
@@ -226,24 +232,24 @@ def test_only_addresses_are_bound(bind: str, rendered: str | None) -> None:
         with pytest.raises(ConfigError, match=r"nfs\.bind .*must be an IP address"):
             ganesha_conf.render(settings(bind=bind))
     else:
-        found = options(ganesha_conf.render(settings(bind=bind)))
-        assert found["NFS_CORE_PARAM", "Bind_Addr"] == rendered
+        written_options = options(ganesha_conf.render(settings(bind=bind)))
+        assert written_options["NFS_CORE_PARAM", "Bind_Addr"] == rendered
 
 
 def test_a_host_that_no_client_fits_has_no_access() -> None:
-    found = options(ganesha_conf.render(settings()))
-    assert found["EXPORT", "Access_Type"] == "None"
-    assert found["CLIENT 0", "Clients"] == "127.0.0.0/8"
-    assert found["CLIENT 1", "Clients"] == "::1"
-    assert found["CLIENT 0", "Access_Type"] == "RW"
-    assert found["CLIENT 0", "Squash"] == "None"
+    written_options = options(ganesha_conf.render(settings()))
+    assert written_options["EXPORT", "Access_Type"] == "None"
+    assert written_options["CLIENT 0", "Clients"] == "127.0.0.0/8"
+    assert written_options["CLIENT 1", "Clients"] == "::1"
+    assert written_options["CLIENT 0", "Access_Type"] == "RW"
+    assert written_options["CLIENT 0", "Squash"] == "None"
 
 
 def test_clients_keep_their_order_and_their_rights() -> None:
     clients = ["10.0.0.7 ro all_squash", "10.0.0.0/8  rw", "fd00::/8 rw no_root_squash"]
-    found = options(ganesha_conf.render(settings(clients=clients, squash="root")))
+    written_options = options(ganesha_conf.render(settings(clients=clients, squash="root")))
     rows = [
-        [found[f"CLIENT {n}", option] for option in ("Clients", "Access_Type", "Squash")]
+        [written_options[f"CLIENT {n}", option] for option in ("Clients", "Access_Type", "Squash")]
         for n in range(3)
     ]
     assert rows == [
@@ -251,14 +257,18 @@ def test_clients_keep_their_order_and_their_rights() -> None:
         ["10.0.0.0/8", "RW", "Root"],
         ["fd00::/8", "RW", "None"],
     ]
-    assert ("CLIENT 3", "Clients") not in found
-    assert found["EXPORT", "Anonymous_Uid"] == found["EXPORT", "Anonymous_Gid"] == "65534"
+    assert ("CLIENT 3", "Clients") not in written_options
+    assert (
+        written_options["EXPORT", "Anonymous_Uid"]
+        == written_options["EXPORT", "Anonymous_Gid"]
+        == "65534"
+    )
 
 
 def test_everybody_is_written_as_two_halves() -> None:
-    found = options(ganesha_conf.render(settings(clients=["0.0.0.0/0 rw", "::/0 ro"])))
-    assert found["CLIENT 0", "Clients"] == "0.0.0.0/1, 128.0.0.0/1"
-    assert found["CLIENT 1", "Clients"] == "::/1, 8000::/1"
+    written_options = options(ganesha_conf.render(settings(clients=["0.0.0.0/0 rw", "::/0 ro"])))
+    assert written_options["CLIENT 0", "Clients"] == "0.0.0.0/1, 128.0.0.0/1"
+    assert written_options["CLIENT 1", "Clients"] == "::/1, 8000::/1"
 
 
 def test_who_may_mount_is_told_in_one_line_and_in_order() -> None:

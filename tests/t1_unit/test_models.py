@@ -85,28 +85,28 @@ def test_other_forms_of_a_moment_are_read(text: str, part_ns: int) -> None:
 def models() -> Iterator[Any]:
     """Yield every model of the gateway."""
     for package in (gateway, admin_api):
-        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if not found.name.endswith("__main__"):
-                importlib.import_module(found.name)
+        for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not info.name.endswith("__main__"):
+                importlib.import_module(info.name)
     waiting = [Model]
     while waiting:
-        for one in waiting.pop().__subclasses__():
-            yield one
-            waiting.append(one)
+        for subclass in waiting.pop().__subclasses__():
+            yield subclass
+            waiting.append(subclass)
 
 
 def test_each_moment_of_a_model_has_the_one_form() -> None:
-    found = {
+    hints = {
         (model.__name__, field.name): get_type_hints(model, include_extras=True)[field.name]
         for model in models()
         if model.__module__ != __name__
         for field in fields(model)
     }
-    assert len(found) > 300
+    assert len(hints) > 300
     moments = {
-        key for key, hint in found.items() if hint == Nanoseconds or Nanoseconds in get_args(hint)
+        key for key, hint in hints.items() if hint == Nanoseconds or Nanoseconds in get_args(hint)
     }
-    assert moments == {key for key in found if key[1].endswith("_ns")}
+    assert moments == {key for key in hints if key[1].endswith("_ns")}
     # Else a value would stand for another one.
-    names = [(model, json_name(name)) for model, name in found]
+    names = [(model, json_name(name)) for model, name in hints]
     assert len(names) == len(set(names))

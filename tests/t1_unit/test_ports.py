@@ -21,7 +21,7 @@ def test_no_port_is_given_twice() -> None:
         subprocess.Popen([sys.executable, "-c", PRINT], cwd=ROOT, stdout=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
-    given = [int(line) for one in processes for line in one.communicate()[0].split()]
+    given = [int(line) for process in processes for line in process.communicate()[0].split()]
     assert len(set(given)) == 2 * GIVEN
 
 

@@ -71,12 +71,12 @@ def results(**changes: Any) -> dict[str, Any]:
     """Return the value of each figure, from the base with changes."""
     inputs = replace(BASE, **changes)
     parts = (sizing.capacity_figures, sizing.loss_figures, sizing.figures)
-    return {one.name: one.value for figures in parts for one in figures(inputs)}
+    return {figure.name: figure.value for figures in parts for figure in figures(inputs)}
 
 
 def compared(**changes: Any) -> dict[str, ComparisonLine]:
     """Return the lines of the comparison, from the base with changes."""
-    return {one.name: one for one in comparison.lines(replace(BASE, **changes))}
+    return {line.name: line for line in comparison.lines(replace(BASE, **changes))}
 
 
 @pytest.mark.parametrize(
@@ -84,24 +84,26 @@ def compared(**changes: Any) -> dict[str, ComparisonLine]:
     [(405 * B, 15 * MINUTE, 63, 5.67), (1000 * B, 5 * MINUTE, 467, 14)],
 )
 def test_write_rate(parameters: int, interval_seconds: int, gb_per_second: int, tb: float) -> None:
-    found = results(parameters=parameters, checkpoint_bytes=None, interval_seconds=interval_seconds)
-    assert round(found["write_bytes_per_second"] / GB) == gb_per_second
-    assert found["checkpoint_bytes"] == pytest.approx(tb * TB)
+    figures = results(
+        parameters=parameters, checkpoint_bytes=None, interval_seconds=interval_seconds
+    )
+    assert round(figures["write_bytes_per_second"] / GB) == gb_per_second
+    assert figures["checkpoint_bytes"] == pytest.approx(tb * TB)
 
 
 def test_gpu_hours_that_are_lost_without_a_gateway() -> None:
-    found = results(jobs=200, gpus=64, interval_seconds=10 * MINUTE, throttle_events=2)
-    assert found["checkpoints_per_day"] == 144
-    assert found["put_gpu_hours_per_day"] == pytest.approx(17.92)
-    assert found["throttle_gpu_hours_per_day"] == pytest.approx(14.22, abs=0.01)
+    figures = results(jobs=200, gpus=64, interval_seconds=10 * MINUTE, throttle_events=2)
+    assert figures["checkpoints_per_day"] == 144
+    assert figures["put_gpu_hours_per_day"] == pytest.approx(17.92)
+    assert figures["throttle_gpu_hours_per_day"] == pytest.approx(14.22, abs=0.01)
 
 
 def test_a_week_of_hourly_checkpoints() -> None:
-    found = results(parameters=70 * B, bytes_per_parameter=5, checkpoint_bytes=None, keep_days=7)
-    assert found["checkpoint_bytes"] == 350 * GB
-    assert found["kept_checkpoints"] == 168
-    assert found["stored_bytes"] == 58.8 * TB
-    assert found["storage_usd_per_month"] == pytest.approx(1352.40)
+    figures = results(parameters=70 * B, bytes_per_parameter=5, checkpoint_bytes=None, keep_days=7)
+    assert figures["checkpoint_bytes"] == 350 * GB
+    assert figures["kept_checkpoints"] == 168
+    assert figures["stored_bytes"] == 58.8 * TB
+    assert figures["storage_usd_per_month"] == pytest.approx(1352.40)
 
 
 def test_gateways_take_the_saves_of_jobs_that_save_at_the_same_moment() -> None:
@@ -117,10 +119,10 @@ def test_gateways_take_the_saves_of_jobs_that_save_at_the_same_moment() -> None:
 
 
 def test_gateways_keep_up_with_the_drain() -> None:
-    found = results(checkpoint_bytes=5670 * GB, interval_seconds=15 * MINUTE, overlap=1)
-    assert found["drain_bytes_per_second"] == 6.3 * GB
-    assert found["gateways"] == 6  # 6.3 GB/s / 1.25 GB/s; the saves need 2
-    assert found["drain_seconds"] == 4536
+    figures = results(checkpoint_bytes=5670 * GB, interval_seconds=15 * MINUTE, overlap=1)
+    assert figures["drain_bytes_per_second"] == 6.3 * GB
+    assert figures["gateways"] == 6  # 6.3 GB/s / 1.25 GB/s; the saves need 2
+    assert figures["drain_seconds"] == 4536
 
 
 def test_the_smallest_training_needs_a_gateway() -> None:
@@ -131,11 +133,11 @@ def test_the_smallest_training_needs_a_gateway() -> None:
     ("outage_seconds", "waiting"), [(0, 1), (1, 2), (HOUR, 2), (HOUR + 1, 3), (8 * HOUR, 9)]
 )
 def test_room_for_an_outage(outage_seconds: int, waiting: int) -> None:
-    found = results(outage_seconds=outage_seconds, jobs=20)
-    assert found["waiting_checkpoints"] == 20 * waiting
-    assert found["waiting_bytes"] == 20 * waiting * 350 * GB
-    assert found["gateways"] == 4
-    assert found["gateway_disk_bytes"] == pytest.approx(20 * waiting * 350 * GB / 4 / 0.9)
+    figures = results(outage_seconds=outage_seconds, jobs=20)
+    assert figures["waiting_checkpoints"] == 20 * waiting
+    assert figures["waiting_bytes"] == 20 * waiting * 350 * GB
+    assert figures["gateways"] == 4
+    assert figures["gateway_disk_bytes"] == pytest.approx(20 * waiting * 350 * GB / 4 / 0.9)
 
 
 def kept_one_by_one(made: int, days: int | None, n: int | None, k: int | None) -> list[int]:
@@ -166,11 +168,11 @@ def test_the_policy_keeps_what_one_of_its_rules_keeps() -> None:
 
 def test_a_week_of_trash_is_most_of_a_bucket_that_keeps_three() -> None:
     few = {"checkpoint_bytes": TB, "interval_seconds": 30 * MINUTE, "keep_newest": 3}
-    found = results(**few, trash_days=7)
-    assert found["kept_bytes"] == 3 * TB
-    assert found["trash_bytes"] == 7 * 48 * TB
-    assert found["stored_bytes"] == 339 * TB
-    assert found["storage_usd_per_month"] == pytest.approx(7797)
+    figures = results(**few, trash_days=7)
+    assert figures["kept_bytes"] == 3 * TB
+    assert figures["trash_bytes"] == 7 * 48 * TB
+    assert figures["stored_bytes"] == 339 * TB
+    assert figures["storage_usd_per_month"] == pytest.approx(7797)
     assert results(**few, trash_days=0)["storage_usd_per_month"] == pytest.approx(69)
     # A run that is younger than the trash has not deleted so many.
     assert results(**few, trash_days=7, run_days=1)["stored_bytes"] == 48 * TB
@@ -178,9 +180,9 @@ def test_a_week_of_trash_is_most_of_a_bucket_that_keeps_three() -> None:
 
 def test_the_trash_has_a_limit_of_each_gateway_but_what_is_young_stays() -> None:
     few = {"checkpoint_bytes": TB, "interval_seconds": 30 * MINUTE, "keep_newest": 3}
-    found = results(**few, trash_days=7, trash_max_bytes=10 * TB)
-    assert found["gateways"] == 2
-    assert found["trash_bytes"] == 20 * TB
+    figures = results(**few, trash_days=7, trash_max_bytes=10 * TB)
+    assert figures["gateways"] == 2
+    assert figures["trash_bytes"] == 20 * TB
     # Two saves an hour are deleted, and nothing is removed early within an hour.
     assert results(**few, trash_days=7, trash_max_bytes=1)["trash_bytes"] == 2 * TB
     assert results(**few, trash_days=0, trash_max_bytes=1)["trash_bytes"] == 0
@@ -247,9 +249,9 @@ def test_one_checkpoint_of_each_run_is_held_for_a_newer_one() -> None:
 
 
 def test_noncurrent_versions_of_a_bucket_with_versions() -> None:
-    found = results(keep_newest=2, jobs=3, trash_days=7, noncurrent_days=1)
-    assert found["noncurrent_bytes"] == 3 * 24 * 350 * GB
-    assert found["stored_bytes"] == 3 * (2 + 7 * 24 + 24) * 350 * GB
+    figures = results(keep_newest=2, jobs=3, trash_days=7, noncurrent_days=1)
+    assert figures["noncurrent_bytes"] == 3 * 24 * 350 * GB
+    assert figures["stored_bytes"] == 3 * (2 + 7 * 24 + 24) * 350 * GB
 
 
 @pytest.mark.parametrize("interval_seconds", [0.1, 0.3, 0.7, 700 / 3])
@@ -259,21 +261,21 @@ def test_no_checkpoint_is_lost_in_a_division(interval_seconds: float) -> None:
 
 
 def test_a_second_storage_class() -> None:
-    found = results(keep_days=7, tier_after_days=2, tier_usd=4, jobs=3)
-    assert found["storage_usd_per_month"] == pytest.approx(3 * 48 * 0.35 * 23)
-    assert found["tier_usd_per_month"] == pytest.approx(3 * 120 * 0.35 * 4)
+    figures = results(keep_days=7, tier_after_days=2, tier_usd=4, jobs=3)
+    assert figures["storage_usd_per_month"] == pytest.approx(3 * 48 * 0.35 * 23)
+    assert figures["tier_usd_per_month"] == pytest.approx(3 * 120 * 0.35 * 4)
     assert results(keep_days=7, tier_after_days=9, tier_usd=4)["tier_usd_per_month"] == 0
     assert "tier_usd_per_month" not in results(keep_days=7)
 
 
 def test_what_is_deleted_stays_in_its_storage_class() -> None:
     late = {"trash_days": 1, "noncurrent_days": 2, "tier_usd": 4}
-    found = results(keep_days=7, tier_after_days=2, **late)
-    assert found["storage_usd_per_month"] == pytest.approx(48 * 0.35 * 23)
-    assert found["tier_usd_per_month"] == pytest.approx((120 + 24 + 48) * 0.35 * 4)
-    found = results(keep_days=2, tier_after_days=3, **late)
-    assert found["storage_usd_per_month"] == pytest.approx((48 + 24 + 48) * 0.35 * 23)
-    assert found["tier_usd_per_month"] == 0
+    figures = results(keep_days=7, tier_after_days=2, **late)
+    assert figures["storage_usd_per_month"] == pytest.approx(48 * 0.35 * 23)
+    assert figures["tier_usd_per_month"] == pytest.approx((120 + 24 + 48) * 0.35 * 4)
+    figures = results(keep_days=2, tier_after_days=3, **late)
+    assert figures["storage_usd_per_month"] == pytest.approx((48 + 24 + 48) * 0.35 * 23)
+    assert figures["tier_usd_per_month"] == 0
     # A job that removes its own leaves nothing for the other class.
     assert results(job_keeps=2, tier_after_days=1, **late)["tier_usd_per_month"] == 0
 
@@ -294,31 +296,31 @@ def test_puts_are_those_of_the_drain(part_bytes: int) -> None:
 
 
 def test_requests_of_a_month() -> None:
-    found = results(checkpoint_bytes=160 * MIB, files=10, gpus=5, jobs=2, put_usd=0.01)
-    assert found["puts_per_checkpoint"] == 10 + 1
-    assert found["puts_per_month"] == 11 * 2 * 24 * 30
-    assert found["put_usd_per_month"] == pytest.approx(0.1584)
+    figures = results(checkpoint_bytes=160 * MIB, files=10, gpus=5, jobs=2, put_usd=0.01)
+    assert figures["puts_per_checkpoint"] == 10 + 1
+    assert figures["puts_per_month"] == 11 * 2 * 24 * 30
+    assert figures["put_usd_per_month"] == pytest.approx(0.1584)
     assert results(checkpoint_bytes=160 * MIB, gpus=5)["puts_per_checkpoint"] == 5 * (2 + 2) + 1
 
 
 def test_restarts_lose_half_an_interval_on_each_gpu() -> None:
     lost = {"restarts_per_day": 0.5, "gpus": 512, "jobs": 2}
-    found = results(**lost, gpu_usd=2)
-    assert found["restart_gpu_hours_per_month"] == pytest.approx(0.5 * 30 * 2 * 512 * 0.5)
-    assert found["restart_usd_per_month"] == pytest.approx(2 * 7680)
+    figures = results(**lost, gpu_usd=2)
+    assert figures["restart_gpu_hours_per_month"] == pytest.approx(0.5 * 30 * 2 * 512 * 0.5)
+    assert figures["restart_usd_per_month"] == pytest.approx(2 * 7680)
     assert results(**lost, good_seconds=3 * HOUR)["restart_gpu_hours_per_month"] == 3 * 7680
 
 
 def test_energy_of_the_storage_and_of_gpus_that_wait() -> None:
     # 350 GB at 5 GB/s take 70 s.
     power = {"storage_kw": 5, "gpu_kw": 0.4, "gpus": 100}
-    found = results(**power)
-    assert found["stall_seconds"] == pytest.approx(70)
-    assert found["checkpoint_kwh"] == pytest.approx((5 + 40) * 70 / 3600)
-    assert found["kwh_per_month"] == pytest.approx(720 * 45 * 70 / 3600)
-    found = results(**power, stall_share=0.1)
-    assert found["stall_seconds"] == pytest.approx(7)
-    assert found["checkpoint_kwh"] == pytest.approx((5 * 70 + 40 * 7) / 3600)
+    figures = results(**power)
+    assert figures["stall_seconds"] == pytest.approx(70)
+    assert figures["checkpoint_kwh"] == pytest.approx((5 + 40) * 70 / 3600)
+    assert figures["kwh_per_month"] == pytest.approx(720 * 45 * 70 / 3600)
+    figures = results(**power, stall_share=0.1)
+    assert figures["stall_seconds"] == pytest.approx(7)
+    assert figures["checkpoint_kwh"] == pytest.approx((5 * 70 + 40 * 7) / 3600)
     # Three jobs share one gateway, whose rate limits them.
     shared = results(jobs=3, **power, disk_bytes_per_second=10 * GB)
     assert (shared["gateways"], shared["stall_seconds"]) == (1, pytest.approx(105))
@@ -340,7 +342,7 @@ def test_the_ways_are_compared() -> None:
         gateway_usd=1000,
     )
     in_order = (ComparedWay.DIRECT_ALL, ComparedWay.DIRECT, ComparedWay.GATEWAY)
-    values = {name: [one.values[way] for way in in_order] for name, one in lines.items()}
+    values = {name: [line.values[way] for way in in_order] for name, line in lines.items()}
     assert values["stall_seconds"] == pytest.approx([350.035, 350.035, 70])
     stored = [720, 10 + 24, 10 + 48 + 24]
     assert values["stored_bytes"] == pytest.approx([350 * GB * count for count in stored])
@@ -375,8 +377,8 @@ def test_only_what_is_known_of_each_way_is_compared() -> None:
 
 
 def test_what_is_not_known_is_left_out() -> None:
-    found = results(tier_after_days=1)
-    assert {name for name, value in found.items() if value is None} == {
+    figures = results(tier_after_days=1)
+    assert {name for name, value in figures.items() if value is None} == {
         "put_gpu_hours_per_day",
         "throttle_gpu_hours_per_day",
         "restart_gpu_hours_per_month",

@@ -96,10 +96,12 @@ def test_what_failed_before_is_forgotten(tmp_path: Path) -> None:
 def test_no_file_of_tests_is_left_out() -> None:
     """The halves of ``make test`` together are all of tests/ but what is named."""
     data, rest = PLANS["test"].steps[0]
-    ignored = {one.removeprefix("--ignore=") for one in rest.arguments if "--ignore" in one}
-    left = {one for one in ignored if one not in data.arguments}
+    ignored = {
+        argument.removeprefix("--ignore=") for argument in rest.arguments if "--ignore" in argument
+    }
+    left = {argument for argument in ignored if argument not in data.arguments}
     assert left == {"tests/t0_tidy", "tests/frameworks"}
-    for lane in (one for plan in PLANS.values() for step in plan.steps for one in step):
-        named = [one.removeprefix("--ignore=").split("::")[0] for one in lane.arguments]
+    for lane in (lane for plan in PLANS.values() for step in plan.steps for lane in step):
+        named = [argument.removeprefix("--ignore=").split("::")[0] for argument in lane.arguments]
         for path in (one for one in named if one.startswith("tests/")):
             assert Path(__file__).parents[2].joinpath(path).exists(), path

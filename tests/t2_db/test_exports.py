@@ -104,7 +104,10 @@ def test_versions_and_numbers(exports: ExportService, settings: Settings) -> Non
     back = exports.put(wanted("/one", b"/a/."), "me", 0)
     assert (back.version, back.number) == (5, 2)
     served, left_out = at_start(settings)
-    assert [(one.name, one.number) for one in served] == [("/one", 2), ("/two", 4)]
+    assert [(directory.name, directory.number) for directory in served] == [
+        ("/one", 2),
+        ("/two", 4),
+    ]
     assert left_out == []
     written = export_blocks.read(
         ganesha_conf.render(settings, served).partition(export_blocks.MARK)[2]
@@ -129,12 +132,12 @@ def test_an_export_follows_its_directory(
     exports.put(wanted("/two", b"b"), "me")
     namespace.rename(ROOT_CRED, ROOT_INO, b"a", ROOT_INO, b"moved")
     namespace.mkdir(ROOT_CRED, ROOT_INO, b"a", SetAttr(mode=0o755))
-    assert [one.path for one in exports.listed()] == [b"moved/below", b"b"]
+    assert [export.path for export in exports.listed()] == [b"moved/below", b"b"]
     trash.discard(settings, namespace, ROOT_INO, b"moved", b"1")
     namespace.remove(ROOT_CRED, ROOT_INO, b"b")
-    assert [(one.path, one.is_served) for one in exports.listed()] == [(None, None)] * 2
-    assert [one.name for one in at_start(settings)[1]] == ["/one", "/two"]
+    assert [(export.path, export.is_served) for export in exports.listed()] == [(None, None)] * 2
+    assert [directory.name for directory in at_start(settings)[1]] == ["/one", "/two"]
     warning, _ = up.further_exports(settings)
     assert warning.startswith("warning: /one is not exported: its directory was removed")
     trash.take_back(settings, namespace, b"1", ROOT_INO, b"back")
-    assert [one.name for one in at_start(settings)[0]] == ["/one"]
+    assert [directory.name for directory in at_start(settings)[0]] == ["/one"]

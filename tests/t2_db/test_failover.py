@@ -101,6 +101,6 @@ def test_without_a_server_the_start_says_so(tmp_path: Path) -> None:
     settings = make_settings(
         tmp_path, {"namespace": {"url": "postgresql://postgres:secret@127.0.0.1:1/none"}}
     )
-    with pytest.raises(SchemaError, match="does not answer") as found:
+    with pytest.raises(SchemaError, match="does not answer") as info:
         Namespace(settings)
-    assert "secret" not in str(found.value)
+    assert "secret" not in str(info.value)

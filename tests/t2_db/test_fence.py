@@ -139,10 +139,10 @@ def test_maintenance_and_servers_exclude_each_other(settings: Settings) -> None:
     namespace = Namespace(settings)
     with pytest.raises(AnotherServer), database.alone():
         raise AssertionError("not reached")
-    found = database.holder()
-    assert found is not None
-    assert found.is_server
-    assert not found.is_elsewhere
+    holder = database.holder()
+    assert holder is not None
+    assert holder.is_server
+    assert not holder.is_elsewhere
     namespace.close()
     database.close()
 
@@ -157,7 +157,7 @@ def test_a_server_elsewhere_is_told_from_one_here(settings: Settings) -> None:
         ):
             other.execute("SELECT set_config('application_name', %s, false)", (name,))
             other.execute("SELECT pg_advisory_lock(x'53505753'::int)")
-            found = database.holder()
-            assert found is not None
-            assert found.is_elsewhere is is_elsewhere
+            holder = database.holder()
+            assert holder is not None
+            assert holder.is_elsewhere is is_elsewhere
     database.close()

@@ -185,11 +185,11 @@ def test_a_reader_that_stays_away_is_dropped(
     database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal, "KEPT_MAX", 50)
-    gone, here = begun(database, "gone"), begun(database, "here")
+    gone, reader = begun(database, "gone"), begun(database, "here")
     for _ in range(3):
         note(database, *range(20))
-        read(database, here)
-        save(database, here)
+        read(database, reader)
+        save(database, reader)
         with writing(database) as session:
             journal.tidy(session)
     # Its row stays for people, and keeps no rows of the journal.
@@ -204,7 +204,7 @@ def test_a_reader_that_stays_away_is_dropped(
         gone.resume(Session(connection, database.dialect))
     assert dropped(database) == ["gone"]
     note(database, 77)
-    assert read(database, here) == [77]
+    assert read(database, reader) == [77]
     # A journal without a reader is not kept.
     query(settings, "DELETE FROM reader WHERE name = 'here'")
     note(database, 78)

@@ -85,7 +85,7 @@ def test_a_standby_at_the_servers_address_is_no_answer(
 
 def url_of(primary: PostgresServer, *hosts: PostgresServer) -> str:
     """Return the URL of a new database of the primary, by these servers in their order."""
-    addresses = ",".join(f"127.0.0.1:{one.port}" for one in hosts)
+    addresses = ",".join(f"127.0.0.1:{host.port}" for host in hosts)
     return primary.create_database().replace(f"127.0.0.1:{primary.port}", addresses)
 
 
@@ -179,7 +179,7 @@ def test_a_failover_that_lost_changes_destroys_no_bytes(
         namespace.evict(rewritten.ino, 1)
     assert namespace.lookup(ROOT, b"evicted").residency == Residency.ABSENT
     assert namespace.lookup(ROOT, b"same").residency == Residency.RESIDENT
-    [aside] = [one for one in namespace.files.aside.iterdir() if one.read_bytes() == b"bytes"]
+    [aside] = [path for path in namespace.files.aside.iterdir() if path.read_bytes() == b"bytes"]
     assert namespace.create(ROOT_CRED, ROOT, b"newer", SetAttr()).ino > int(aside.stem)
     change = namespace.lookup(ROOT, b"same").change
     namespace.close()
@@ -211,9 +211,9 @@ def test_after_a_failover_of_which_no_server_knows_the_files_are_compared(
     primary.kill()
     standby.promote()
     namespace = Namespace(settings)
-    found = namespace.lookup(ROOT, b"f")
-    assert (found.change > content.CRASH_CHANGE_STEP) is not is_stopped
-    [(version,)] = query(settings, f"SELECT content_version FROM inode WHERE ino = {found.ino}")
+    attr = namespace.lookup(ROOT, b"f")
+    assert (attr.change > content.CRASH_CHANGE_STEP) is not is_stopped
+    [(version,)] = query(settings, f"SELECT content_version FROM inode WHERE ino = {attr.ino}")
     assert version == (1 if is_stopped else 2)
     namespace.close()
 

@@ -148,26 +148,35 @@ def test_renamed_tables_and_columns_keep_their_rows(database_url: str) -> None:
 
 def described(database: Database) -> dict[str, object]:
     """Return the tables of a database: columns, keys, indexes, and the names of constraints."""
-    found = inspect(database.engine())
+    inspector = inspect(database.engine())
     # SQLite cannot rename constraints, and the names of its keys mean nothing.
     anonymous: dict[str, Any] = {"name": None} if database.path else {}
     return {
         table: {
             "columns": sorted(
-                (one["name"], str(one["type"]), one["nullable"]) for one in found.get_columns(table)
+                (column["name"], str(column["type"]), column["nullable"])
+                for column in inspector.get_columns(table)
             ),
-            "primary key": dict(found.get_pk_constraint(table)) | anonymous,
+            "primary key": dict(inspector.get_pk_constraint(table)) | anonymous,
             "foreign keys": sorted(
-                (dict(one) | anonymous for one in found.get_foreign_keys(table)), key=str
+                (
+                    dict(foreign_key) | anonymous
+                    for foreign_key in inspector.get_foreign_keys(table)
+                ),
+                key=str,
             ),
-            "checks": sorted(str(one["name"]) for one in found.get_check_constraints(table)),
-            "unique": sorted(str(one["name"]) for one in found.get_unique_constraints(table)),
+            "checks": sorted(
+                str(constraint["name"]) for constraint in inspector.get_check_constraints(table)
+            ),
+            "unique": sorted(
+                str(constraint["name"]) for constraint in inspector.get_unique_constraints(table)
+            ),
             "indexes": sorted(
-                (str(one["name"]), one["column_names"], one["unique"])
-                for one in found.get_indexes(table)
+                (str(index["name"]), index["column_names"], index["unique"])
+                for index in inspector.get_indexes(table)
             ),
         }
-        for table in found.get_table_names()
+        for table in inspector.get_table_names()
         if table != "alembic_version"
     }
 

@@ -144,5 +144,5 @@ def test_bytes_that_differ_from_their_digest_are_newer_than_an_older_database(
     DataFiles(settings.files_dir).path(attr.ino, attr.epoch).write_bytes(OTHER)
     older_database(settings)
     assert adopted(settings) == (1, 0, 1, 0, 0)
-    found = query(settings, "SELECT content_version, drained_version FROM inode WHERE kind = 1")
-    assert found == [(2, 1)]
+    rows = query(settings, "SELECT content_version, drained_version FROM inode WHERE kind = 1")
+    assert rows == [(2, 1)]

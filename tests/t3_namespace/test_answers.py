@@ -104,8 +104,8 @@ def test_every_inode_that_changed_is_in_the_answer(
 def rows(database: Database) -> dict[int, Attr]:
     with database.reader() as connection:
         text = f"SELECT {', '.join(Attr._fields)} FROM inode"
-        found = [Attr(*row) for row in connection.execute(text).fetchall()]
-    return {attr.ino: attr for attr in found}
+        attrs = [Attr(*row) for row in connection.execute(text).fetchall()]
+    return {attr.ino: attr for attr in attrs}
 
 
 def test_each_of_a_batch_has_its_own_outcome(namespace: Namespace) -> None:

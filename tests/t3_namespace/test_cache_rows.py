@@ -32,10 +32,14 @@ def test_candidates_are_found_in_their_order(namespace: Namespace, settings: Set
         session = Session(connection, database.dialect)
         [directory] = survey(session)
         assert directory == (ROOT, 5, 3 * first.used)
-        found = Candidates(session, settings)
-        assert [one.ino for one in found.inside([directory])] == [first.ino, second.ino, read.ino]
-        assert [one.ino for one in found.partial()] == [absent.ino]
-        given = found.given(rows_of([(first.ino,), (absent.ino,), (987_654,)]))
+        candidates = Candidates(session, settings)
+        assert [candidate.ino for candidate in candidates.inside([directory])] == [
+            first.ino,
+            second.ino,
+            read.ino,
+        ]
+        assert [candidate.ino for candidate in candidates.partial()] == [absent.ino]
+        given = candidates.given(rows_of([(first.ino,), (absent.ino,), (987_654,)]))
         assert set(given) == {first.ino, absent.ino}
         assert given[first.ino].key == "f0"
 
@@ -45,20 +49,20 @@ def test_the_rows_of_a_hydration(namespace: Namespace, settings: Settings) -> No
     there = save(namespace, settings, b"c")
     with closing(Database(settings.database_url)) as database:
         rows = Rows(database)
-        found = rows.find(absent.ino)
-        assert found is not None
-        assert found.source is not None
-        assert (found.epoch, found.durable, found.path) == (absent.epoch, None, "a")
-        assert (found.source.place.key, found.source.crcs) == ("a", b"12345678")
+        row = rows.find(absent.ino)
+        assert row is not None
+        assert row.source is not None
+        assert (row.epoch, row.durable, row.path) == (absent.epoch, None, "a")
+        assert (row.source.place.key, row.source.crcs) == ("a", b"12345678")
         assert rows.find(there.ino) is None
         assert rows.has_epoch(absent.ino, absent.epoch)
         assert not rows.has_epoch(absent.ino, absent.epoch + 1)
         assert rows.siblings(ROOT, b"a", 10) == [(b"b", sibling.ino)]
         files = [Saved(absent.ino, absent.epoch, 4 << 20, b"\1"), Saved(there.ino, 0, 1, b"\1")]
         assert rows.save(files) == {there.ino}
-        found = rows.find(absent.ino)
-        assert found is not None
-        assert found.durable == b"\1"
+        row = rows.find(absent.ino)
+        assert row is not None
+        assert row.durable == b"\1"
         forgotten = Saved(absent.ino, absent.epoch, 4 << 20, None, is_forgotten=True)
         assert rows.save([forgotten]) == set()
         failure = failure_now(3, "the object\nis gone", 60.0)

@@ -28,8 +28,8 @@ class Row(NamedTuple):
 
 def row(settings: Settings, ino: int) -> Row | None:
     columns = ", ".join(Row._fields)
-    found = query(settings, f"SELECT {columns} FROM inode WHERE ino = :ino", ino=ino)
-    return Row(*found[0]) if found else None
+    rows = query(settings, f"SELECT {columns} FROM inode WHERE ino = :ino", ino=ino)
+    return Row(*rows[0]) if rows else None
 
 
 def drained(settings: Settings, ino: int, key: str) -> None:

@@ -159,7 +159,9 @@ def test_a_crash_leaves_all_or_nothing(mutation: str, settings: Settings, tmp_pa
 
 
 # An installation has two commits. The first one leaves an orphan, which recovery takes away.
-@pytest.mark.parametrize("mutation", [one for one in MUTATIONS if not one.endswith("_orphan")])
+@pytest.mark.parametrize(
+    "mutation", [mutation for mutation in MUTATIONS if not mutation.endswith("_orphan")]
+)
 def test_a_commit_is_the_only_border(mutation: str, settings: Settings) -> None:
     ns = Namespace(settings)
     scene = prepare(ns, settings)

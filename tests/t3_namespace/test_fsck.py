@@ -56,11 +56,11 @@ def test_what_is_safe_is_repaired(
     healthy: Namespace, settings: Settings, name: str, statement: str
 ) -> None:
     query(settings, statement)
-    found = check(settings)
-    assert {problem.check for problem in found} == {name}
-    assert all(problem.repair for problem in found)
-    assert check(settings) == found  # a check changes nothing
-    assert check(settings, repair=True) == found
+    broken_invariants = check(settings)
+    assert {problem.check for problem in broken_invariants} == {name}
+    assert all(problem.repair for problem in broken_invariants)
+    assert check(settings) == broken_invariants  # a check changes nothing
+    assert check(settings, repair=True) == broken_invariants
     assert check(settings) == []
 
 
@@ -80,10 +80,10 @@ def test_what_would_be_a_guess_is_only_reported(
     healthy: Namespace, settings: Settings, name: str, statement: str
 ) -> None:
     query(settings, statement)
-    found = [problem for problem in check(settings, repair=True) if problem.check == name]
-    assert found
-    assert not any(problem.repair for problem in found)
-    assert [problem for problem in check(settings) if problem.check == name] == found
+    problems = [problem for problem in check(settings, repair=True) if problem.check == name]
+    assert problems
+    assert not any(problem.repair for problem in problems)
+    assert [problem for problem in check(settings) if problem.check == name] == problems
 
 
 def test_a_cycle_is_found(healthy: Namespace, settings: Settings) -> None:
@@ -132,8 +132,8 @@ def test_an_inode_without_a_name_is_kept_in_lost_and_found(
     for ino in (file.ino, directory.ino):
         query(settings, "DELETE FROM dirent WHERE ino = :ino", ino=ino)
     query(settings, "UPDATE inode SET nlink = nlink - 1 WHERE ino = 2")
-    found = [problem for problem in check(settings, repair=True) if problem.check == "nameless"]
-    assert [problem.repair for problem in found] == [
+    problems = [problem for problem in check(settings, repair=True) if problem.check == "nameless"]
+    assert [problem.repair for problem in problems] == [
         f"named /lost+found/#{ino}" for ino in (file.ino, directory.ino)
     ]
     assert check(settings) == []
@@ -193,8 +193,8 @@ def test_a_disk_that_is_not_there_is_one_problem_more_and_repairs_nothing(
 ) -> None:
     before = query(settings, "SELECT ino, size, nlink FROM inode ORDER BY ino")
     settings.files_dir.rename(settings.files_dir.with_name("unmounted"))
-    found = check(settings, repair=True)
-    assert {problem.check for problem in found} == {"stamp", "size"}
+    broken_invariants = check(settings, repair=True)
+    assert {problem.check for problem in broken_invariants} == {"stamp", "size"}
     assert query(settings, "SELECT ino, size, nlink FROM inode ORDER BY ino") == before
 
 
@@ -219,9 +219,12 @@ def test_damage_that_reading_showed_ends_when_the_file_can_be_read(
     path.unlink()
     if data is not None:
         path.write_bytes(data)
-    [found] = check(settings)
-    assert (found.check, found.repair) == ("damaged", "damage forgotten" if is_whole else "")
-    assert reason in found.detail
-    assert check(settings) == [found]
-    assert check(settings, repair=True) == [found]
-    assert check(settings) == ([] if is_whole else [found])
+    [broken_invariant] = check(settings)
+    assert (broken_invariant.check, broken_invariant.repair) == (
+        "damaged",
+        "damage forgotten" if is_whole else "",
+    )
+    assert reason in broken_invariant.detail
+    assert check(settings) == [broken_invariant]
+    assert check(settings, repair=True) == [broken_invariant]
+    assert check(settings) == ([] if is_whole else [broken_invariant])

@@ -173,8 +173,8 @@ def test_bytes_newer_than_a_restored_database_are_drained_again(stopped: Setting
     query(stopped, "UPDATE volume SET mark = 0")
     database = Database(stopped.database_url)
     assert adopt.adopt_files(database, DataFiles(stopped.files_dir)) == (1, 0, 1, 0, 0)
-    found = query(stopped, "SELECT size, content_version - drained_version FROM inode WHERE kind=1")
-    assert found == [(7, 2)]
+    rows = query(stopped, "SELECT size, content_version - drained_version FROM inode WHERE kind=1")
+    assert rows == [(7, 2)]
 
 
 def test_receipts_of_a_restored_database_are_no_lost_bytes(stopped: Settings) -> None:
@@ -199,9 +199,11 @@ def test_another_namespaces_files_are_not_moved_by_a_repair(stopped: Settings) -
     stray = DataFiles(stopped.files_dir).path(5000, 0)
     stray.write_bytes(b"theirs")
     change_stamp(stopped, fs_id="00" * 16)
-    found = fsck.check(Database(stopped.database_url), DataFiles(stopped.files_dir), repair=True)
-    assert {problem.check for problem in found} == {"stamp", "data file without inode"}
-    assert not any(problem.repair for problem in found)
+    broken_invariants = fsck.check(
+        Database(stopped.database_url), DataFiles(stopped.files_dir), repair=True
+    )
+    assert {problem.check for problem in broken_invariants} == {"stamp", "data file without inode"}
+    assert not any(problem.repair for problem in broken_invariants)
     assert stray.read_bytes() == b"theirs"
 
 
@@ -234,10 +236,10 @@ def test_an_interrupted_adoption_does_not_take_damaged_bytes_for_newer_ones(
 
 def marks(settings: Settings) -> list[tuple[int, ...]]:
     """Return the mark of the database, and those of the stamp if they differ from it."""
-    found = data_files.read(settings.files_dir)
-    assert found is not None
+    stamp = data_files.read(settings.files_dir)
+    assert stamp is not None
     [mark] = query(settings, "SELECT mark FROM volume")
-    return [mark] if mark == found.marks else [mark, found.marks]
+    return [mark] if mark == stamp.marks else [mark, stamp.marks]
 
 
 def test_the_mark_moves_while_something_changes(
@@ -259,8 +261,8 @@ def test_a_stop_moves_the_mark_and_nothing_is_committed_after_it(settings: Setti
     [(before,)] = marks(settings)
     namespace.close()
     assert marks(settings) == [(before + 1,)]
-    found = data_files.read(settings.files_dir)
-    assert found is not None and found.is_stopped
+    stamp = data_files.read(settings.files_dir)
+    assert stamp is not None and stamp.is_stopped
     with pytest.raises(TryAgain):
         namespace.create(ROOT_CRED, ROOT, b"b", SetAttr())
     assert query(settings, "SELECT count(*) FROM dirent WHERE name = :name", name=b"b") == [(0,)]
@@ -327,10 +329,10 @@ def test_a_database_that_was_copied_after_a_stop_is_the_same(on_sqlite: Settings
 
 def test_a_stamp_of_an_earlier_release_is_understood(stopped: Settings) -> None:
     path = stopped.files_dir / data_files.NAME
-    found = json.loads(path.read_text())
+    document = json.loads(path.read_text())
     for key in ("lineage", "is_stopped", "is_behind"):
-        del found[key]
-    path.write_text(json.dumps(found))
+        del document[key]
+    path.write_text(json.dumps(document))
     Namespace(stopped).close()
 
 
@@ -440,8 +442,8 @@ def test_an_adopted_bucket_gets_everything_again(bucket_site: Settings) -> None:
     assert adopt.adopt_bucket(Database(other.database_url), other.bucket) == 2
     at_bucket(bucket_site, name="other")
     # A promoted file is sent too, and a receipt never is.
-    found = query(other, "SELECT ino, drained_version FROM inode WHERE kind = 1 AND reserved = 1")
-    assert dict(found) == {promoted: 0, receipt: 1}
+    rows = query(other, "SELECT ino, drained_version FROM inode WHERE kind = 1 AND reserved = 1")
+    assert dict(rows) == {promoted: 0, receipt: 1}
     assert query(other, "SELECT drained_version FROM inode WHERE ino = :ino", ino=ino) == [(0,)]
     assert query(other, "SELECT key FROM object UNION SELECT key FROM tombstone") == []
     assert fsck.check(Database(other.database_url), DataFiles(other.files_dir)) == []

@@ -59,8 +59,8 @@ _ONE = [
 def images(session: Session, ino: int | None = None) -> dict[int, Image]:
     """Return the images of one inode, or of all."""
     found: dict[int, list[tuple[Any, ...]]] = {}
-    for every, one in zip(_ALL, _ONE, strict=True):
-        for row in session.all(every) if ino is None else session.all(one, ino=ino):
+    for every, statement in zip(_ALL, _ONE, strict=True):
+        for row in session.all(every) if ino is None else session.all(statement, ino=ino):
             found.setdefault(row[0], []).append(tuple(row[1:]))
     return {ino: tuple(sorted(rows, key=repr)) for ino, rows in found.items()}
 
@@ -136,22 +136,22 @@ class Client:
     def _operation(self) -> Operation[Any]:
         draw = self._draw
         cred, generation = ROOT_CRED, self._ns.boot.generation
-        here, there = draw.choice(self._directories), draw.choice(self._directories)
+        parent, there = draw.choice(self._directories), draw.choice(self._directories)
         name, other = draw.choice(NAMES), draw.choice(NAMES)
         file = draw.choice(self._files or [ROOT])
-        anything = draw.choice([here, file])
+        anything = draw.choice([parent, file])
         makers: list[Callable[[], Operation[Any]]] = [
-            lambda: Operation(names.create, cred, here, name, SetAttr(), generation=generation),
+            lambda: Operation(names.create, cred, parent, name, SetAttr(), generation=generation),
             lambda: Operation(
-                names.mkdir, cred, here, name, SetAttr(mode=0o755), generation=generation
+                names.mkdir, cred, parent, name, SetAttr(mode=0o755), generation=generation
             ),
             lambda: Operation(
-                names.symlink, cred, here, name, b"target", SetAttr(), generation=generation
+                names.symlink, cred, parent, name, b"target", SetAttr(), generation=generation
             ),
-            lambda: Operation(names.link, cred, file, here, name),
-            lambda: Operation(rename.rename, cred, here, name, there, other, 0),
-            lambda: Operation(rename.rename, cred, here, name, here, other, 0),
-            lambda: Operation(names.remove, cred, here, name),
+            lambda: Operation(names.link, cred, file, parent, name),
+            lambda: Operation(rename.rename, cred, parent, name, there, other, 0),
+            lambda: Operation(rename.rename, cred, parent, name, parent, other, 0),
+            lambda: Operation(names.remove, cred, parent, name),
             lambda: Operation(setattr_, anything, SetAttr(mode=draw.randrange(0o1000))),
             lambda: Operation(names.setxattr, cred, anything, name, other, 0),
             lambda: Operation(names.removexattr, cred, anything, name),

@@ -51,8 +51,8 @@ class Clients:
             elif verb == "rename":
                 self._namespace.rename(ROOT_CRED, at, name, to, other)
             elif verb == "link":
-                found = self._namespace.lookup(at, name)
-                self._namespace.link(ROOT_CRED, found.ino, to, other)
+                attr = self._namespace.lookup(at, name)
+                self._namespace.link(ROOT_CRED, attr.ino, to, other)
             else:
                 self._namespace.remove(ROOT_CRED, at, name)
 

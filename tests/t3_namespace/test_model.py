@@ -219,7 +219,7 @@ class NamespaceMachine(ContentRules):
             if (entry.kind == InodeKind.DIRECTORY) == directories
         ]
         if names:
-            old, new = (data.draw(st.sampled_from(names), label=which) for which in ("old", "new"))
+            old, new = (data.draw(st.sampled_from(names), label=label) for label in ("old", "new"))
             self.rename_at(cred, old, new)
 
     def rename_at(self, cred: Cred, old: Place, new: Place) -> None:

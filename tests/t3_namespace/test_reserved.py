@@ -36,7 +36,10 @@ THEIRS = SetAttr(mode=0o755)
 
 def problems(settings: Settings) -> list[str]:
     files = DataFiles(settings.files_dir)
-    return [one.check for one in fsck.check(Database(settings.database_url), files)]
+    return [
+        broken_invariant.check
+        for broken_invariant in fsck.check(Database(settings.database_url), files)
+    ]
 
 
 def install(
@@ -76,9 +79,9 @@ def test_every_start_finds_the_directories(namespace: Namespace, settings: Setti
 
 def test_clients_find_it_and_do_not_list_it(namespace: Namespace) -> None:
     namespace.mkdir(ROOT_CRED, ROOT, b"d", THEIRS)
-    assert [one.name for one in namespace.readdir(ROOT, 0, 10)] == [b"d"]
+    assert [dirent.name for dirent in namespace.readdir(ROOT, 0, 10)] == [b"d"]
     assert namespace.lookup(ROOT, RESERVED_NAME).ino == RESERVED_INO
-    shown = [one.name for one in namespace.readdir(RESERVED_INO, 0, 10)]
+    shown = [dirent.name for dirent in namespace.readdir(RESERVED_INO, 0, 10)]
     assert shown == [b"promoted", b"runs", b"checkpoints"]
     thrown = namespace.mkdir(GATEWAY_CRED, TRASH_INO, b"thrown", THEIRS)
     for parent, name in ((RESERVED_INO, b"trash"), (TRASH_INO, b"thrown")):
@@ -184,12 +187,12 @@ def test_an_installed_file_replaces_and_is_never_dirty(
     assert first.removed is None
     assert second.removed is not None
     assert second.removed.ino == first.attr.ino
-    found = namespace.lookup(CHECKPOINTS_INO, b"1.json")
-    assert (found.size, found.nlink, found.reserved, found.mode) == (6, 1, 1, 0o444)
-    assert data_of(namespace, found) == b"second"
+    attr = namespace.lookup(CHECKPOINTS_INO, b"1.json")
+    assert (attr.size, attr.nlink, attr.reserved, attr.mode) == (6, 1, 1, 0o444)
+    assert data_of(namespace, attr) == b"second"
     assert namespace.dirty_bytes() == 0
     with pytest.raises(errors.Busy):
-        namespace.evict(found.ino, 1)
+        namespace.evict(attr.ino, 1)
     namespace.mkdir(GATEWAY_CRED, CHECKPOINTS_INO, b"run", THEIRS)
     (namespace.files.incoming / "directory").mkdir()
     for name, prepared, error in (
@@ -209,8 +212,8 @@ def test_an_installed_file_replaces_and_is_never_dirty(
     (namespace.files.incoming / "left").write_bytes(b"x")
     again = Namespace(settings)
     assert [path.name for path in again.files.incoming.iterdir()] == ["directory"]
-    assert {ino for ino, _epoch in again.files.walk()} == {found.ino}
-    assert data_of(again, again.getattr(found.ino)) == b"second"
+    assert {ino for ino, _epoch in again.files.walk()} == {attr.ino}
+    assert data_of(again, again.getattr(attr.ino)) == b"second"
     again.close()
 
 
@@ -235,11 +238,11 @@ def test_files_that_are_installed_together_share_commits(
         with namespace._install._running:
             answers = [threads.submit(put, name) for name in names]
             until(lambda: len(namespace._install._waiting) == len(names), "all of them wait")
-        found = [answer.result() for answer in answers]
+        namespace_errors = [answer.result() for answer in answers]
     # The first commit is of all of them.
     assert namespace.commits.commits - before <= 1 + len(names)
     # One that is refused harms no other.
-    assert [type(one) for one in found] == [type(None)] * 7 + [errors.ReadOnly]
+    assert [type(error) for error in namespace_errors] == [type(None)] * 7 + [errors.ReadOnly]
     for name in names[:-1]:
         assert data_of(namespace, namespace.lookup(CHECKPOINTS_INO, name)) == name
     namespace.close()
@@ -265,7 +268,7 @@ def test_an_entry_of_a_client_with_the_name_stays(
         namespace = Namespace(settings)
         assert namespace.lookup(ROOT, RESERVED_NAME).ino == theirs
         assert "let a client give it another name" in caplog.text
-    assert [one.name for one in namespace.readdir(ROOT, 0, 9)] == [RESERVED_NAME]
+    assert [dirent.name for dirent in namespace.readdir(ROOT, 0, 9)] == [RESERVED_NAME]
     file = namespace.create(ROOT_CRED, theirs, b"f", SetAttr()).ino
     assert key_of(settings, file) == "p/%2Espillway/f"
     namespace.rename(ROOT_CRED, ROOT, RESERVED_NAME, ROOT, b"d")

@@ -41,9 +41,9 @@ def test_a_file_whose_bytes_are_younger_than_its_row_is_not_evicted(
         DataFileOnDisk(attr.size - 1, attr.mtime_ns),
         DataFileOnDisk(attr.size, attr.ctime_ns + 1),
     )
-    for found in wrong:
+    for disk in wrong:
         with pytest.raises(errors.Busy):
-            namespace.evict(attr.ino, 1, found)
+            namespace.evict(attr.ino, 1, disk)
     assert caplog.text.count("the database may be older than the disk") == len(wrong)
     # It came back from the bucket after its row was written.
     namespace.note_reads([(attr.ino, attr.ctime_ns + 1)])

@@ -327,7 +327,7 @@ def test_many_directories_in_one_batch_have_numbers(world: World) -> None:
     # One fails after others have made directories: all are run again, each by itself.
     operations.insert(6, Operation(verb, USER, *world.split(f"{PATH}/0")))
     world.namespace.run_together(operations)
-    assert [one.error is None for one in operations].count(False) == 1
+    assert [operation.error is None for operation in operations].count(False) == 1
     assert len(trashed(world)) == len(names)
     require_sound(world)
 

@@ -67,11 +67,11 @@ def test_before_the_first_look_at_the_disk_the_room_is_not_known(
     path.write_text('{"level": "full", "headroom_bytes": 0}')  # an ended server wrote this
     watch = space(settings, namespace, dirty_limit_bytes=1 << 30)
     watch.report(0, 0, Level.ROOM, 0)
-    found = json.loads(path.read_text())
-    assert (found["level"], found["headroom_bytes"]) == ("unknown", None)
+    document = json.loads(path.read_text())
+    assert (document["level"], document["headroom_bytes"]) == ("unknown", None)
     watch.report(1 << 20, 0, Level.ROOM, 0)
-    found = json.loads(path.read_text())
-    assert (found["level"], found["headroom_bytes"]) == ("room", 1 << 20)
+    document = json.loads(path.read_text())
+    assert (document["level"], document["headroom_bytes"]) == ("room", 1 << 20)
 
 
 def test_levels_are_said_once_and_reported(
@@ -82,8 +82,8 @@ def test_levels_are_said_once_and_reported(
     assert caplog.messages == []
     for _ in range(3):
         watch.report(50, 0, Level.SLOW, 7)
-    found = json.loads((settings.run_dir / SPACE_REPORT).read_text())
-    assert (found["level"], found["headroom_bytes"], found["writers"]) == ("slow", 50, 7)
+    document = json.loads((settings.run_dir / SPACE_REPORT).read_text())
+    assert (document["level"], document["headroom_bytes"], document["writers"]) == ("slow", 50, 7)
     watch.report(0, 0, Level.FULL, 7)
     watch.report(100, 0, Level.ROOM, 7)
     assert [message.split(":")[0] for message in caplog.messages] == [

@@ -72,7 +72,7 @@ def test_bytes_that_changed_do_not_cause_a_storm_of_requests(rclone_site: Site) 
     with site.draining() as drain:
 
         def tries() -> int:
-            return max((found["tries"] for found in drain.retries.shown(9)), default=0)
+            return max((entry["tries"] for entry in drain.retries.shown(9)), default=0)
 
         until(lambda: tries() >= 4, "four tries")
     assert site.objects() == {}

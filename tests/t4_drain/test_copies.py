@@ -48,8 +48,8 @@ def part(number: int, key: str = "") -> Callable[[Request], bool]:
 
 def copied(site: Site) -> list[str]:
     """Return the parts that the store has copied since the record was cleared."""
-    done = [one for one in site.proxy.operations("PART COPY") if one.status == 200]
-    return sorted(one.query["partNumber"] for one in done)
+    done = [request for request in site.proxy.operations("PART COPY") if request.status == 200]
+    return sorted(request.query["partNumber"] for request in done)
 
 
 def interrupt(site: Site) -> None:

@@ -11,8 +11,8 @@ from tests.support.waiting import until
 
 
 def counted(site: Site) -> dict[str, int]:
-    found: dict[str, int] = site.report().get("counters", {})
-    return found
+    counters: dict[str, int] = site.report().get("counters", {})
+    return counters
 
 
 def test_what_is_done_is_counted(rclone_site: Site) -> None:

@@ -152,9 +152,9 @@ def test_a_bad_hour_of_the_bucket(site: Site) -> None:
         storm.is_over = True
         until(site.is_clean, "everything is drained", 60)
     assert len(storm.counts) >= 7, storm.counts
-    found = site.objects()
-    tell(site, set(found.keys() ^ workload.files.keys()))
-    assert found == workload.files
+    files = site.objects()
+    tell(site, set(files.keys() ^ workload.files.keys()))
+    assert files == workload.files
     check_rows(site, workload.files)
     requests = site.proxy.operations(*WRITES)
     assert not [request.key for request in requests if ".tmp" in request.key]

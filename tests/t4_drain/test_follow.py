@@ -199,10 +199,10 @@ def test_the_reader_of_a_dead_drain_goes_with_its_lease(rclone_site: Site) -> No
 def surveyed(site: Site) -> tuple[DirtySurvey, Context]:
     """Return a survey that has read everything: it plans only what is new from now on."""
     context = Context(site.settings, Database(site.settings.database_url), S3Store(site.settings))
-    found = DirtySurvey(lambda _ino: False, poll_seconds=0.0)
-    while found.plan(context, None).after is not None:
+    drain_survey = DirtySurvey(lambda _ino: False, poll_seconds=0.0)
+    while drain_survey.plan(context, None).after is not None:
         pass
-    return found, context
+    return drain_survey, context
 
 
 def test_an_error_in_a_plan_costs_no_file(
@@ -211,12 +211,12 @@ def test_an_error_in_a_plan_costs_no_file(
     """The error leaves rows of the journal that were read, and not looked at."""
     site = rclone_site
     ino = site.write("a.tmp", b"a")
-    found, context = surveyed(site)
+    drain_survey, context = surveyed(site)
     site.rename("a.tmp", "a")
     with monkeypatch.context() as patched, pytest.raises(sqlite3.OperationalError):
         patched.setattr(statements, "DIRTY_OF", Statement(text("SELECT nothing")))
-        found.plan(context, None)
-    assert [job.id.ino for job in found.plan(context, None).jobs] == [ino]
+        drain_survey.plan(context, None)
+    assert [job.id.ino for job in drain_survey.plan(context, None).jobs] == [ino]
     context.database.close()
 
 
@@ -228,9 +228,9 @@ def test_what_is_held_is_not_read_again_and_again(
     site = rclone_site
     for n in range(50):
         site.write(f"{n}.tmp", b"x")
-    found, context = surveyed(site)
+    drain_survey, context = surveyed(site)
     # A reading of everything would have several pages.
-    assert [found.plan(context, None).after for _ in range(10)] == [None] * 10
+    assert [drain_survey.plan(context, None).after for _ in range(10)] == [None] * 10
     context.database.close()
 
 
@@ -249,14 +249,14 @@ def test_what_a_person_bumps_during_a_reading_of_everything_goes_first(
     below = {site.write(f"run/bumped/{n}", b"x") for n in range(5)}
     newest = [site.write(f"run/new/{n}", b"x") for n in range(60)][-1]
     context = Context(site.settings, Database(site.settings.database_url), S3Store(site.settings))
-    found = DirtySurvey(lambda _ino: False, poll_seconds=0.0)
+    drain_survey = DirtySurvey(lambda _ino: False, poll_seconds=0.0)
     for _ in range(3):
-        assert found.plan(context, None).jobs == []
+        assert drain_survey.plan(context, None).jobs == []
     queue.say(context, newest, hold=False)
     queue.say(context, site.attr("run/bumped").ino, hold=False)
     # The reading has passed the directory, and has not reached the file.
-    assert [job.id.ino for job in found.plan(context, None).jobs] == [newest]
-    pages = [found.plan(context, None, [Lane.FIRST]) for _ in range(20)]
+    assert [job.id.ino for job in drain_survey.plan(context, None).jobs] == [newest]
+    pages = [drain_survey.plan(context, None, [Lane.FIRST]) for _ in range(20)]
     assert below <= {job.id.ino for page in pages for job in page.jobs}
     context.database.close()
 
@@ -267,14 +267,14 @@ def test_what_was_handed_out_comes_again_until_it_is_drained(rclone_site: Site) 
     inos = [site.write(f"f{n}", b"x") for n in range(3)]
     context = Context(site.settings, Database(site.settings.database_url), S3Store(site.settings))
     busy = {inos[1]}
-    found = DirtySurvey(lambda ino: ino in busy, poll_seconds=0.0)
-    jobs = {job.id.ino for _ in range(3) for job in found.plan(context, None).jobs}
+    drain_survey = DirtySurvey(lambda ino: ino in busy, poll_seconds=0.0)
+    jobs = {job.id.ino for _ in range(3) for job in drain_survey.plan(context, None).jobs}
     assert jobs == {inos[0], inos[2]}
     busy.clear()
-    assert {job.id.ino for job in found.plan(context, None).jobs} == set(inos)
+    assert {job.id.ino for job in drain_survey.plan(context, None).jobs} == set(inos)
     site.rows("UPDATE inode SET drained_version = content_version WHERE kind = 1 RETURNING 1")
-    assert found.plan(context, None).jobs == []
-    assert found._out == {}
+    assert drain_survey.plan(context, None).jobs == []
+    assert drain_survey._out == {}
     context.database.close()
 
 
@@ -286,12 +286,12 @@ def test_the_journal_is_read_to_its_end_by_one_plan(
     monkeypatch.setattr(survey, "READ_SECONDS", 60.0)
     site = rclone_site
     site.write("a.tmp", b"a")
-    found, context = surveyed(site)
+    drain_survey, context = surveyed(site)
     for n in range(20):
         site.write(f"{n}.tmp", b"x")
     site.rename("a.tmp", "a")
-    found.follow(context)
-    assert len(found) == 1
+    drain_survey.follow(context)
+    assert len(drain_survey) == 1
     context.database.close()
 
 
@@ -310,17 +310,17 @@ def test_the_journal_is_followed_while_the_bucket_is_away(rclone_site: Site) -> 
 def test_files_that_need_no_upload_any_more_do_not_wait(rclone_site: Site) -> None:
     """A client deleted one, and another drain sent the other."""
     site = rclone_site
-    found, context = surveyed(site)
+    drain_survey, context = surveyed(site)
     for path in ("deleted", "sent", "kept.tmp"):
         site.write(path, b"x")
-    found.follow(context)
-    assert len(found) == 2
+    drain_survey.follow(context)
+    assert len(drain_survey) == 2
     site.unlink("deleted")
-    found.follow(context)
-    assert len(found) == 1
+    drain_survey.follow(context)
+    assert len(drain_survey) == 1
     site.drain()
-    found.follow(context)
-    assert len(found) == 0
+    drain_survey.follow(context)
+    assert len(drain_survey) == 0
     context.database.close()
 
 
@@ -329,12 +329,12 @@ def test_a_plan_looks_at_a_bounded_number_of_files(
 ) -> None:
     monkeypatch.setattr(survey, "PICKED_AT_ONCE", 16)
     site = rclone_site
-    found, context = surveyed(site)
+    drain_survey, context = surveyed(site)
     for n in range(60):
         site.write(f"f{n}", b"x")
-    found.follow(context)
-    assert len(found) == 60
+    drain_survey.follow(context)
+    assert len(drain_survey) == 60
     site.rows("UPDATE inode SET drained_version = content_version WHERE kind = 1 RETURNING 1")
-    assert found.plan(context, None).jobs == []
-    assert len(found) == 60 - 16
+    assert drain_survey.plan(context, None).jobs == []
+    assert len(drain_survey) == 60 - 16
     context.database.close()

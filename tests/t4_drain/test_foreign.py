@@ -25,9 +25,9 @@ def put_theirs(site: Site, path: str, **metadata: str) -> None:
 def taken(site: Site, path: str) -> list[Request]:
     """Return the requests that the store took and that made an object at a key."""
     return [
-        one
-        for one in site.proxy.operations(*REPLACES)
-        if one.key == f"{PREFIX}/{path}" and one.status is not None and one.status < 300
+        request
+        for request in site.proxy.operations(*REPLACES)
+        if request.key == f"{PREFIX}/{path}" and request.status is not None and request.status < 300
     ]
 
 
@@ -174,7 +174,7 @@ def test_new_files_cost_no_look_where_conditions_are_heeded(moto_site: Site) -> 
     site.drain()
     assert len(site.objects()) == 20
     assert site.proxy.operations("HEAD") == []
-    assert all(one.headers["if-none-match"] == "*" for one in site.proxy.operations("PUT"))
+    assert all(request.headers["if-none-match"] == "*" for request in site.proxy.operations("PUT"))
     site.proxy.forget()
     site.write("f1", b"more")
     site.drain()

@@ -97,6 +97,8 @@ def test_a_name_that_is_held_for_long_is_an_alarm(
             "1 file, 5 B HELD by drain.incomplete_patterns for over an hour, as"
         )
         assert "model.pt.tmp" in lines["held"]
-        assert [one.kind for one in alarms_of(facts) if "held by a pattern" in one.text] == ["bad"]
+        assert [alarm.kind for alarm in alarms_of(facts) if "held by a pattern" in alarm.text] == [
+            "bad"
+        ]
         site.unlink("run/model.pt.tmp")
         until(lambda: files_held(site) == 0, "the alarm ends")

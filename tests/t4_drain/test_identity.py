@@ -29,10 +29,10 @@ def generation(site: Site, path: str) -> int:
 def pair(moto: MotoServer, make_site: MakeSite) -> tuple[Site, Site]:
     """Make two namespaces with the same bucket and prefix. Each drains after a person gave the
     bucket to it."""
-    one, other = make_site(moto), make_site(moto)
-    other.values["bucket"]["name"] = other.bucket = one.bucket
+    site, other = make_site(moto), make_site(moto)
+    other.values["bucket"]["name"] = other.bucket = site.bucket
     other.configure()
-    return one, other
+    return site, other
 
 
 def drain(site: Site) -> None:
@@ -46,12 +46,12 @@ def test_an_object_says_of_which_inode_of_which_volume_it_is(moto_site: Site) ->
         site.write(path, os.urandom(size))
     site.drain()
     for path in ("small", "large"):
-        found = site.metadata(path)
-        assert found["volume"] == volume(site)
-        assert found["generation"] == str(generation(site, path))
-        assert found["ino"] == str(site.attr(path).ino)
-        assert found["content-version"] == "1"
-        assert found.keys() >= {"mode", "uid", "gid", "mtime-ns"}
+        metadata = site.metadata(path)
+        assert metadata["volume"] == volume(site)
+        assert metadata["generation"] == str(generation(site, path))
+        assert metadata["ino"] == str(site.attr(path).ino)
+        assert metadata["content-version"] == "1"
+        assert metadata.keys() >= {"mode", "uid", "gid", "mtime-ns"}
     assert site.metadata("large")["part-bytes"] == str(PART_BYTES)
     assert "part-bytes" not in site.metadata("small")
 
@@ -76,35 +76,35 @@ def test_a_copy_keeps_where_the_object_came_from(moto_site: Site) -> None:
 def test_two_namespaces_on_one_prefix_never_delete_each_others_objects(
     pair: tuple[Site, Site],
 ) -> None:
-    one, other = pair
-    assert one.write("f", b"of one") == other.write("f", b"of the other")
-    drain(one)
+    site, other = pair
+    assert site.write("f", b"of one") == other.write("f", b"of the other")
+    drain(site)
     drain(other)
-    assert one.objects() == {"f": b"of one"}
+    assert site.objects() == {"f": b"of one"}
     other.unlink("f")
     drain(other)
-    assert one.objects() == {"f": b"of one"}
+    assert site.objects() == {"f": b"of one"}
     assert other.proxy.operations("DELETE") == []
     assert other.left() == []
-    one.unlink("f")
-    drain(one)
-    assert one.objects() == {}
+    site.unlink("f")
+    drain(site)
+    assert site.objects() == {}
 
 
 def test_what_an_interrupted_upload_left_is_no_licence_for_the_object_of_another(
     pair: tuple[Site, Site],
 ) -> None:
-    one, other = pair
-    one.write("f", b"of one")
-    one.proxy.inject(lambda r: r.operation == "PUT", Act.FAIL, 1e9, 500, "InternalError")
-    drain(one)
-    assert one.rows("SELECT generation FROM upload") == [(generation(one, "f"),)]
+    site, other = pair
+    site.write("f", b"of one")
+    site.proxy.inject(lambda r: r.operation == "PUT", Act.FAIL, 1e9, 500, "InternalError")
+    drain(site)
+    assert site.rows("SELECT generation FROM upload") == [(generation(site, "f"),)]
     other.write("f", b"of the other")
     drain(other)
-    one.unlink("f")
-    drain(one)
-    assert one.objects() == {"f": b"of the other"}
-    assert one.left() == []
+    site.unlink("f")
+    drain(site)
+    assert site.objects() == {"f": b"of the other"}
+    assert site.left() == []
 
 
 def test_an_object_of_another_generation_of_the_inode_stays(rclone_site: Site) -> None:
@@ -149,13 +149,13 @@ def test_what_an_earlier_spillway_left_is_deleted_as_before(moto_site: Site, for
 def test_a_licence_without_an_inode_takes_no_object_of_another_volume(
     pair: tuple[Site, Site],
 ) -> None:
-    one, other = pair
+    site, other = pair
     other.write("f", b"of the other")
     drain(other)
-    database = Database(one.settings.database_url)
-    with Context(one.settings, database, S3Store(one.settings)).writing() as view:
+    database = Database(site.settings.database_url)
+    with Context(site.settings, database, S3Store(site.settings)).writing() as view:
         view.add_tombstone(f"{PREFIX}/f", 0, 0)
     database.close()
-    drain(one)
-    assert one.objects() == {"f": b"of the other"}
-    assert one.left() == []
+    drain(site)
+    assert site.objects() == {"f": b"of the other"}
+    assert site.left() == []

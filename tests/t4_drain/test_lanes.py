@@ -40,7 +40,7 @@ def hold_large_ones(site: Site) -> Fault:
 
 
 def keys_of_parts(site: Site) -> set[str]:
-    return {one.key for one in site.proxy.operations("PART")}
+    return {request.key for request in site.proxy.operations("PART")}
 
 
 def test_small_files_pass_large_ones(site: Site) -> None:
@@ -146,12 +146,12 @@ def test_a_part_gives_way_to_other_requests_for_a_time(
     site: Site, monkeypatch: pytest.MonkeyPatch, patience_seconds: float
 ) -> None:
     monkeypatch.setattr(pace, "PATIENCE_SECONDS", patience_seconds)
-    one = OnePlace(site)
-    with meanwhile(one.send_part):
-        one.waits(1)
-        with meanwhile(one.look):
-            one.waits(2)
-            one.free()
+    place = OnePlace(site)
+    with meanwhile(place.send_part):
+        place.waits(1)
+        with meanwhile(place.look):
+            place.waits(2)
+            place.free()
     order = [request.operation for request in site.proxy.operations("PART", "HEAD")]
     if patience_seconds:
         assert order == ["HEAD", "PART"]
@@ -161,12 +161,12 @@ def test_a_part_gives_way_to_other_requests_for_a_time(
 @pytest.mark.parametrize(("operation", "send"), [("PART", "send_part"), ("HEAD", "look")])
 def test_a_request_is_signed_when_there_is_a_place(site: Site, operation: str, send: str) -> None:
     """A signature is taken for 15 minutes, and the parts before it may take longer."""
-    one = OnePlace(site)
-    with meanwhile(getattr(one, send)):
-        one.waits(1)
+    place = OnePlace(site)
+    with meanwhile(getattr(place, send)):
+        place.waits(1)
         began = int(time.time())
         until(lambda: time.time() >= began + 2, "a signature of before would be old")
         free_at = datetime.now(UTC).replace(microsecond=0)
-        one.free()
+        place.free()
     (sent,) = site.proxy.operations(operation)
     assert datetime.strptime(sent.headers["x-amz-date"] + "+0000", "%Y%m%dT%H%M%SZ%z") >= free_at

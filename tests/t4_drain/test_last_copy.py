@@ -157,7 +157,7 @@ def test_only_the_deletion_of_a_living_files_object_asks_for_another(rclone_site
     site.proxy.forget()
     site.drain()
     assert site.objects() == {"b": DATA}
-    heads = sorted(one.key for one in site.proxy.operations("HEAD"))
+    heads = sorted(request.key for request in site.proxy.operations("HEAD"))
     assert heads == [f"{PREFIX}/{key}" for key in ("a", "b", "gone")]
 
 
@@ -168,7 +168,7 @@ def test_an_older_object_of_a_file_that_is_still_to_be_sent_stays(rclone_site: S
     move(site, "a", "b")
     site.client.delete_object(Bucket=site.bucket, Key=f"{PREFIX}/b")
     site.write("b", b"newer")
-    held = site.proxy.inject(lambda one: one.method == "PUT", Act.HOLD, 1e9)
+    held = site.proxy.inject(lambda request: request.method == "PUT", Act.HOLD, 1e9)
     with site.draining():
         held.wait()
         until(lambda: site.rows("SELECT 1 FROM retry WHERE work = 'deletes'"), "it is deferred")

@@ -234,7 +234,7 @@ def test_an_indeterminate_write_that_is_noted_again_waits_again(
     drain = started()
     assert [looks(site, drain), looks(site, drain)] == [1, 0]
     clocks.passed_ns = int(site.settings.bucket.late_seconds * clock.NS)
-    held = site.proxy.inject(lambda one: one.operation == "HEAD", Act.HOLD_ANSWER)
+    held = site.proxy.inject(lambda request: request.operation == "HEAD", Act.HOLD_ANSWER)
     thread = threading.Thread(target=drain.cycle)
     thread.start()
     held.wait()

@@ -206,9 +206,9 @@ def test_bucket_setup_shows_what_it_found_also_without_a_database(verifying_site
     # Without its database the gateway cannot know that the prefix is its own.
     command = ("bucket", "setup", "--config", site.settings.source)
     assert "belongs to another gateway" in spillway(*command).stderr
-    found = json.loads(spillway(*command, "--adopt", "--json").stdout)["checksum"]
-    assert found.startswith("crc64nvme: the store refuses")
-    assert "not recorded" in found
+    checksum = json.loads(spillway(*command, "--adopt", "--json").stdout)["checksum"]
+    assert checksum.startswith("crc64nvme: the store refuses")
+    assert "not recorded" in checksum
 
 
 def test_bucket_setup_asks_and_remembers_and_status_shows(

@@ -51,8 +51,8 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def owner_of(site: Site) -> dict[str, Any]:
     answer = site.client.get_object(Bucket=site.bucket, Key=KEY)
-    found: dict[str, Any] = json.loads(answer["Body"].read())
-    return found
+    document: dict[str, Any] = json.loads(answer["Body"].read())
+    return document
 
 
 def disown(site: Site) -> None:
@@ -75,10 +75,10 @@ def changed(site: Site) -> list[tuple[str, str]]:
     probes = f"{PREFIX}/.spillway/probe/"
     sent = [*site.proxy.operations(*CHANGES), *site.proxy.owner_requests]
     return [
-        (one.operation, key)
-        for one in sent
-        for key in (one.keys or (one.key,))
-        if one.operation not in ("GET", "HEAD") and not key.startswith(probes)
+        (request.operation, key)
+        for request in sent
+        for key in (request.keys or (request.key,))
+        if request.operation not in ("GET", "HEAD") and not key.startswith(probes)
     ]
 
 
@@ -92,8 +92,8 @@ def namespace(site: Site) -> str:
 
 
 def shown(site: Site) -> dict[str, Any]:
-    found: dict[str, Any] = site.report()["bucket"]
-    return found
+    bucket: dict[str, Any] = site.report()["bucket"]
+    return bucket
 
 
 def test_a_new_gateway_claims_an_empty_prefix(site: Site) -> None:
@@ -101,14 +101,14 @@ def test_a_new_gateway_claims_an_empty_prefix(site: Site) -> None:
     site.write("f", b"data")
     site.drain()
     assert site.objects() == {"f": b"data"}
-    found = owner_of(site)
-    assert (found["namespace"], found["epoch"]) == (namespace(site), 1)
-    assert found["released"] is False
+    owner = owner_of(site)
+    assert (owner["namespace"], owner["epoch"]) == (namespace(site), 1)
+    assert owner["released"] is False
     [(token, former)] = site.rows("SELECT token, former FROM bucket_owner")
-    assert (found["token"], former) == (token, None)
+    assert (owner["token"], former) == (token, None)
     before = len(site.proxy.owner_requests)
     site.drain()
-    again = [one.operation for one in site.proxy.owner_requests[before:]]
+    again = [request.operation for request in site.proxy.owner_requests[before:]]
     assert again == ["GET"], "a start looks, and writes nothing within the minute"
 
 
@@ -117,8 +117,8 @@ def test_what_each_store_heeds(site: Site) -> None:
     disown(site)
     site.drain()
     expected = {"RcloneServer": "none", "MotoServer": "replace", "WeedServer": "replace"}
-    found = site.rows("SELECT conditions FROM bucket_owner")
-    assert found == [(expected[type(site.server).__name__],)]
+    rows = site.rows("SELECT conditions FROM bucket_owner")
+    assert rows == [(expected[type(site.server).__name__],)]
 
 
 @pytest.mark.skipif(not ON_CEPH, reason="make ceph")
@@ -140,10 +140,10 @@ def test_a_second_gateway_on_the_prefix_changes_nothing(
     assert changed(other) == []
     assert site.objects() == {"f": b"of one"}
     assert owner_of(site)["namespace"] == namespace(site)
-    found = shown(other)
-    assert found["state"] == "refused"
+    document = shown(other)
+    assert document["state"] == "refused"
     for part in (namespace(site)[:8], namespace(other)[:8], "spillway adopt bucket", "prefix"):
-        assert part in found["error"]
+        assert part in document["error"]
     assert other.rows("SELECT 1 FROM retry") == [], "the files wait, and are not at fault"
     with other.draining():
         until(lambda: alarms_in(status_of(other.settings))[alarms.BUCKET_TAKEN] == 1, "the alarm")
@@ -209,9 +209,9 @@ def copied(site: Site, directory: Path) -> Settings:
     shutil.copytree(site.settings.data_dir, directory)
     settings = replace(site.settings, gateway=replace(site.settings.gateway, data_dir=directory))
     root = settings.files_dir
-    found = data_files.read(root)
-    assert found is not None
-    data_files.write(root, found._replace(directory=data_files.directory_of(root)))
+    stamp = data_files.read(root)
+    assert stamp is not None
+    data_files.write(root, stamp._replace(directory=data_files.directory_of(root)))
     return settings
 
 
@@ -228,7 +228,7 @@ def test_a_copy_waits_and_the_original_goes_on(moto_site: Site, tmp_path: Path) 
     for _ in range(2):
         with pytest.raises(StoreUnavailable, match="may still run"):
             copy.look()
-    assert [one.operation for one in site.proxy.owner_requests] == ["GET", "GET"]
+    assert [request.operation for request in site.proxy.owner_requests] == ["GET", "GET"]
     # The original gives its sign of each minute. The object has seconds: in the same one it would
     # be as it was.
     before = owner_of(site)
@@ -399,9 +399,9 @@ def test_a_move_that_was_cut_off_is_ended(each_site: Site) -> None:
     site.write("f", b"data")
     site.drain()
     assert site.objects() == {"f": b"data"}
-    found = owner_of(site)
-    assert (found["epoch"], found["token"] != before) == (2, True)
-    assert site.rows("SELECT token, former FROM bucket_owner") == [(found["token"], None)]
+    owner = owner_of(site)
+    assert (owner["epoch"], owner["token"] != before) == (2, True)
+    assert site.rows("SELECT token, former FROM bucket_owner") == [(owner["token"], None)]
 
 
 def test_a_claim_that_another_one_overtakes_is_given_up(

@@ -66,7 +66,9 @@ def test_an_upload_that_was_planned_before_looks_again(rclone_site: Site) -> Non
     tracker = site.write("run/latest", b"step-10")
     with opened(site.settings) as context:
         with context.reading() as view:
-            planned = [(one, view.paths.key_of(one.ino) or "") for one in files(view, ino, tracker)]
+            planned = [
+                (file, view.paths.key_of(file.ino) or "") for file in files(view, ino, tracker)
+            ]
             assert view.precedence.wait_of(planned[0][0]) is None
         site.write("run/step-10/__0_0.distcp", b"x")
         for file, key in planned:
@@ -97,9 +99,9 @@ def test_an_open_a_held_and_a_damaged_file_are_waited_for(rclone_site: Site) -> 
     def reason() -> str:
         site.drain(40)
         assert site.objects() == {}
-        one = waiting(site)["run/step-10/.metadata"]
-        assert (one.state, one.is_waited_for) == (QueueState.BEHIND, False)
-        return one.waits_for or ""
+        entry = waiting(site)["run/step-10/.metadata"]
+        assert (entry.state, entry.is_waited_for) == (QueueState.BEHIND, False)
+        return entry.waits_for or ""
 
     assert "__0_0.distcp (open)" in reason()
     with opened(site.settings) as context:
@@ -137,9 +139,9 @@ def test_half_a_checkpoint_has_no_index_in_the_bucket(rclone_site: Site) -> None
         until(lambda: site.rows("SELECT 1 FROM checkpoint"), "the catalogue has it")
         site.drain(40)
     assert set(site.objects()) == {"out/checkpoint-5/model-00001-of-00002.safetensors"}
-    one = waiting(site)["out/checkpoint-5/model.safetensors.index.json"]
-    assert (one.waits_for or "").startswith("its checkpoint is writing: ")
-    assert not one.is_waited_for
+    entry = waiting(site)["out/checkpoint-5/model.safetensors.index.json"]
+    assert (entry.waits_for or "").startswith("its checkpoint is writing: ")
+    assert not entry.is_waited_for
     # A client whose CLOSE waits for the index may be the one that writes the rest.
     site.values["acknowledge"] = {"rule": [{"path": "out"}]}
     site.configure()
@@ -180,7 +182,7 @@ def test_a_directory_that_is_renamed_moves_what_names_others_last(each_site: Sit
     site.rename("run", "moved")
     with site.draining():
         until(lambda: site.is_clean() and len(site.objects()) == 8, "everything is moved")
-    moved = [one.key.removeprefix(f"{PREFIX}/") for one in site.proxy.operations("COPY")]
+    moved = [request.key.removeprefix(f"{PREFIX}/") for request in site.proxy.operations("COPY")]
     names = [path for path in moved if not path.endswith(".distcp")]
     assert names == [
         *("moved/step-10/weights/.metadata", "moved/step-10/.metadata"),

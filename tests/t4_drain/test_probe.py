@@ -26,9 +26,9 @@ def test_a_kept_connection_that_is_gone_is_no_alarm(tmp_path: Path) -> None:
         assert probe.ask() == well
         assert probe._store is not kept
         refused = proxy.inject(lambda _request: True, Act.FAIL, float("inf"))
-        found = probe.ask()
-        assert not found.reachable
-        assert found.error is not None and "SlowDown" in found.error
+        reachability = probe.ask()
+        assert not reachability.reachable
+        assert reachability.error is not None and "SlowDown" in reachability.error
         refused.release()
         assert probe.ask() == well
         site.close()
@@ -41,8 +41,8 @@ def test_a_bucket_that_does_not_answer_is_not_waited_for(
     with RcloneServer(tmp_path / "s3") as server, S3Proxy(server.port) as proxy:
         site = Site(tmp_path, server, "checkpoints", proxy)
         held = proxy.inject(lambda _request: True, Act.HOLD, float("inf"))
-        found = Probe(site.settings).ask()
-        assert not found.reachable
+        reachability = Probe(site.settings).ask()
+        assert not reachability.reachable
         until(lambda: len(held.held) == 1, "the request")
         held.discard()
         site.close()

@@ -39,8 +39,8 @@ def run(site: Site, *args: str) -> subprocess.CompletedProcess[str]:
 def queue(site: Site, *args: str) -> dict[str, Any]:
     result = run(site, "queue", "--json", *args)
     assert (result.returncode, result.stderr) == (0, "")
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
+    document: dict[str, Any] = json.loads(result.stdout)
+    return document
 
 
 def states(site: Site, *args: str) -> dict[str, str]:

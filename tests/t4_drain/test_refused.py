@@ -205,8 +205,8 @@ def test_wrong_credentials_are_told_from_a_denied_object(rclone_site: Site) -> N
 
 
 def listed(site: Site) -> set[str]:
-    found = site.client.list_objects_v2(Bucket=site.bucket)
-    return {entry["Key"] for entry in found.get("Contents", [])}
+    objects_v2 = site.client.list_objects_v2(Bucket=site.bucket)
+    return {entry["Key"] for entry in objects_v2.get("Contents", [])}
 
 
 @pytest.mark.parametrize("operation", ["check", "head", "put"])

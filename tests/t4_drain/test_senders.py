@@ -17,11 +17,11 @@ FILES = 300
 
 def senders_of(pid: int) -> list[int]:
     """Return the pids of the senders of a drain."""
-    found = []
+    children = []
     for task in Path(f"/proc/{pid}/task").iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
-            found += [int(child) for child in (task / "children").read_text().split()]
-    return [child for child in found if is_sender(child)]
+            children += [int(child) for child in (task / "children").read_text().split()]
+    return [child for child in children if is_sender(child)]
 
 
 def is_sender(pid: int) -> bool:

@@ -160,7 +160,7 @@ def test_object_lock_is_told(locked_site: Site) -> None:
 
 def of_files(versions: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the keys of versions, without the gateway's own."""
-    keys = sorted(one["Key"].removeprefix(f"{PREFIX}/") for one in versions)
+    keys = sorted(version["Key"].removeprefix(f"{PREFIX}/") for version in versions)
     return [key for key in keys if not key.startswith(".spillway/")]
 
 

@@ -24,7 +24,7 @@ def outlasts(site: Site, operation: str, act: Act, times: float = 1) -> Fault:
 
 
 def sent(site: Site) -> list[str]:
-    return [one.operation for one in site.proxy.operations(*SENT)]
+    return [request.operation for request in site.proxy.operations(*SENT)]
 
 
 def await_object(site: Site) -> None:
@@ -70,7 +70,7 @@ def test_a_completion_that_never_comes_is_asked_for_again(rclone_site: Site) -> 
     with site.draining():
         lost.wait()
         await_object(site)
-    first, second = (one.time for one in site.proxy.operations("COMPLETE"))
+    first, second = (request.time for request in site.proxy.operations("COMPLETE"))
     assert second - first >= site.settings.bucket.late_seconds
     assert sent(site).count("PART") == 3
     assert site.objects() == {"f": data}
@@ -85,7 +85,7 @@ def test_a_completion_that_a_proxy_cut_off_is_waited_for(rclone_site: Site) -> N
     site.write("f", data)
     with site.draining():
         await_object(site)
-    first, second = (one.time for one in site.proxy.operations("COMPLETE"))
+    first, second = (request.time for request in site.proxy.operations("COMPLETE"))
     assert second - first >= site.settings.bucket.late_seconds
     assert sent(site).count("PART") == 3
 
@@ -126,13 +126,13 @@ def replace(site: Site, data: bytes) -> None:
     key, metadata = f"{PREFIX}/f", site.metadata("f")
     client: Any = site.client
     begun = client.create_multipart_upload(Bucket=site.bucket, Key=key, Metadata=metadata)
-    which = {"Bucket": site.bucket, "Key": key, "UploadId": begun["UploadId"]}
+    upload = {"Bucket": site.bucket, "Key": key, "UploadId": begun["UploadId"]}
     size = int(metadata["part-bytes"])
     parts = []
     for number, at in enumerate(range(0, len(data), size), 1):
-        part = client.upload_part(**which, PartNumber=number, Body=data[at : at + size])
+        part = client.upload_part(**upload, PartNumber=number, Body=data[at : at + size])
         parts.append({"PartNumber": number, "ETag": part["ETag"]})
-    client.complete_multipart_upload(**which, MultipartUpload={"Parts": parts})
+    client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
 
 
 @pytest.mark.parametrize("act", [Act.HOLD_ANSWER, Act.HOLD])

@@ -58,10 +58,10 @@ def test_a_log_gets_an_object_while_it_is_open(logging_site: Site, size: int) ->
     append(data, first)
     with site.draining():
         until(lambda: site.objects() == {"run/train.log": first}, "a snapshot")
-        found = site.metadata("run/train.log")
-        assert found["content-version"] == "1"
-        assert int(found["snapshot-ns"]) > data.stat().st_ctime_ns
-        assert found["mtime-ns"] == str(data.stat().st_mtime_ns)
+        metadata = site.metadata("run/train.log")
+        assert metadata["content-version"] == "1"
+        assert int(metadata["snapshot-ns"]) > data.stat().st_ctime_ns
+        assert metadata["mtime-ns"] == str(data.stat().st_mtime_ns)
         assert site.rows("SELECT drained_version, write_open FROM inode WHERE kind = 1") == [(0, 1)]
         append(data, b"more")
         until(lambda: site.objects() == {"run/train.log": first + b"more"}, "another one")

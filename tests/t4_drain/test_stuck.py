@@ -44,7 +44,7 @@ def wait(site: Site, *args: str) -> tuple[int, dict[str, Any]]:
 
 def stuck(site: Site) -> dict[str, str]:
     """Return the reasons that ``spillway status`` gives for files that fail for good, by path."""
-    return {one["path"]: one["reason"] for one in status_of(site.settings)["stuck"]["first"]}
+    return {entry["path"]: entry["reason"] for entry in status_of(site.settings)["stuck"]["first"]}
 
 
 def test_a_file_whose_bytes_are_lost_ends_the_wait_and_needs_attention(rclone_site: Site) -> None:

@@ -18,8 +18,8 @@ def until_tried_again(site: Site) -> str:
     """Wait for some tries. Returns the error of the last one."""
 
     def failure() -> dict[str, Any]:
-        found: list[dict[str, Any]] = site.report().get("failures", [])
-        return found[0] if found else {"tries": 0, "error": ""}
+        failures: list[dict[str, Any]] = site.report().get("failures", [])
+        return failures[0] if failures else {"tries": 0, "error": ""}
 
     wanted = int(failure()["tries"]) + 3
     until(lambda: int(failure()["tries"]) >= wanted, "three more tries")

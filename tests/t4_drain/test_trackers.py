@@ -73,8 +73,8 @@ def test_the_index_and_the_tracker_of_tensorflow(rclone_site: Site) -> None:
     site.write("faiss/vectors.index", b"not an index of files")
     site.configure(workers=1)
     drain(site)
-    found = [path for path in sent(site) if path.startswith("tf/")]
-    assert found[2:] == ["tf/ckpt-3.index", "tf/checkpoint"]
+    paths = [path for path in sent(site) if path.startswith("tf/")]
+    assert paths[2:] == ["tf/ckpt-3.index", "tf/checkpoint"]
 
 
 @pytest.mark.parametrize(
@@ -110,9 +110,9 @@ def test_a_tracker_of_a_step_that_is_gone_waits_and_nothing_waits_for_it(rclone_
     site = rclone_site
     site.write("run/latest", b"global_step20")
     site.drain()
-    one = waiting(site)["run/latest"]
-    assert one.waits_for == "it names global_step20, which is not there"
-    assert (one.state, one.is_waited_for, site.objects()) == (QueueState.BEHIND, False, {})
+    entry = waiting(site)["run/latest"]
+    assert entry.waits_for == "it names global_step20, which is not there"
+    assert (entry.state, entry.is_waited_for, site.objects()) == (QueueState.BEHIND, False, {})
     with site.draining():
         # The drain looks at it again when its directory changes.
         site.write("run/global_step20/a", b"x")
@@ -139,7 +139,7 @@ def test_a_tracker_that_is_moved_by_a_rename_waits_too(rclone_site: Site) -> Non
 
 
 def held_requests(site: Site) -> list[Request]:
-    return [one for one in site.proxy.operations("PUT") if "step-20" in one.key]
+    return [request for request in site.proxy.operations("PUT") if "step-20" in request.key]
 
 
 def test_a_tracker_of_half_a_checkpoint_waits_for_the_rest(rclone_site: Site) -> None:
@@ -157,5 +157,5 @@ def test_a_tracker_of_half_a_checkpoint_waits_for_the_rest(rclone_site: Site) ->
 
 
 def waits_for(site: Site) -> str | None:
-    found = waiting(site).get("out/latest")
-    return None if found is None else found.waits_for
+    entry = waiting(site).get("out/latest")
+    return None if entry is None else entry.waits_for

@@ -27,16 +27,18 @@ def take_back(site: Site, name: bytes, path: str) -> None:
 
 def changes(site: Site) -> list[str]:
     """Return the changes of the bucket since the last call."""
-    found = [one.operation for one in site.proxy.operations() if one.operation in CHANGES]
+    operations = [
+        request.operation for request in site.proxy.operations() if request.operation in CHANGES
+    ]
     site.proxy.forget()
-    return found
+    return operations
 
 
 def waiting(site: Site) -> list[bytes]:
     """Return the files that wait for the bucket, as `spillway queue` shows them."""
     database = Database(site.settings.database_url)
-    found = queue.entries(Context(site.settings, database, S3Store(site.settings)))
-    names = [entry.path[-1] for entry in found]
+    entries = queue.entries(Context(site.settings, database, S3Store(site.settings)))
+    names = [entry.path[-1] for entry in entries]
     database.close()
     return names
 
@@ -111,8 +113,8 @@ def test_what_is_in_the_trash_leaves_the_disk_first(rclone_site: Site) -> None:
     with database.reader() as connection:
         session = Session(connection, database.dialect)
         candidates = Candidates(session, site.settings)
-        first = {one.key for one in candidates.trashed()}
-        others = {one.key for one in candidates.inside(survey(session))}
+        first = {candidate.key for candidate in candidates.trashed()}
+        others = {candidate.key for candidate in candidates.inside(survey(session))}
     database.close()
     assert first == {f"{PREFIX}/b/2", f"{PREFIX}/.spillway/trash/t1/1"}
     assert others == {f"{PREFIX}/a/1", f"{PREFIX}/b/1"}

@@ -82,8 +82,8 @@ def inos(site: Site) -> list[int]:
 
 
 def absent(site: Site) -> int:
-    [(found,)] = query(site.settings, "SELECT count(*) FROM inode WHERE kind = 1 AND residency = 0")
-    return int(found)
+    [(count,)] = query(site.settings, "SELECT count(*) FROM inode WHERE kind = 1 AND residency = 0")
+    return int(count)
 
 
 def report(site: Site, **more: Any) -> None:
@@ -142,7 +142,7 @@ def test_what_cannot_be_evicted_is_said(filled: Site, bucket: RcloneServer) -> N
         "not drained yet": 1,
         "the bucket does not have the object that was recorded": 1,
     }
-    assert {one["path"] for one in facts["skipped_first"]} == {
+    assert {entry["path"] for entry in facts["skipped_first"]} == {
         "/new",
         "/run1/step_400/shard1",
         "/run1/step_400/shard2",

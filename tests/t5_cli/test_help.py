@@ -20,7 +20,7 @@ def test_each_command_has_examples() -> None:
 
 @pytest.mark.parametrize(
     ("name", "example"),
-    [(name, one) for name, examples in EXAMPLES.items() for one in examples],
+    [(name, example) for name, examples in EXAMPLES.items() for example in examples],
     ids=lambda value: value.line if isinstance(value, Example) else value,
 )
 def test_examples_can_be_parsed(name: str, example: Example) -> None:

@@ -36,9 +36,9 @@ def mode(path: Path) -> int:
 def tree(root: Path) -> dict[str, tuple[int, int, int]]:
     """Return mode, inode number and mtime of everything below a directory."""
     return {
-        str(path.relative_to(root)): (found.st_mode, found.st_ino, found.st_mtime_ns)
+        str(path.relative_to(root)): (status.st_mode, status.st_ino, status.st_mtime_ns)
         for path in root.rglob("*")
-        if (found := path.stat()) and not path.name.endswith(("-wal", "-shm"))
+        if (status := path.stat()) and not path.name.endswith(("-wal", "-shm"))
         if path.name not in ("files", "data") and path != root
     }
 

@@ -35,7 +35,14 @@ def leaves(name: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, li
     """Yield the commands that have no verbs below them, each with its options."""
     below = command_parsers(parser)
     if not below:
-        yield name, [one for action in parser._actions for one in action.option_strings]
+        yield (
+            name,
+            [
+                option_string
+                for action in parser._actions
+                for option_string in action.option_strings
+            ],
+        )
     for verb, sub in below.items():
         yield from leaves(f"{name} {verb}".strip(), sub)
 
@@ -81,7 +88,7 @@ def test_changes_of_names_tell_what_stat_tells(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = ask(site, capsys, "mkdir -p d/sub e")
-    assert [one["path"] for one in made] == ["/checkpoints/d/sub", "/checkpoints/e"]
+    assert [entry["path"] for entry in made] == ["/checkpoints/d/sub", "/checkpoints/e"]
     assert made == [the_same(one, site, capsys) for one in made]
     assert len(made[0]) > 10
     assert ask(site, capsys, "mkdir e f", 1, "e: it is there already")[0]["path"][-2:] == "/f"
@@ -126,11 +133,11 @@ def test_policies_are_told(site: Site, tmp_path: Path, capsys: pytest.CaptureFix
         '[[policy]]\nname = "b"\nrun = "*"\nkeep_newest = 2\n'
     )
     stored = ask(site, capsys, f"policy set {file}")
-    assert [(one["name"], one["version"], one["changed"]) for one in stored] == [
+    assert [(entry["name"], entry["version"], entry["changed"]) for entry in stored] == [
         ("a", 1, True),
         ("b", 1, True),
     ]
-    assert [one["changed"] for one in ask(site, capsys, f"policy set {file}")] == [False, False]
+    assert [entry["changed"] for entry in ask(site, capsys, f"policy set {file}")] == [False, False]
     switched = ask(site, capsys, "policy disable a")
     assert (switched["version"], switched["enabled"], switched["changed"]) == (2, False, True)
     assert not ask(site, capsys, "policy disable a")["changed"]
@@ -180,14 +187,14 @@ def test_tokens_are_told(site: Site, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_an_upgrade_is_told(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
-    found = ask(site, capsys, "upgrade")
-    assert found["database"] == str(site.settings.data_dir / "namespace.db")
-    assert found["schema"].isdigit()
-    assert any("current, schema" in line for line in found["done"])
+    answer = ask(site, capsys, "upgrade")
+    assert answer["database"] == str(site.settings.data_dir / "namespace.db")
+    assert answer["schema"].isdigit()
+    assert any("current, schema" in line for line in answer["done"])
 
 
 def test_what_was_adopted_is_told(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
-    found = ask(site, capsys, "adopt files")
-    assert (found["files"], found["damaged"]) == (0, 0)
+    answer = ask(site, capsys, "adopt files")
+    assert (answer["files"], answer["damaged"]) == (0, 0)
     site.edit("bucket", "prefix", '"other"')
     assert ask(site, capsys, "adopt bucket") == {"bucket": "b", "prefix": "other", "files": 0}

@@ -169,8 +169,8 @@ def test_a_symbolic_link_is_removed_while_it_is_shown(
 
 def test_what_is_being_written_has_the_size_of_its_data_file(site: Site) -> None:
     make_file(site, "f", b"12345", is_open=True)
-    found = facts(site, "f")
-    assert (found["size_bytes"], found["open_for_writing"]) == (5, True)
+    document = facts(site, "f")
+    assert (document["size_bytes"], document["open_for_writing"]) == (5, True)
     [row] = query(site.settings, "SELECT size FROM inode WHERE kind = 1")
     assert row == (0,)
     [listed] = json.loads(run(site, "ls", "--json"))
@@ -220,11 +220,11 @@ class Moving(Browser):
         self.listed: list[bytes] = []
 
     def entries(self, parent: int) -> Iterator[NamedInode]:
-        found = list(super().entries(parent))
-        self.listed += [entry.name for entry in found]
-        if any(entry.name == self._at for entry in found):
+        entries = list(super().entries(parent))
+        self.listed += [entry.name for entry in entries]
+        if any(entry.name == self._at for entry in entries):
             self._act()
-        return iter(found)
+        return iter(entries)
 
 
 def test_a_name_that_is_another_inode_by_now_stays(site: Site) -> None:
@@ -232,7 +232,7 @@ def test_a_name_that_is_another_inode_by_now_stays(site: Site) -> None:
     old = facts(site, "f")["ino"]
     with opened(site.settings) as control:
         removals = [RpcRequest(Op.REMOVE, ROOT_INO, b"f", ino) for ino in (old + 1, old)]
-        assert [control.run([one])[0].errno for one in removals] == [errno.ENOENT, 0]
+        assert [control.run([removal])[0].errno for removal in removals] == [errno.ENOENT, 0]
 
 
 @pytest.mark.parametrize("name", [b"\xff", b"\x1b[2J\n"])

@@ -57,15 +57,15 @@ class Store:
 
     def owner(self) -> dict[str, Any]:
         answer = self.client.get_object(Bucket=self.bucket, Key=OWNER)
-        found: dict[str, Any] = json.loads(answer["Body"].read())
-        return found
+        document: dict[str, Any] = json.loads(answer["Body"].read())
+        return document
 
     def put(self, key: str, **metadata: str) -> None:
         self.client.put_object(Bucket=self.bucket, Key=key, Body=b"12345", Metadata=metadata)
 
     def keys(self) -> set[str]:
-        found = self.client.list_objects_v2(Bucket=self.bucket).get("Contents", [])
-        return {one["Key"] for one in found}
+        listed_objects = self.client.list_objects_v2(Bucket=self.bucket).get("Contents", [])
+        return {listed_object_["Key"] for listed_object_ in listed_objects}
 
     def settings(self, name: str) -> Settings:
         return loader.load(self.config(name))
@@ -111,8 +111,8 @@ def test_init_takes_a_prefix_if_it_is_told_to(store: Store) -> None:
     assert store.init("one").returncode == 0
     done = store.init("two", "--adopt")
     assert done.returncode == 0, done.stderr
-    found = store.owner()
-    assert (found["namespace"], found["epoch"]) == (namespace(store.settings("two")), 2)
+    owner = store.owner()
+    assert (owner["namespace"], owner["epoch"]) == (namespace(store.settings("two")), 2)
     refused = store.init("one")
     assert refused.returncode == 2
     assert "belongs to another gateway" in refused.stderr

@@ -72,9 +72,9 @@ def test_a_namespace_in_sqlite_needs_no_postgresql(config: Path) -> None:
 def test_postgresql_without_its_library_says_what_to_install(tmp_path: Path) -> None:
     config = written(tmp_path, url="postgresql://localhost/none")
     (tmp_path / "data").mkdir()
-    found = run("postgres", config, "status")
-    assert (found.returncode, found.stdout) == (2, "")
-    assert found.stderr == (
+    process = run("postgres", config, "status")
+    assert (process.returncode, process.stdout) == (2, "")
+    assert process.stderr == (
         "spillway: this needs the library psycopg: pip install 'spillway[postgres]'\n"
     )
 
@@ -88,5 +88,5 @@ def test_a_gateway_without_the_admin_api_needs_none_of_its_libraries(config: Pat
     assert refused.returncode == 2
     assert "pip install 'spillway[admin]'" in refused.stderr
     for words in (("checkpoint", "list"), ("policy", "list"), ("queue", "list"), ("trash", "list")):
-        found = run("admin", config, *words)
-        assert (found.returncode, found.stderr) == (0, ""), words
+        process = run("admin", config, *words)
+        assert (process.returncode, process.stderr) == (0, ""), words

@@ -90,21 +90,21 @@ def test_gpu_hours(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(plan(capsys, "--json", *SAVE))
-    assert found["results"]["write_bytes_per_second"] == 63e9
-    assert found["results"]["gateways"] == 13
-    assert found["formulas"]["write_bytes_per_second"] == "one checkpoint / (interval x overlap)"
-    assert found["results"].keys() == found["formulas"].keys()
-    assert found["results"]["put_gpu_hours_per_day"] is None
-    assert found["left_out"]["put_gpu_hours_per_day"] == "--gpus"
-    assert found["comparison"]["left_out"]["stall_seconds"] == "--direct-rate"
-    ways = found["comparison"]["results"]
+    document = json.loads(plan(capsys, "--json", *SAVE))
+    assert document["results"]["write_bytes_per_second"] == 63e9
+    assert document["results"]["gateways"] == 13
+    assert document["formulas"]["write_bytes_per_second"] == "one checkpoint / (interval x overlap)"
+    assert document["results"].keys() == document["formulas"].keys()
+    assert document["results"]["put_gpu_hours_per_day"] is None
+    assert document["left_out"]["put_gpu_hours_per_day"] == "--gpus"
+    assert document["comparison"]["left_out"]["stall_seconds"] == "--direct-rate"
+    ways = document["comparison"]["results"]
     assert ways.keys() == {"direct_keep_all", "direct_with_policy", "through_gateway"}
     assert ways["direct_keep_all"]["stall_seconds"] is None
-    assert ways["through_gateway"]["stored_bytes"] == found["results"]["stored_bytes"]
-    assert ways["through_gateway"].keys() == found["comparison"]["formulas"].keys()
-    assert found["inputs"]["parameters"] == 405e9
-    assert found["inputs"]["network_bytes_per_second"] == 12.5e9
+    assert ways["through_gateway"]["stored_bytes"] == document["results"]["stored_bytes"]
+    assert ways["through_gateway"].keys() == document["comparison"]["formulas"].keys()
+    assert document["inputs"]["parameters"] == 405e9
+    assert document["inputs"]["network_bytes_per_second"] == 12.5e9
 
 
 def test_the_trash_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,8 +175,8 @@ def test_the_ways_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
 def test_quantities(
     capsys: pytest.CaptureFixture[str], option: str, text: str, name: str, value: float
 ) -> None:
-    found = json.loads(plan(capsys, "--json", *SAVE, option, text))
-    assert found["inputs"][name] == value
+    document = json.loads(plan(capsys, "--json", *SAVE, option, text))
+    assert document["inputs"][name] == value
 
 
 @pytest.mark.parametrize(

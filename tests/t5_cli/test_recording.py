@@ -50,8 +50,8 @@ def run(site: Site, *words: str) -> int:
 def logged(site: Site, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     capsys.readouterr()
     assert run(site, "audit", "--json") == 0
-    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
-    return found
+    document: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    return document
 
 
 def verbs_of(parser: argparse.ArgumentParser) -> set[str]:
@@ -62,7 +62,11 @@ def verbs_of(parser: argparse.ArgumentParser) -> set[str]:
 
 
 def test_of_each_command_it_is_known_whether_it_changes_something() -> None:
-    assert {one.name for one in SUBCOMMANDS} == {*caller.CHANGING, *READ, *OF_ANOTHER_LOG}
+    assert {subcommand.name for subcommand in SUBCOMMANDS} == {
+        *caller.CHANGING,
+        *READ,
+        *OF_ANOTHER_LOG,
+    }
     parsers = command_parsers(program_parser())
     assert {name for name, verbs in caller.CHANGING.items() if verbs is not None} == {*READING}
     for name, changing in caller.CHANGING.items():

@@ -60,14 +60,14 @@ def shown(columns: int, *argv: str) -> str:
         variables.pop(name, None)
     with subprocess.Popen(argv, stdin=below, stdout=below, stderr=below, env=variables):
         os.close(below)
-        found = b""
+        data = b""
         try:
             while chunk := os.read(above, 4096):
-                found += chunk
+                data += chunk
         except OSError:
             pass  # the other end is closed
     os.close(above)
-    return re.sub(r"\x1b\[[0-9;]*m", "", found.decode().replace("\r\n", "\n"))
+    return re.sub(r"\x1b\[[0-9;]*m", "", data.decode().replace("\r\n", "\n"))
 
 
 @pytest.mark.parametrize("columns", [40, 100])

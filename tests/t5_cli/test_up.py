@@ -45,8 +45,8 @@ CHILDREN = ("ganesha", "drain", "cache", "checkpoints")
 
 
 def state(site: Site) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((site.settings.run_dir / "up.json").read_text())
-    return found
+    document: dict[str, Any] = json.loads((site.settings.run_dir / "up.json").read_text())
+    return document
 
 
 def pid_of(site: Site, name: str) -> int:

@@ -64,8 +64,8 @@ def said(server: Server, capsys: pytest.CaptureFixture[str], *options: str) -> s
 
 
 def told(server: Server, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(said(server, capsys, "--json", *options))
-    return found
+    document: dict[str, Any] = json.loads(said(server, capsys, "--json", *options))
+    return document
 
 
 def test_bytes_and_operations_are_counted_by_address(
@@ -96,13 +96,13 @@ def test_who_mounts_is_shown_with_the_name_that_it_gave_itself(
 ) -> None:
     top = one.handle("export")
     with one.opened(top, "mine"), two.opened(top, "theirs"):
-        found = {row["address"]: row for row in told(server, capsys)["clients"]}
+        rows = {row["address"]: row for row in told(server, capsys)["clients"]}
         lines = said(server, capsys)
-    assert found[ONE]["name"] == "Linux NFSv4.0 one%1B[31m"
-    assert found[TWO]["name"] == ("two" * 100)[:152]
-    assert found[ONE]["minor_version"] == 0
-    assert 0 <= found[ONE]["seen_seconds"] <= LEASE_SECONDS
-    assert (found[ONE]["open_reading"], found[ONE]["open_writing"]) == (1, 1)
+    assert rows[ONE]["name"] == "Linux NFSv4.0 one%1B[31m"
+    assert rows[TWO]["name"] == ("two" * 100)[:152]
+    assert rows[ONE]["minor_version"] == 0
+    assert 0 <= rows[ONE]["seen_seconds"] <= LEASE_SECONDS
+    assert (rows[ONE]["open_reading"], rows[ONE]["open_writing"]) == (1, 1)
     assert f"{ONE}  Linux NFSv4.0 one" in lines and "\x1b" not in lines
 
 
@@ -166,13 +166,13 @@ def test_two_machines_with_one_name_are_told(
             return bool(gather_shared_names(server.settings))
 
         until(seen, "the report: the server looks once a second", 60)
-    [found] = gather_shared_names(server.settings)
-    assert (found.name, found.addresses) == ("twin%0A", [ONE, TWO])
+    [name] = gather_shared_names(server.settings)
+    assert (name.name, name.addresses) == ("twin%0A", [ONE, TWO])
     assert "SHARED NAME: 127.0.0.2 and 127.0.0.3 share the name twin" in said(server, capsys)
     with opened(server.settings.database_url) as database:
         facts = gather_quickly(server.settings, database)
     assert alarms.of(facts)[alarms.CLIENTS_SHARE_NAME] == 1 and not facts.healthy
-    [told] = [one for one in alarms_of(facts) if "share the name" in one.text]
+    [told] = [alarm for alarm in alarms_of(facts) if "share the name" in alarm.text]
     assert told.kind == "bad" and "nfs4_unique_id" in told.remedy
 
 

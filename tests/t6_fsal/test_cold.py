@@ -105,7 +105,7 @@ def test_cold_reads_wait_for_their_bytes_without_threads(site: Site) -> None:
     for offset, length in ranges:
         site.done(Op.PRESENT, file.ino, ino2=attr.epoch, offset=offset, length=length)
     readers.join()
-    good = [number for number, found in readers.results.items() if found != nfs4.DELAY]
+    good = [number for number, delay in readers.results.items() if delay != nfs4.DELAY]
     assert len(good) == PARKED_MAX
     for number in good:
         at = readers.offsets[number]
@@ -238,8 +238,8 @@ def test_the_server_stops_with_parked_reads(tmp_path: Path) -> None:
         assert time.monotonic() - began < 8
         readers.join()
         assert "cleanup" not in site.server.log.read_text()
-        for found in readers.results.values():
-            assert found == nfs4.DELAY or isinstance(found, OSError)
+        for delay in readers.results.values():
+            assert delay == nfs4.DELAY or isinstance(delay, OSError)
 
 
 EVICT_AND_DIE = """

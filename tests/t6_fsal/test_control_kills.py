@@ -84,8 +84,8 @@ def test_a_removal_survives_kills_of_either_side(tmp_path: Path) -> None:
             assert "what was done stays done" in error
         gateway.kill_all()
     # The kill may leave data files whose rows were just deleted (gateway/CONCURRENCY.md).
-    found = json.loads(gateway.spillway("fsck", "--repair", "--json").stdout)["problems"]
-    assert {problem["check"] for problem in found} <= {"data file without inode"}
+    problems = json.loads(gateway.spillway("fsck", "--repair", "--json").stdout)["problems"]
+    assert {problem["check"] for problem in problems} <= {"data file without inode"}
     with gateway:
         gateway.kill("ganesha")
         # The command can run at once: it waits for the server, which is restarted.

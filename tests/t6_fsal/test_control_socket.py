@@ -154,9 +154,9 @@ def test_clients_never_see_less_than_the_control_socket_has_answered(site: Site)
                 for was, name in zip(old, new, strict=True)
             )
             assert client.is_absent(handles[at], old[0])
-            found = client.lookup(handles[to], new[0])
-            assert found.fileid == moved
-            assert found.change >= attr.change
+            attributes = client.lookup(handles[to], new[0])
+            assert attributes.fileid == moved
+            assert attributes.change >= attr.change
             assert client.getattr(inside).change >= attr.change
             with pytest.raises(nfs4.Status, match=f" {nfs4.NOENT}$"):
                 file.content(handles[at], old[1])

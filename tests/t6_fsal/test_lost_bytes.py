@@ -53,8 +53,8 @@ def row(site: Site, ino: int) -> tuple[int, ...]:
 
 
 def damages(site: Site, ino: int) -> list[str]:
-    found = query(site.settings, "SELECT reason FROM damage WHERE ino = :ino", ino=ino)
-    return [reason for [reason] in found]
+    rows = query(site.settings, "SELECT reason FROM damage WHERE ino = :ino", ino=ino)
+    return [reason for [reason] in rows]
 
 
 def dirty(site: Site, name: str) -> File:

@@ -69,14 +69,14 @@ class Site(NamedTuple):
     def name(self, run: str) -> int:
         """Have a link name the checkpoint of a run. Returns the inode of the checkpoint."""
         self.ask(Op.MKDIR, RUNS_INO, run.encode())
-        found = self.reader.lookup(self.reader.handle("export", ".spillway", "runs"), run).fileid
+        fileid = self.reader.lookup(self.reader.handle("export", ".spillway", "runs"), run).fileid
         ino = self.reader.lookup(self.reader.handle("export", run), "step").fileid
         with self.reading() as session:
             seen = latest_links.seen(session, ino)
         target = f"../../../{run}/step".encode()
-        assert self.ask(Op.SYMLINK, found, NEW, 0, target) == 0
-        assert self.ask(Op.RENAME, found, NEW, found, LINK, seen + 1) == errno.EBUSY
-        assert self.ask(Op.RENAME, found, NEW, found, LINK, seen) == 0
+        assert self.ask(Op.SYMLINK, fileid, NEW, 0, target) == 0
+        assert self.ask(Op.RENAME, fileid, NEW, fileid, LINK, seen + 1) == errno.EBUSY
+        assert self.ask(Op.RENAME, fileid, NEW, fileid, LINK, seen) == 0
         assert self.target(run) == target
         return ino
 

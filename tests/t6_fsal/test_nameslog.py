@@ -43,9 +43,9 @@ def said(server: Server, capsys: pytest.CaptureFixture[str], *options: str) -> s
 
 def told(server: Server, capsys: pytest.CaptureFixture[str], path: str) -> list[list[Any]]:
     """Return what was done to a path, the oldest first."""
-    found = json.loads(said(server, capsys, "--json", "--path", path))
+    document = json.loads(said(server, capsys, "--json", "--path", path))
     fields = ("client", "uid", "what", "path", "new_path", "replaced")
-    return [[one[name] for name in fields if one[name] is not None] for one in reversed(found)]
+    return [[one[name] for name in fields if one[name] is not None] for one in reversed(document)]
 
 
 def make(client: nfs4.Client, directory: bytes, *names: str) -> None:

@@ -60,11 +60,11 @@ def test_a_file_that_is_looked_up_while_it_is_written_has_its_size_after_the_sea
             client.mkdir(top, "other")
             client.remove(top, "other")
             client.getattr(top)
-            found = client.lookup(top, "grows")
-            assert found.size == 100
+            attributes = client.lookup(top, "grows")
+            assert attributes.size == 100
         file.write(b"x" * 100, 100)
     statement = "SELECT 1 FROM inode WHERE ino = :ino AND write_open = 0"
-    until(lambda: query(server.settings, statement, ino=found.fileid), "the seal")
+    until(lambda: query(server.settings, statement, ino=attributes.fileid), "the seal")
     after = client.getattr(file.handle)
-    assert (after.size, after.fileid) == (200, found.fileid)
-    assert after.change > found.change
+    assert (after.size, after.fileid) == (200, attributes.fileid)
+    assert after.change > attributes.change

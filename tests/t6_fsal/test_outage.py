@@ -154,9 +154,9 @@ def test_a_server_that_stops_moves_the_mark(postgres: PostgresServer, tmp_path: 
             client.mkdir(client.handle("export"), "made")
             [(before,)] = query(server.settings, "SELECT mark FROM volume")
         assert query(server.settings, "SELECT mark FROM volume") == [(before + 1,)]
-        found = data_files.read(server.settings.files_dir)
-        assert found is not None
-        assert (found.marks, found.is_stopped) == ((before + 1,), True)
+        stamp = data_files.read(server.settings.files_dir)
+        assert stamp is not None
+        assert (stamp.marks, stamp.is_stopped) == ((before + 1,), True)
 
 
 def test_a_truncation_that_lacks_its_times_is_seen_at_once(

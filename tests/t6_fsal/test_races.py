@@ -45,20 +45,20 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def maker(server: Server) -> Iterator[nfs4.Client]:
-    with nfs4.Client(server.port) as found:
-        yield found
+    with nfs4.Client(server.port) as client:
+        yield client
 
 
 @pytest.fixture
 def mover(server: Server) -> Iterator[nfs4.Client]:
-    with nfs4.Client(server.port) as found:
-        yield found
+    with nfs4.Client(server.port) as client:
+        yield client
 
 
 @pytest.fixture
 def reader(server: Server) -> Iterator[nfs4.Client]:
-    with nfs4.Client(server.port) as found:
-        yield found
+    with nfs4.Client(server.port) as client:
+        yield client
 
 
 def both(first: Callable[[], object], second: Callable[[], object], number: int) -> None:
@@ -141,8 +141,8 @@ def test_a_name_that_is_made_and_replaced_at_once_leads_to_what_replaced_it(
         assert reader.getattr(file.handle).fileid == moved
         file.until_closed()
         first.until_closed()
-        found = reader.lookup(top, name)
-        assert (found.fileid, found.size) == (moved, 4)
+        attributes = reader.lookup(top, name)
+        assert (attributes.fileid, attributes.size) == (moved, 4)
 
 
 @pytest.fixture

@@ -49,9 +49,9 @@ def test_the_roots_listing_lacks_it_and_a_lookup_finds_it(site: Site) -> None:
         with pytest.raises(nfs4.Status) as refused:
             site.client.lookup(site.inside(), "trash")
         assert refused.value.number == nfs4.NOENT
-        found = site.ask(Op.LOOKUP, RESERVED_INO, b"trash")
-        assert found is not None
-        assert (found.ino, found.reserved) == (TRASH_INO, 1)
+        attr = site.ask(Op.LOOKUP, RESERVED_INO, b"trash")
+        assert attr is not None
+        assert (attr.ino, attr.reserved) == (TRASH_INO, 1)
 
 
 def test_what_another_process_makes_in_the_trash_is_found_after_it_left(site: Site) -> None:
@@ -160,8 +160,8 @@ def test_a_reader_keeps_the_installed_file_that_it_opened(site: Site) -> None:
         made = site.install(CHECKPOINTS_INO, b"1.json", b"second one")
         assert file.read() == b"first"
         assert site.client.getattr(file.handle).names == 0
-        found = site.client.lookup(directory, "1.json")
-        assert (found.fileid, found.size) == (made.ino, 10)
+        attributes = site.client.lookup(directory, "1.json")
+        assert (attributes.fileid, attributes.size) == (made.ino, 10)
         assert site.client.read_once(site.inside("checkpoints", "1.json"), 0, 99) == b"second one"
     site.ask(Op.REMOVE, CHECKPOINTS_INO, b"1.json")
     assert "1.json" not in site.client.names(directory)

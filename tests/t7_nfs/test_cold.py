@@ -165,14 +165,14 @@ def test_a_seek_in_an_evicted_file_waits_and_finds_the_same_holes(
     # Only SEEK is asked of NFSv4.2: Linux 6.6 and later would read with READ_PLUS there.
     vm.umount()
     vm.mount(gateway.port, version="4.2")
-    held = gateway.proxy.inject(lambda one: "range" in one.headers, Act.HOLD, math.inf)
+    held = gateway.proxy.inject(lambda request: "range" in request.headers, Act.HOLD, math.inf)
     seeking = vm.start([PYTHON, "-c", EXTENTS % sparse])
     held.wait()
     # The data file has no byte yet: it is one hole.
     assert vm.run(["stat", "-c", "%s", str(sparse)]).stdout.split() == [str(SPARSE_BYTES)]
     assert not seeking.done
     held.release()
-    assert json.loads(seeking.wait().stdout) == [list(one) for one in DATA]
+    assert json.loads(seeking.wait().stdout) == [list(data) for data in DATA]
     counted = vm.run(["grep", "-E", "\\sSEEK:", "/proc/self/mountstats"]).stdout.split()
     assert int(counted[1]) > 0, "the client did not ask the server"
     vm.umount()

@@ -101,14 +101,14 @@ class Renames:
     def _rename(self) -> None:
         try:
             with opened(self._settings) as control:
-                found = control.run([RpcRequest(Op.LOOKUP, ROOT_INO, b"numbered")])[0].attr
-                assert found is not None
+                attr = control.run([RpcRequest(Op.LOOKUP, ROOT_INO, b"numbered")])[0].attr
+                assert attr is not None
                 for number in range(RENAMES):
                     due = self.times[0] + number * RENAMING_SECONDS / RENAMES
                     time.sleep(max(0.0, due - time.monotonic()))
                     names = b"n%d" % number, b"n%d" % (number + 1)
-                    request = RpcRequest(Op.RENAME, found.ino, names[0])
-                    [answer] = control.run([request._replace(ino2=found.ino, name2=names[1])])
+                    request = RpcRequest(Op.RENAME, attr.ino, names[0])
+                    [answer] = control.run([request._replace(ino2=attr.ino, name2=names[1])])
                     assert answer.errno == 0, os.strerror(answer.errno)
                     self.times.append(time.monotonic())
         except BaseException as exc:

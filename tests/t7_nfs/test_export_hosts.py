@@ -34,7 +34,7 @@ def test_a_host_that_was_taken_out_stays_out(tmp_path: Path) -> None:
         with pytest.raises(UserError, match="is not valid TOML"):
             exports.put(data._replace(name="/more"), "the test")
         assert client.names(client.handle()) == ["data"]
-        assert [one.export.name for one in exports.listed()] == ["/data"]
+        assert [export.export.name for export in exports.listed()] == ["/data"]
         source.write_text(text)
         exports.reload()
         assert client.names(client.handle()) == ["export", "data"]

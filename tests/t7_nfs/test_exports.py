@@ -64,10 +64,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture
 def exports(server: Server) -> Iterator[ExportService]:
     database = Database(server.settings.database_url)
-    found = ExportService(server.settings, database)
-    yield found
-    for one in found.listed():
-        found.remove(one.export.name, "the test")
+    service = ExportService(server.settings, database)
+    yield service
+    for export in service.listed():
+        service.remove(export.export.name, "the test")
     database.close()
 
 
@@ -201,9 +201,9 @@ def test_rights_of_hosts(server: Server, exports: ExportService, client: nfs4.Cl
         file.write(b"bytes")
     directory = ask(server, Op.LOOKUP, "run7")
     assert directory is not None
-    found = ask(server, Op.LOOKUP, "squashed", directory.ino)
-    assert found is not None
-    assert (found.uid, found.gid) == (export_blocks.ANONYMOUS, export_blocks.ANONYMOUS)
+    attr = ask(server, Op.LOOKUP, "squashed", directory.ino)
+    assert attr is not None
+    assert (attr.uid, attr.gid) == (export_blocks.ANONYMOUS, export_blocks.ANONYMOUS)
 
 
 def test_a_directory_alone_has_no_way_out(
@@ -286,7 +286,7 @@ def unchanged(server: Server, exports: ExportService) -> Iterator[None]:
     def seen() -> object:
         told = exports_server.served_exports(server.settings)
         assert told is not None
-        without = {(one.number, one.directory, one.revision) for one in told.exports}
+        without = {(export.number, export.directory, export.revision) for export in told.exports}
         return without, server.settings.ganesha_conf.read_text(), exports.listed()
 
     before = seen()
@@ -359,7 +359,7 @@ def test_a_command_that_was_killed_is_followed_by_the_rest(
     argv = [sys.executable, "-c", KILLED, source, "/half", "other", HERE]
     assert subprocess.run(argv, cwd=Path(__file__).parents[2]).returncode == -signal.SIGKILL
     assert client.names(client.handle()) == ["export", "data", "half"]
-    assert [one.export.name for one in exports.listed()] == ["/data"]
+    assert [export.export.name for export in exports.listed()] == ["/data"]
     exports.reload()
     assert client.names(client.handle()) == ["export", "data"]
 
@@ -377,7 +377,7 @@ def test_they_survive_a_restart(server: Server, exports: ExportService) -> None:
     with nfs4.Client(server.port) as client:
         assert client.handle("data") == root, "the number is a part of it"
         assert client.names(root) == client.names(client.handle("export", "run7"))
-    assert [one.is_served for one in exports.listed()] == [True]
+    assert [export.is_served for export in exports.listed()] == [True]
 
 
 def test_the_command(

@@ -152,8 +152,8 @@ def test_a_user_with_a_ticket_saves_and_reads(realm: Realm, security: str) -> No
         saved = realm.run("alice", PYTHON, "-", "save", place, *size, stdin=program)
         assert saved.exit_status == 0, saved.stderr
         realm.vm.drop_caches()
-        found = realm.run("alice", PYTHON, "-", "read", place, stdin=program)
-        assert json.loads(found.stdout)["files"] == json.loads(saved.stdout)["files"]
+        result = realm.run("alice", PYTHON, "-", "read", place, stdin=program)
+        assert json.loads(result.stdout)["files"] == json.loads(saved.stdout)["files"]
         owners = realm.vm.run(f"stat -c '%u %g' {place} {place}/*").stdout.splitlines()
         assert set(owners) == {f"{ALICE} {ALICE}"}
     finally:

@@ -101,9 +101,9 @@ def test_what_was_answered_survives_a_power_cut(tmp_path: Path) -> None:
         with machine(gateway, s3, disk, tmp_path / "console.0") as vm:
             answered = {"first": confirmed_steps(vm, "first")}
         with machine(gateway, s3, disk, tmp_path / "console.1") as vm:
-            found = files_in(vm, "first")
+            files = files_in(vm, "first")
             answered["second"] = confirmed_steps(vm, "second")
-        check(found, answered["first"])
+        check(files, answered["first"])
         with mounted(disk, data_dir):
             # On the host it has another address of the bucket, as a copy of it would have.
             own(gateway.settings)
@@ -112,7 +112,7 @@ def test_what_was_answered_survives_a_power_cut(tmp_path: Path) -> None:
             gateway.spillway("fsck", "--checksums")
             drained = {name: sums(s3.files(f"{BUCKET}/{name}")) for name in answered}
             links = links_of(gateway)
-        assert {**drained["first"], "latest": links["first"]} == found
+        assert {**drained["first"], "latest": links["first"]} == files
         check({**drained["second"], "latest": links["second"]}, answered["second"])
 
 

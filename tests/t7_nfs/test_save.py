@@ -43,8 +43,8 @@ def test_a_saved_checkpoint_reaches_the_bucket(vm: ClientVm, make_gateway: MakeG
 
 def states(gateway: Gateway) -> dict[str, str]:
     """Return the states of the checkpoints by path."""
-    found = json.loads(gateway.spillway("checkpoint", "list", "--json").stdout)["checkpoints"]
-    return {one["path"]: one["state"] for one in found}
+    checkpoints = json.loads(gateway.spillway("checkpoint", "list", "--json").stdout)["checkpoints"]
+    return {checkpoint["path"]: checkpoint["state"] for checkpoint in checkpoints}
 
 
 def test_a_directory_renamed_before_the_drain_costs_no_copy(

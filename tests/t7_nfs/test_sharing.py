@@ -30,9 +30,11 @@ def test_a_table_and_appended_records_lose_nothing(vm: ClientVm, make_gateway: M
                 ("ask", f"{OTHER}/both", SECONDS, "there"),
             )
         ]
-        table, own, here, there = (Report(**json.loads(one.wait().stdout)) for one in started)
-    assert [*table.errors, *own.errors, *here.errors, *there.errors] == []
+        table, own, report, there = (
+            Report(**json.loads(command.wait().stdout)) for command in started
+        )
+    assert [*table.errors, *own.errors, *report.errors, *there.errors] == []
     assert sum(table.rounds.values()) > 0
-    for path, rounds in (("own", own.rounds), ("both", here.rounds | there.rounds)):
+    for path, rounds in (("own", own.rounds), ("both", report.rounds | there.rounds)):
         done = start_program(vm, "share.py", "records", MOUNT / path).wait()
         assert Records(**json.loads(done.stdout)) == Records(rounds)

@@ -96,8 +96,8 @@ def test_what_4_2_adds(vm: ClientVm, make_gateway: MakeGateway) -> None:
     vm.umount()
     vm.mount(gateway.port, version="4.2")
     done = vm.run([PYTHON, "-"], stdin=SCRIPT % MOUNT, timeout_seconds=60.0)
-    found = json.loads(done.stdout)
-    assert found == {
+    document = json.loads(done.stdout)
+    assert document == {
         "values": ["value", ""],
         "big": 5000,
         "list": ["user.big", "user.empty", "user.key"],

@@ -63,7 +63,9 @@ def restoring(site: ColdSite) -> list[dict[str, Any]]:
 
 def restore_requests(site: ColdSite) -> list[str]:
     """Return the bodies of the requests that ask objects back."""
-    return [one.restore_body.decode() for one in site.proxy.operations() if asks_back(one)]
+    return [
+        request.restore_body.decode() for request in site.proxy.operations() if asks_back(request)
+    ]
 
 
 def warm(site: ColdSite, ino: int) -> None:

@@ -82,7 +82,7 @@ def test_a_damaged_object_is_an_error(
         site.control.wait(Op.FAILED, ino)
         until(lambda: site.retries(), "the row of the failure")
         # What was written is not present: FakeControlSocket compares each block that is told.
-        told = [one.offset for one in site.control.of(Op.PRESENT, ino)]
+        told = [message.offset for message in site.control.of(Op.PRESENT, ino)]
         assert WRONG * BLOCK_BYTES not in told
         assert site.control.of(Op.ARRIVED) == []
         failed = len(site.control.of(Op.FAILED, ino))
@@ -96,7 +96,7 @@ def test_a_damaged_object_is_an_error(
     assert [(row[0], row[1]) for row in rows] == [(ino, f"{PREFIX}/f")]
     report = site.cache_report()
     assert report["counters"]["wrong_objects"] >= 2
-    assert [one["path"] for one in report["damaged"]] == ["f"]
+    assert [entry["path"] for entry in report["damaged"]] == ["f"]
     assert report["damaged"][0]["reason"] == rows[0][3]
     assert "\n" not in rows[0][3]
 
@@ -131,7 +131,7 @@ def test_the_good_blocks_of_a_damaged_object_come(site: ColdSite) -> None:
         site.control.want(ino, 0)
         site.control.wait(Op.PRESENT, ino, 2)
         until(lambda: site.retries(), "the row of the failure")
-    told = {one.offset // BLOCK_BYTES for one in site.control.of(Op.PRESENT, ino)}
+    told = {message.offset // BLOCK_BYTES for message in site.control.of(Op.PRESENT, ino)}
     assert told == {0, 2}
     # No client waits for the bad block, so no client is told EIO.
     assert site.control.of(Op.FAILED) == []
@@ -238,7 +238,7 @@ def test_an_older_version_with_the_recorded_etag_is_read(aws_site: ColdSite) -> 
     site.hydrate(ino, data)
     assert site.control.of(Op.FAILED) == []
     assert site.cache_report()["counters"]["older_versions"] == 1
-    assert any("versionId" in one.query for one in site.gets())
+    assert any("versionId" in request.query for request in site.gets())
 
 
 def test_the_version_behind_a_delete_marker_is_read(

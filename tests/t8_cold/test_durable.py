@@ -92,8 +92,8 @@ def test_a_bit_is_written_after_the_sync_of_its_block(
     def saving(self: Rows, files: Sequence[Any]) -> set[int]:
         nonlocal saves
         saves += 1
-        for one in files:
-            bits = int.from_bytes(one.blocks, "little")
+        for file in files:
+            bits = int.from_bytes(file.blocks, "little")
             for block, at in list(written.items()):
                 if bits >> block & 1 and (not synced or synced[-1] < at):
                     wrong.append(block)
@@ -291,7 +291,7 @@ def test_a_failed_sync_makes_nothing_believed(
         save = Rows.save
 
         def saving(self: Rows, files: Sequence[Saved]) -> set[int]:
-            forgotten.extend(one.ino for one in files if one.is_forgotten)
+            forgotten.extend(file.ino for file in files if file.is_forgotten)
             return save(self, files)
 
         monkeypatch.setattr(os, "fdatasync", failing)
@@ -302,7 +302,7 @@ def test_a_failed_sync_makes_nothing_believed(
         site.arrive(ino)
     assert site.bytes_of(ino) == data
     assert forgotten == [ino]
-    assert [one.length for one in site.control.of(Op.FAILED, ino)] == [ALL_BYTES]
+    assert [message.length for message in site.control.of(Op.FAILED, ino)] == [ALL_BYTES]
 
 
 def test_an_eviction_meanwhile_starts_anew(site: ColdSite) -> None:
@@ -312,7 +312,8 @@ def test_an_eviction_meanwhile_starts_anew(site: ColdSite) -> None:
         path = site.namespace.files.path(ino, attr.epoch)
         hold.release()
         until(
-            lambda: any(one.epoch < attr.epoch for one in site.control.told[4:]), "an old PRESENT"
+            lambda: any(message.epoch < attr.epoch for message in site.control.told[4:]),
+            "an old PRESENT",
         )
         assert not path.exists() or path.stat().st_size in (0, len(data))
         site.control.want(ino, 0)
@@ -321,7 +322,7 @@ def test_an_eviction_meanwhile_starts_anew(site: ColdSite) -> None:
         arrived = site.control.of(Op.ARRIVED, ino)
         # The last block may come before the hydrator has heard of the eviction. It then says that
         # the old data file is whole, and the server refuses this.
-        taken = [one.epoch for one in arrived if one not in site.control.refused]
+        taken = [message.epoch for message in arrived if message not in site.control.refused]
         assert taken == [attr.epoch]
 
 

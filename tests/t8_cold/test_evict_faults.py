@@ -156,25 +156,25 @@ def test_two_evictors_at_once_are_harmless(cold: Cold) -> None:
     database = Database(cold.settings.database_url)
     with database.reader() as connection:
         session = Session(connection, database.dialect)
-        found = list(Candidates(session, cold.settings).inside(survey(session)))
+        candidates = list(Candidates(session, cold.settings).inside(survey(session)))
     with (
         cold.control() as control,
         Eviction(cold.settings, database, S3Store(cold.settings)) as eviction,
     ):
-        assert eviction.run(control.run, found) == [EvictionVerdict.EVICTED] * 4
-        assert eviction.run(control.run, found) == [EvictionVerdict.BUSY] * 4
+        assert eviction.run(control.run, candidates) == [EvictionVerdict.EVICTED] * 4
+        assert eviction.run(control.run, candidates) == [EvictionVerdict.BUSY] * 4
         # Of another eviction the data file is still there: a start after a kill must find its row.
-        cold.run("INSERT INTO eviction VALUES (:ino, 7)", ino=found[0].ino)
-        path = DataFiles(cold.settings.files_dir).path(found[0].ino, 7)
+        cold.run("INSERT INTO eviction VALUES (:ino, 7)", ino=candidates[0].ino)
+        path = DataFiles(cold.settings.files_dir).path(candidates[0].ino, 7)
         path.touch()
         eviction.forget_left()
-        assert cold.run("SELECT ino, epoch FROM eviction") == [(found[0].ino, 7)]
+        assert cold.run("SELECT ino, epoch FROM eviction") == [(candidates[0].ino, 7)]
         path.unlink()
         eviction.forget_left()
         assert cold.run("SELECT * FROM eviction") == []
-    assert cold.absent() == {one.ino for one in found}
+    assert cold.absent() == {candidate.ino for candidate in candidates}
     epochs = cold.run("SELECT DISTINCT epoch FROM inode WHERE kind = 1")
-    assert epochs == [(found[0].epoch + 1,)]
+    assert epochs == [(candidates[0].epoch + 1,)]
 
 
 def die_before_unlink(settings: Settings, ino: int) -> None:
@@ -262,7 +262,9 @@ def wrong_key(site: Cold) -> Callable[[], None]:
 
 def no_bucket(site: Cold) -> Callable[[], None]:
     """Let the store answer as if the bucket were missing."""
-    head = site.proxy.inject(lambda one: one.operation == "HEAD", Act.FAIL, math.inf, status=404)
+    head = site.proxy.inject(
+        lambda request: request.operation == "HEAD", Act.FAIL, math.inf, status=404
+    )
     every = site.proxy.inject(
         lambda _one: True, Act.FAIL, math.inf, status=404, code="NoSuchBucket"
     )
@@ -285,7 +287,7 @@ def test_a_bucket_that_refuses_us_is_said_once_and_skips_no_file(
     for _ in range(2):
         assert working.step() == RETRY_SECONDS
         working._look_at = 0.0
-    said = [one.getMessage() for one in caplog.records if one.name == "cache"]
+    said = [record.getMessage() for record in caplog.records if record.name == "cache"]
     assert len(said) == 1
     assert said[0].startswith("nothing is evicted now: ")
     assert working.counts == {}
@@ -303,7 +305,11 @@ def test_a_key_that_shows_no_object_is_not_tried_at_every_file(
     now = [clock.monotonic_seconds()]
     monkeypatch.setattr(clock, "monotonic_seconds", lambda: now[0])
     refused = cold.proxy.inject(
-        lambda one: one.operation == "HEAD", Act.FAIL, math.inf, status=403, code="AccessDenied"
+        lambda request: request.operation == "HEAD",
+        Act.FAIL,
+        math.inf,
+        status=403,
+        code="AccessDenied",
     )
     working = cold.evictor()
     working.step()

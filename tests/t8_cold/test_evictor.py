@@ -30,7 +30,7 @@ def evicted(site: Cold) -> list[int]:
 
 
 def heads(site: Cold) -> list[str]:
-    return [one.key for one in site.proxy.requests if one.operation == "HEAD"]
+    return [request.key for request in site.proxy.requests if request.operation == "HEAD"]
 
 
 class Untouched(Database):
@@ -148,7 +148,7 @@ def test_what_is_pinned_stays(cold: Cold) -> None:
 
     def pinned(requests: list[RpcRequest]) -> None:
         # A person is faster than the request that follows the look.
-        if [one for one in requests if one.ino == late]:
+        if [request for request in requests if request.ino == late]:
             cold.run("INSERT INTO pin VALUES (:ino, '', 'me', 1)", ino=late)
 
     cold.before_asked = pinned

@@ -131,11 +131,11 @@ def test_the_thread_that_saves_wakes_up_for_the_first_file() -> None:
 
 def given_up(scheduler: FetchScheduler, ino: int) -> Hydration:
     """Add a file all of whose blocks cannot be had, as a look leaves it."""
-    one = scheduler.add(ino)
-    one.needs_look, one.map = False, BlockMap(1)
-    one.source = AbsentSource(ino, 0, 1, 10, ObjectLocation("key", "etag"), 16, bytes(8))
-    scheduler.give_up(one, WHOLE, "wrong bytes")
-    return one
+    hydration = scheduler.add(ino)
+    hydration.needs_look, hydration.map = False, BlockMap(1)
+    hydration.source = AbsentSource(ino, 0, 1, 10, ObjectLocation("key", "etag"), 16, bytes(8))
+    scheduler.give_up(hydration, WHOLE, "wrong bytes")
+    return hydration
 
 
 def test_files_that_cannot_be_had_cost_nothing_until_their_next_try(
@@ -157,7 +157,7 @@ def test_files_that_cannot_be_had_cost_nothing_until_their_next_try(
         scheduler.end(step)
         scheduler.drop(step.hydration)
         damaged.remove(step.hydration)
-        first = min(damaged, key=lambda one: one.retry_at)
+        first = min(damaged, key=lambda hydration: hydration.retry_at)
         retry_at = first.retry_at
         monkeypatch.setattr("gateway.cache.fetch_scheduler.now", lambda: retry_at)
         first.forgive_all()
@@ -169,10 +169,10 @@ def test_files_that_cannot_be_had_cost_nothing_until_their_next_try(
 def test_a_file_that_is_woken_is_looked_at_before_its_time() -> None:
     scheduler = FetchScheduler(WORKERS)
     with scheduler.lock:
-        one = scheduler.add(7)
-        scheduler.later(one, 1000.0)
+        hydration = scheduler.add(7)
+        scheduler.later(hydration, 1000.0)
         assert scheduler.choose() is None
-        scheduler.wake(one)
+        scheduler.wake(hydration)
         step = scheduler.choose()
         assert step is not None
-        assert step.hydration is one
+        assert step.hydration is hydration

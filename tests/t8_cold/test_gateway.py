@@ -89,18 +89,18 @@ def read_at_random(
             name = random.choice(list(written))
             offset = random.randrange(SIZE - READ_BYTES)
             try:
-                found = client.read(at[name], offset, READ_BYTES)
+                data = client.read(at[name], offset, READ_BYTES)
             except nfs4.Status as exc:
                 assert exc.number == nfs4.IO, f"{name}: NFS4ERR {exc.number}"
                 errors[name] += 1
             else:
-                assert found == written[name][offset : offset + READ_BYTES], f"wrong bytes: {name}"
+                assert data == written[name][offset : offset + READ_BYTES], f"wrong bytes: {name}"
     return errors
 
 
 def damaged_paths(gateway: Gateway) -> set[str]:
     """Return the damaged files that `spillway status` shows."""
-    return {one["path"] for one in gateway.status()["cache"]["hydrator"]["damaged"]}
+    return {entry["path"] for entry in gateway.status()["cache"]["hydrator"]["damaged"]}
 
 
 @pytest.mark.timeout(1800)

@@ -36,7 +36,7 @@ def warm(site: ColdSite, inos: list[int]) -> None:
 
 def places_of(site: ColdSite, key: str) -> list[int]:
     """Return the places of the requests for an object among all requests for bytes."""
-    return [n for n, one in enumerate(site.gets()) if one.key.endswith(f"/{key}")]
+    return [n for n, request in enumerate(site.gets()) if request.key.endswith(f"/{key}")]
 
 
 @pytest.mark.alone

@@ -83,7 +83,7 @@ def test_what_clients_wait_for_comes_before_the_rest_of_other_files(site: ColdSi
     with site.hydrating() as hydrator:
         site.control.want(a, 0)
         site.finish(hydrator)
-    keys = [one.key.rpartition("/")[2] for one in site.gets()]
+    keys = [request.key.rpartition("/")[2] for request in site.gets()]
     assert keys[0] == "a"
     # At the most one more range of the first file was under way.
     assert {"b", "c"} <= set(keys[1:4])
@@ -110,7 +110,7 @@ def test_nothing_is_fetched_beside_the_first_block_of_a_reader(
 
 def is_present(site: ColdSite, ino: int, offset: int) -> bool:
     """Return whether the server was told of a block."""
-    return any(one.offset == offset for one in site.control.of(Op.PRESENT, ino))
+    return any(message.offset == offset for message in site.control.of(Op.PRESENT, ino))
 
 
 def test_holes_are_not_fetched(site: ColdSite) -> None:
@@ -157,7 +157,7 @@ def test_siblings_follow_a_reader_in_the_order_of_names(site: ColdSite) -> None:
             site.arrive(ino)
         site.finish(hydrator)
     assert not site.is_resident(inos[0])
-    keys = [one.key.rpartition("/")[2] for one in site.gets()]
+    keys = [request.key.rpartition("/")[2] for request in site.gets()]
     assert sorted(keys) == [f"shard-{number}" for number in range(1, 6)]
 
 
@@ -181,7 +181,7 @@ def test_the_rates_hold(site: ColdSite) -> None:
     ino, data = site.cold_file(32 * MIB)
     site.configure("cache", bytes_per_second=16 * MIB)
     site.hydrate(ino, data)
-    first, second = sorted(one.time for one in site.gets())
+    first, second = sorted(request.time for request in site.gets())
     assert second - first >= 0.5
 
 
@@ -193,7 +193,7 @@ def test_requests_are_spaced(site: ColdSite) -> None:
         for ino in inos:
             site.control.want(ino, 0)
         site.finish(hydrator)
-    times = sorted(one.time for one in site.gets())
+    times = sorted(request.time for request in site.gets())
     assert len(times) == 6
     assert times[-1] - times[0] >= 4 / 5
     assert min(after - before for before, after in pairwise(times)) > 0.05
@@ -229,7 +229,10 @@ def test_sigterm_ends_it_soon(site: ColdSite) -> None:
     )
     with site.control, site.process("cache") as process:
         site.control.want(ino, 0)
-        until(lambda: 12 * MIB in (one.offset for one in site.control.of(Op.PRESENT)), "block 3")
+        until(
+            lambda: 12 * MIB in (message.offset for message in site.control.of(Op.PRESENT)),
+            "block 3",
+        )
         began = clock.monotonic_seconds()
         process.terminate()
         assert process.wait(20) == 0
@@ -246,12 +249,12 @@ def test_a_file_that_is_evicted_as_it_arrives_is_fetched_again(site: ColdSite) -
         evicted: list[int] = []
 
         def finding(ino: int) -> AbsentFileRow | None:
-            found = find(ino)
-            if found is None and not evicted:
+            row = find(ino)
+            if row is None and not evicted:
                 evicted.append(site.evict(ino).epoch)
                 site.control.want(ino, 0)
                 until(lambda: hydrator._scheduler.get(ino).asks, "the request")  # type: ignore[union-attr]
-            return found
+            return row
 
         hydrator._recovery._rows.find = finding  # type: ignore[method-assign]
         site.control.want(ino, 0)

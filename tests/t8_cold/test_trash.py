@@ -67,10 +67,10 @@ def put_with(gateway: Gateway, fingerprint: int) -> int:
 
 
 def listed(gateway: Gateway) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(gateway.spillway("trash", "list", "--json").stdout)[
+    trash: list[dict[str, Any]] = json.loads(gateway.spillway("trash", "list", "--json").stdout)[
         "trash"
     ]
-    return found
+    return trash
 
 
 def test_a_checkpoint_comes_back_byte_for_byte(gateway: Gateway) -> None:

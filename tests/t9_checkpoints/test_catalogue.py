@@ -320,12 +320,12 @@ def test_bytes_of_another_version_are_not_believed(
     entry = CatalogueView.entry
 
     def late(self: CatalogueView, parent: int, name: bytes) -> object:
-        found = entry(self, parent, name)
-        if name == b"latest" and found is not None and not world.opened:
+        place_entry = entry(self, parent, name)
+        if name == b"latest" and place_entry is not None and not world.opened:
             world.open("ds/latest")
-            path = world.namespace.files.path(found.ino, found.epoch)
+            path = world.namespace.files.path(place_entry.ino, place_entry.epoch)
             path.write_bytes(b"global_step9")
-        return found
+        return place_entry
 
     # Another process, which remembers no bytes.
     follower = world.follower()

@@ -33,8 +33,8 @@ def listed(
     configured: World, capsys: pytest.CaptureFixture[str], *words: str
 ) -> list[dict[str, Any]]:
     assert run(configured, "--json", *words) == 0
-    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["checkpoints"]
-    return found
+    entries: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["checkpoints"]
+    return entries
 
 
 def test_it_lists_runs_and_steps_in_the_order_of_numbers(
@@ -46,8 +46,8 @@ def test_it_lists_runs_and_steps_in_the_order_of_numbers(
     configured.write("we\nird/step-2/.metadata", b"1")
     configured.drain("job/step-9/.metadata")
     follow(configured.follower())
-    found = listed(configured, capsys)
-    assert [(one["run"], one["step"], one["state"]) for one in found] == [
+    entries = listed(configured, capsys)
+    assert [(entry["run"], entry["step"], entry["state"]) for entry in entries] == [
         ("job", 9, "durable"),
         ("job", 100, "complete"),
         ("job", 1000, "writing"),
@@ -55,12 +55,12 @@ def test_it_lists_runs_and_steps_in_the_order_of_numbers(
         ("other", 1, "complete"),
         ("we%0Aird", 2, "complete"),
     ]
-    assert found[0]["path"] == "/checkpoints/job/step-9"
-    assert (found[0]["files"], found[0]["size_bytes"], found[0]["dirty_bytes"]) == (1, 5, 0)
-    assert found[2]["age_seconds"] is None
-    assert found[2]["reason"] == ".metadata is missing"
+    assert entries[0]["path"] == "/checkpoints/job/step-9"
+    assert (entries[0]["files"], entries[0]["size_bytes"], entries[0]["dirty_bytes"]) == (1, 5, 0)
+    assert entries[2]["age_seconds"] is None
+    assert entries[2]["reason"] == ".metadata is missing"
     for name in ("job", "/checkpoints/job", "job/"):
-        assert {one["run"] for one in listed(configured, capsys, name)} == {"job"}
+        assert {entry["run"] for entry in listed(configured, capsys, name)} == {"job"}
     assert run(configured) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("job: durable: step 9 (")
@@ -80,7 +80,7 @@ def test_numbers_in_the_names_of_runs_count_as_numbers(
     for name in sorted(names):
         configured.write(f"{name}/step-1/.metadata", b"12345")
     follow(configured.follower())
-    assert [one["run"] for one in listed(configured, capsys)] == names
+    assert [entry["run"] for entry in listed(configured, capsys)] == names
     assert run(configured) == 0
     lines = capsys.readouterr().out.splitlines()
     # What the grades mean comes last.
@@ -102,15 +102,15 @@ def test_what_was_moved_is_archived_and_what_is_in_the_trash_expired(
     configured.write("run/step-3/.metadata", b"newer")
     trashed = put(configured, trash_of(configured), "run/step-4")
     follow(configured.follower())
-    found = listed(configured, capsys, "run")
-    assert [(one["step"], one["state"], one["storage_class"]) for one in found] == [
+    entries = listed(configured, capsys, "run")
+    assert [(entry["step"], entry["state"], entry["storage_class"]) for entry in entries] == [
         (1, "durable", None),
         (2, "archived", "X"),
         (3, "complete", "X"),
         (4, "expired", None),
     ]
-    assert found[3].keys() == found[0].keys()
-    assert (found[3]["path"], found[3]["size_bytes"]) == ("/checkpoints/run/step-4", 5)
+    assert entries[3].keys() == entries[0].keys()
+    assert (entries[3]["path"], entries[3]["size_bytes"]) == ("/checkpoints/run/step-4", 5)
     assert run(configured, "run") == 0
     [last] = [line for line in capsys.readouterr().out.splitlines() if "expired" in line]
     assert last.split()[:2] == ["4", "expired"]
@@ -167,14 +167,14 @@ def test_it_says_what_shows_that_a_checkpoint_is_complete_and_what_is_broken(
     configured: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     graded(configured, ["listed", "alike", "marked", "listed"], "run/step-4")
-    found = listed(configured, capsys)
-    assert [(one["grade"], one["state"]) for one in found] == [
+    entries = listed(configured, capsys)
+    assert [(entry["grade"], entry["state"]) for entry in entries] == [
         ("listed", "complete"),
         ("alike", "complete"),
         ("marked", "complete"),
         (None, "broken"),
     ]
-    assert [one["step"] for one in listed(configured, capsys, "--state", "broken")] == [4]
+    assert [entry["step"] for entry in listed(configured, capsys, "--state", "broken")] == [4]
     assert run(configured) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[4].split()[:3] == ["3", "complete", "marked"]
@@ -214,7 +214,7 @@ def test_directories_of_tensors_that_no_rule_knows_are_listed(
     ]
     assert run(configured, "--unrecognised", "--json") == 0
     found = json.loads(capsys.readouterr().out)["unrecognised"]
-    assert [(one["path"], one["files"]) for one in found] == [
+    assert [(entry["path"], entry["files"]) for entry in found] == [
         ("/checkpoints", 1),
         ("/checkpoints/ours/alpha", 2),
     ]

@@ -125,43 +125,59 @@ def newer(one: PlanCheckpoint, two: PlanCheckpoint) -> bool:
 
 def require_guards(situation: PlanInputs, plan: Plan, measure: Measuring = metric) -> None:
     gone = deleted(plan)
-    kept = [one for one in situation.checkpoints if one.ino not in gone]
+    kept = [candidate for candidate in situation.checkpoints if candidate.ino not in gone]
     assert situation.is_made or not gone
     assert not gone & set(situation.referred)
-    for run in {one.run for one in situation.checkpoints}:
-        mine = [one for one in situation.checkpoints if one.run == run and is_whole(one)]
-        durable = [one for one in mine if one.state == "durable"]
-        for ones in (mine, durable, [one for one in durable if one.grade in TRUSTED]):
-            numbered = [one.completion for one in ones if one.completion is not None]
+    for run in {candidate.run for candidate in situation.checkpoints}:
+        mine = [
+            candidate
+            for candidate in situation.checkpoints
+            if candidate.run == run and is_whole(candidate)
+        ]
+        durable = [candidate for candidate in mine if candidate.state == "durable"]
+        for checkpoints in (
+            mine,
+            durable,
+            [candidate for candidate in durable if candidate.grade in TRUSTED],
+        ):
+            numbered = [
+                candidate.completion
+                for candidate in checkpoints
+                if candidate.completion is not None
+            ]
             last = max(numbered, default=None)
-            assert not gone & {one.ino for one in ones if one.completion == last}
+            assert not gone & {
+                candidate.ino for candidate in checkpoints if candidate.completion == last
+            }
     for decision in plan.deletions:
-        one, successor = decision.checkpoint, decision.successor
-        assert is_whole(one)
-        assert one.grade is not None
-        assert one.extent != Extent.FILES
-        assert one.ino not in situation.protected.inos
-        require_unpinned(situation, one)
+        plan_checkpoint, successor = decision.checkpoint, decision.successor
+        assert is_whole(plan_checkpoint)
+        assert plan_checkpoint.grade is not None
+        assert plan_checkpoint.extent != Extent.FILES
+        assert plan_checkpoint.ino not in situation.protected.inos
+        require_unpinned(situation, plan_checkpoint)
         assert successor in kept
         assert successor is not None
         assert successor.state == "durable"
-        assert newer(one, successor)
-        require_let_go(situation, one, decision.policies, measure)
+        assert newer(plan_checkpoint, successor)
+        require_let_go(situation, plan_checkpoint, decision.policies, measure)
     for decision in [*plan.evictions, *plan.transitions]:
         assert decision.checkpoint.state == "durable"
         assert decision.checkpoint.ino not in gone
         require_unpinned(situation, decision.checkpoint)
     for decision in plan.transitions:
-        one, found = decision.checkpoint, decision.transition
+        plan_checkpoint, transition = decision.checkpoint, decision.transition
         assert situation.is_made
-        assert one.ino not in situation.protected.inos
-        assert found is not None
-        assert found.storage_class != one.storage_class
-        [current] = [current for current in situation.policies if str(current) == found.policy]
-        assert current.policy.selects(one.run, one.path)
-        assert current.policy.storage_class == found.storage_class
-        assert one.ready_ns >= FIRST_NS or one.completion is not None
-        assert situation.now_ns - one.ready_ns >= (current.policy.transition_after_ns or 0)
+        assert plan_checkpoint.ino not in situation.protected.inos
+        assert transition is not None
+        assert transition.storage_class != plan_checkpoint.storage_class
+        [current] = [current for current in situation.policies if str(current) == transition.policy]
+        assert current.policy.selects(plan_checkpoint.run, plan_checkpoint.path)
+        assert current.policy.storage_class == transition.storage_class
+        assert plan_checkpoint.ready_ns >= FIRST_NS or plan_checkpoint.completion is not None
+        assert situation.now_ns - plan_checkpoint.ready_ns >= (
+            current.policy.transition_after_ns or 0
+        )
 
 
 def require_unpinned(situation: PlanInputs, one: PlanCheckpoint) -> None:
@@ -224,9 +240,13 @@ def require_let_go(
 
 
 def is_in_order(checkpoints: Sequence[PlanCheckpoint]) -> bool:
-    whole = [one for one in checkpoints if one.completion is not None and is_whole(one)]
-    whole.sort(key=lambda one: one.completion or 0)
-    return all(one.ready_ns <= two.ready_ns for one, two in pairwise(whole))
+    whole = [
+        plan_checkpoint
+        for plan_checkpoint in checkpoints
+        if plan_checkpoint.completion is not None and is_whole(plan_checkpoint)
+    ]
+    whole.sort(key=lambda plan_checkpoint: plan_checkpoint.completion or 0)
+    return all(plan_checkpoint.ready_ns <= two.ready_ns for plan_checkpoint, two in pairwise(whole))
 
 
 def is_older(two: PlanCheckpoint, one: PlanCheckpoint) -> bool:
@@ -256,7 +276,11 @@ def test_the_deletion_guards_hold_for_random_runs() -> None:
         # What is left after a plan is not planned for deletion in the same moment. Where the times
         # contradict the order, an age may count from an older one that is gone then.
         gone = deleted(plan)
-        left = [one for one in situation.checkpoints if one.ino not in gone]
+        left = [
+            plan_checkpoint
+            for plan_checkpoint in situation.checkpoints
+            if plan_checkpoint.ino not in gone
+        ]
         again = planner.plan(situation._replace(checkpoints=left), metric)
         assert not again.deletions or not is_in_order(situation.checkpoints)
 
@@ -276,7 +300,11 @@ def test_a_revised_plan_is_the_plan_of_all_runs() -> None:
         before = situation_of(draw, size)
         [other] = policies(table_of(draw))
         replaced = draw.choice([[], [draw.choice(before.policies)]])
-        rest = [one for one in before.policies if one not in replaced]
+        rest = [
+            versioned_policy
+            for versioned_policy in before.policies
+            if versioned_policy not in replaced
+        ]
         after = before._replace(policies=[*rest, other])
         known = planner.plan(before, metric)
         part = planner.part(after, [other, *replaced])
@@ -320,8 +348,8 @@ def test_what_is_shown_is_applied_whatever_is_killed(
     read = govern(site, draw, saved, tables_of(draw))
     monkeypatch.setattr(clock, "reading", lambda: read)
 
-    def measure(one: PlanCheckpoint, _best: Best) -> Measure:
-        return Measure(saved.metrics[one.path])
+    def measure(plan_checkpoint: PlanCheckpoint, _best: Best) -> Measure:
+        return Measure(saved.metrics[plan_checkpoint.path])
 
     situation, planned = looked(site)
     plan = planned.plan
@@ -349,7 +377,9 @@ def test_what_is_shown_is_applied_whatever_is_killed(
     done = query(site.settings, "SELECT what, path, author FROM action")
     assert {(what, bytes(path), author) for what, path, author in done} == wanted
     trashed = query(site.settings, "SELECT path FROM trash WHERE state = 'kept'")
-    assert {bytes(path) for (path,) in trashed} == {one.checkpoint.path for one in plan.deletions}
+    assert {bytes(path) for (path,) in trashed} == {
+        deletion.checkpoint.path for deletion in plan.deletions
+    }
     if saved.is_ordered:
         assert not looked(site)[1].plan.deletions
-    print(f"seed {seed}: {Counter(one[0] for one in wanted)}, {lives} kills")
+    print(f"seed {seed}: {Counter(candidate[0] for candidate in wanted)}, {lives} kills")

@@ -455,7 +455,7 @@ def test_the_metadata_of_orbax_end_as_json(name: str, world: World, follower: Fo
 # Copies.
 
 
-@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda one: one.name)
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
 def test_a_copy_is_complete_only_when_it_is_whole(
     layout: Layout, world: World, follower: Follower
 ) -> None:

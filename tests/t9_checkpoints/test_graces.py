@@ -48,8 +48,8 @@ def test_a_machine_that_ran_before_the_stored_moment_ends_no_grace(
     monkeypatch.setattr(clock, "boot_id", lambda: "there")
     monkeypatch.setattr(clock, "uptime_ns", lambda: int(uptime_days * DAY_NS))
     monkeypatch.setattr(clock, "now_ns", lambda: int((1000 + clock_days) * DAY_NS))
-    found = clock.elapsed_time(clock.reading(), stored)
-    assert found.elapsed_ns == 7 + passed_ns
+    time = clock.elapsed_time(clock.reading(), stored)
+    assert time.elapsed_ns == 7 + passed_ns
 
 
 def test_what_was_deleted_a_second_time_has_a_grace_of_its_own(world: World) -> None:
@@ -74,11 +74,11 @@ def test_what_is_pinned_or_being_copied_stays_in_the_trash(world: World) -> None
     save(world, PATH)
     save(world, "run/step-2")
     inside, whole = (put(world, trash, f"run/step-{step}") for step in (1, 2))
-    ones = {one.id: one.ino for one in trash.entries()}
+    inos = {entry.id: entry.ino for entry in trash.entries()}
     [(child, *_)] = query(
         world.settings,
         "SELECT ino FROM dirent WHERE parent = :top AND name = :name",
-        top=ones[inside],
+        top=inos[inside],
         name=b"a.distcp",
     )
     query(world.settings, "INSERT INTO pin VALUES (:ino, '', 'me', 1)", ino=child)
@@ -86,14 +86,14 @@ def test_what_is_pinned_or_being_copied_stays_in_the_trash(world: World) -> None
         world.settings,
         "INSERT INTO promotion (name, state, ino, path, note, asked_by, asked_ns, top, generation,"
         " files, size) VALUES ('best', 'copying', :ino, :path, '', 'me', 1, 0, 0, 2, 2)",
-        ino=ones[whole],
+        ino=inos[whole],
         path=b"run/step-2",
     )
     assert task.run_once() > 1
-    assert [one.id for one in trash.entries()] == [inside, whole]
+    assert [entry.id for entry in trash.entries()] == [inside, whole]
     query(world.settings, "UPDATE promotion SET state = 'done'")
     task.run_once()
-    assert [one.id for one in trash.entries()] == [inside]
+    assert [entry.id for entry in trash.entries()] == [inside]
     query(world.settings, "DELETE FROM pin")
     task.run_once()
     assert trash.entries() == []
@@ -148,7 +148,7 @@ def test_an_older_database_ends_no_grace(
         assert states == [("kept" if is_older else "expiring",), ("kept",)]
         # The backup was made weeks ago, on this start of the machine.
         monkeypatch.setattr(clock, "uptime_ns", lambda: honest_ns + 30 * DAY_NS)
-        left_ns = [one.expires_ns - trash.now_ns() for one in trash.entries()]
+        left_ns = [entry.expires_ns - trash.now_ns() for entry in trash.entries()]
         assert [ns >= 7 * DAY_NS for ns in left_ns] == 2 * [is_older]
     world.namespace = Namespace(world.settings)
     task = expiry_of(world)
@@ -170,7 +170,7 @@ def test_retention_waits_for_a_server_as_other_duties_do(
     assert row is not None
     monkeypatch.setattr(control, "BACKGROUND_SECONDS", 0.2)
     tasks = process._tasks(world.settings, threading.Event())
-    trash: Any = next(one._trash for one in tasks if isinstance(one, Applier))
+    trash: Any = next(task._trash for task in tasks if isinstance(task, Applier))
     started = clock.monotonic_seconds()
     with datadir.locked(world.settings, datadir.COMMAND), pytest.raises(UserError):
         trash.put(row.ino, row.path, row.evidence, "policy", "why")

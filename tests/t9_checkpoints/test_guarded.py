@@ -56,8 +56,8 @@ def run(configured: World, capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 def trashed(world: World) -> list[bytes]:
-    found = query(world.settings, "SELECT path FROM trash WHERE rotated IS NULL ORDER BY path")
-    return [bytes(path) for (path,) in found]
+    rows = query(world.settings, "SELECT path FROM trash WHERE rotated IS NULL ORDER BY path")
+    return [bytes(path) for (path,) in rows]
 
 
 def names(world: World, path: str) -> list[str]:

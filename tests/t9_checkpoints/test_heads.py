@@ -65,7 +65,7 @@ def heads_of(site: Site) -> BucketHeads:
 
 
 def asked(site: Site) -> set[str]:
-    found = {one.key.removeprefix(f"{PREFIX}/") for one in site.proxy.operations("HEAD")}
+    found = {request.key.removeprefix(f"{PREFIX}/") for request in site.proxy.operations("HEAD")}
     site.proxy.forget()
     return found
 
@@ -74,18 +74,18 @@ def test_each_object_is_asked_for_once_an_hour(
     site: Site, database: Database, catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(heads_module, "PAGE", 1)
-    heads, one = heads_of(site), newest(site, database)
+    heads, checkpoint = heads_of(site), newest(site, database)
     every = {f"run/step-2/{name}" for name in FILES}
-    assert heads.differs(catalogue, one) is None
+    assert heads.differs(catalogue, checkpoint) is None
     assert asked(site) == every
-    assert heads.differs(catalogue, one) is None
+    assert heads.differs(catalogue, checkpoint) is None
     assert asked(site) == set()
     # Other members are another checkpoint.
-    assert heads.differs(catalogue, one._replace(evidence="other")) is None
+    assert heads.differs(catalogue, checkpoint._replace(evidence="other")) is None
     assert asked(site) == every
     later = clock.monotonic_seconds() + BELIEVED_SECONDS + 1
     monkeypatch.setattr(clock, "monotonic_seconds", lambda: later)
-    assert heads.differs(catalogue, one) is None
+    assert heads.differs(catalogue, checkpoint) is None
     assert asked(site) == every
 
 
@@ -117,47 +117,47 @@ def test_an_object_that_is_not_as_recorded_is_named(
     database: Database,
     catalogue: Catalogue,
 ) -> None:
-    heads, one = heads_of(site), newest(site, database)
+    heads, checkpoint = heads_of(site), newest(site, database)
     happens(site, f"{PREFIX}/run/step-2/deep/er/c")
     for _ in range(2):
         # It is not remembered: a person may put it right.
-        found = heads.differs(catalogue, one)
-        assert found is not None
-        assert found.startswith(why)
-        assert found.endswith(f"{PREFIX}/run/step-2/deep/er/c")
+        differs = heads.differs(catalogue, checkpoint)
+        assert differs is not None
+        assert differs.startswith(why)
+        assert differs.endswith(f"{PREFIX}/run/step-2/deep/er/c")
 
 
 def test_a_file_without_an_object_is_missed(
     site: Site, database: Database, catalogue: Catalogue
 ) -> None:
-    one = newest(site, database)
+    checkpoint = newest(site, database)
     ino = site.attr("run/step-2/.metadata").ino
     query(site.settings, "UPDATE object SET content_version = 99 WHERE ino = :ino", ino=ino)
-    assert heads_of(site).differs(catalogue, one) == "the bucket has 2 of its 3 files"
+    assert heads_of(site).differs(catalogue, checkpoint) == "the bucket has 2 of its 3 files"
 
 
 def test_a_bucket_that_does_not_answer_says_nothing(
     site: Site, database: Database, catalogue: Catalogue
 ) -> None:
-    heads, one = heads_of(site), newest(site, database)
+    heads, checkpoint = heads_of(site), newest(site, database)
     site.proxy.inject(lambda request: request.operation == "HEAD", Act.FAIL, times=100)
     with pytest.raises(StoreError):
-        heads.differs(catalogue, one)
+        heads.differs(catalogue, checkpoint)
     ended = threading.Event()
     ended.set()
     with pytest.raises(StoreError):
-        BucketHeads(site.settings, ended).differs(catalogue, one)
+        BucketHeads(site.settings, ended).differs(catalogue, checkpoint)
 
 
 def test_corrected_credentials_are_used_without_a_restart(
     site: Site, database: Database, catalogue: Catalogue
 ) -> None:
-    heads, one = heads_of(site), newest(site, database)
+    heads, checkpoint = heads_of(site), newest(site, database)
     site.set_credentials(credentials(SECRET_KEY[:-1]))
     with pytest.raises(StoreError):
-        heads.differs(catalogue, one)
+        heads.differs(catalogue, checkpoint)
     site.set_credentials(credentials())
-    assert heads.differs(catalogue, one) is None
+    assert heads.differs(catalogue, checkpoint) is None
 
 
 def run_once(site: Site, database: Database) -> list[tuple[str, str]]:

@@ -76,11 +76,11 @@ def test_the_known_time(
 
     row = None if known is None else clock.KnownTime(*moment(known))
     newest_ns = None if newest is None else FIRST_NS + int(newest * DAY_NS)
-    found = clock.trusted_time(ClockReading(*moment(read)), row, Completions(last_ns=newest_ns))
-    assert ((found.now_ns - FIRST_NS) / DAY_NS, found.ahead_ns / DAY_NS) == (now, ahead)
+    time = clock.trusted_time(ClockReading(*moment(read)), row, Completions(last_ns=newest_ns))
+    assert ((time.now_ns - FIRST_NS) / DAY_NS, time.ahead_ns / DAY_NS) == (now, ahead)
     # A clock that went back is compared with what was known before.
-    is_back = row is not None and found.now_ns < row.known_ns
-    assert found.row == (row if is_back else (found.now_ns, read[1], int(read[2] * DAY_NS)))
+    is_back = row is not None and time.now_ns < row.known_ns
+    assert time.row == (row if is_back else (time.now_ns, read[1], int(read[2] * DAY_NS)))
 
 
 @pytest.mark.parametrize(
@@ -107,13 +107,13 @@ def test_a_stored_time_that_cannot_be_right_is_repaired(
     row = clock.KnownTime(ns(stored), "boot", 0)
     times = Completions(None if first is None else ns(first), None if last is None else ns(last))
     read = ClockReading(ns(400), "boot", DAY_NS)
-    found = clock.trusted_time(read, row, times)
-    assert (found.now_ns - FIRST_NS) / DAY_NS == known
-    assert found.row.known_ns <= read.clock_ns
+    time = clock.trusted_time(read, row, times)
+    assert (time.now_ns - FIRST_NS) / DAY_NS == known
+    assert time.row.known_ns <= read.clock_ns
     is_repaired = stored < 0 or (first or 0) > stored
-    assert found.is_repaired == is_repaired
+    assert time.is_repaired == is_repaired
     # It is stored at once, although the machine has not run for long since.
-    assert clock.is_due(row, found)
+    assert clock.is_due(row, time)
     at_once = clock.trusted_time(read._replace(uptime_ns=1), row, times)
     assert clock.is_due(row, at_once) == is_repaired
 

@@ -36,8 +36,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RcloneServer]:
 
 @pytest.fixture
 def settings(settings: Settings, server: RcloneServer) -> Settings:
-    for one in server.client().list_objects_v2(Bucket=BUCKET).get("Contents", []):
-        server.client().delete_object(Bucket=BUCKET, Key=one["Key"])
+    for listed_object in server.client().list_objects_v2(Bucket=BUCKET).get("Contents", []):
+        server.client().delete_object(Bucket=BUCKET, Key=listed_object["Key"])
     settings.credentials_file.touch(0o600)
     settings.credentials_file.write_text(credentials())
     bucket = replace(settings.bucket, name=BUCKET, prefix=PREFIX, endpoint_url=server.url)
@@ -100,9 +100,9 @@ def test_manifests_follow_the_catalogue(
     assert run_once() == names
     rows = query(world.settings, "SELECT key, etag, check_after_ns FROM manifest")
     etags = {
-        one["Key"]: one["ETag"].strip('"')
-        for one in server.client().list_objects_v2(Bucket=BUCKET)["Contents"]
-        if OWNER not in one["Key"]
+        listed_object["Key"]: listed_object["ETag"].strip('"')
+        for listed_object in server.client().list_objects_v2(Bucket=BUCKET)["Contents"]
+        if OWNER not in listed_object["Key"]
     }
     assert {key: etag for key, etag, _check_after_ns in rows} == etags
     assert {check_after_ns for *_rest, check_after_ns in rows} == {None}
@@ -126,7 +126,7 @@ def test_manifests_follow_the_catalogue(
     ino = world.attr("job/last/.metadata").ino
     query(world.settings, "INSERT INTO journal (what, inos) VALUES (4, :inos)", inos=f"[{ino}]")
     assert run_once() == names
-    assert {one["etag"] for one in listed(server)["job/~last.json"]["members"]} == {"again"}
+    assert {member["etag"] for member in listed(server)["job/~last.json"]["members"]} == {"again"}
 
 
 def test_what_a_killed_save_left_is_not_in_the_manifest(
@@ -137,7 +137,7 @@ def test_what_a_killed_save_left_is_not_in_the_manifest(
     world.write("out/checkpoint-5/.tmp1aB2cD", b"the half of a file")
     assert run_until_done(follower, task, server) == {"out/5.json"}
     members = listed(server)["out/5.json"]["members"]
-    assert [one["path"] for one in members] == ["trainer_state.json"]
+    assert [member["path"] for member in members] == ["trainer_state.json"]
 
 
 def test_manifests_follow_names(

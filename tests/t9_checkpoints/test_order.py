@@ -68,7 +68,11 @@ def test_the_order_is_that_of_completion_and_of_nothing_else() -> None:
     run = [checkpoint(1, step=900), checkpoint(2, step=1000), last]
     assert successor(run[1], run, HALF) == last
     assert successor(last, run, HALF) is None
-    assert [RunOrder(run).is_newest(one) for one in run] == [False, False, True]
+    assert [RunOrder(run).is_newest(plan_checkpoint) for plan_checkpoint in run] == [
+        False,
+        False,
+        True,
+    ]
     # What has no place in the order is older and newer than none.
     waiting = checkpoint(9, completion=None)
     assert successor(waiting, [*run, waiting], HALF) is None
@@ -83,14 +87,15 @@ def test_the_newest_that_is_large_enough_stands_for_an_older_one() -> None:
             checkpoint(ino, size=random_.choice([0, 1, 5, 9, 10, 50]))
             for ino in random_.sample(range(1, 30), random_.randrange(2, 12))
         ]
-        for one in run:
+        for plan_checkpoint in run:
             fit = [
                 two
                 for two in run
-                if (two.completion or 0) > (one.completion or 0) and two.size >= HALF * one.size
+                if (two.completion or 0) > (plan_checkpoint.completion or 0)
+                and two.size >= HALF * plan_checkpoint.size
             ]
             newest = max(fit, key=lambda two: two.completion or 0, default=None)
-            assert successor(one, run, HALF) == newest
+            assert successor(plan_checkpoint, run, HALF) == newest
 
 
 def test_the_wait_begins_when_the_first_newer_one_is_durable() -> None:
@@ -105,9 +110,11 @@ def test_the_wait_begins_when_the_first_newer_one_is_durable() -> None:
             for ino in range(1, random_.randrange(2, 12))
         ]
         order = RunOrder(run)
-        for one in run:
-            times = [two.durable_ns for two in run if two.ino > one.ino and two.is_trusted]
-            assert order.since_ns(one) == min((ns or 0 for ns in times), default=None)
+        for plan_checkpoint in run:
+            times = [
+                two.durable_ns for two in run if two.ino > plan_checkpoint.ino and two.is_trusted
+            ]
+            assert order.since_ns(plan_checkpoint) == min((ns or 0 for ns in times), default=None)
 
 
 def test_an_age_begins_at_no_earlier_time_than_that_of_an_older_one() -> None:
@@ -115,15 +122,15 @@ def test_an_age_begins_at_no_earlier_time_than_that_of_an_older_one() -> None:
     times = (1, FIRST_NS + 50, FIRST_NS + 60, FIRST_NS + 5, FIRST_NS + 70)
     run = [checkpoint(ino, complete_ns=ns) for ino, ns in enumerate(times, 1)]
     order = RunOrder(run)
-    found = [order.born_ns(one) for one in run]
+    found = [order.born_ns(plan_checkpoint) for plan_checkpoint in run]
     assert found == [None, *(FIRST_NS + ns for ns in (50, 60, 60, 70))]
 
 
 def test_a_run_of_many_sizes_takes_no_square_of_comparisons() -> None:
     """The newer half is small, and stands for no one of the older half."""
     count = 20_000
-    found = Successors(HALF)
+    successors = Successors(HALF)
     for place in range(count):
-        found.add(checkpoint(count - place, size=1))
-    assert len(found._larger) == 1
-    assert found.of(checkpoint(1, size=100)) is None
+        successors.add(checkpoint(count - place, size=1))
+    assert len(successors._larger) == 1
+    assert successors.of(checkpoint(1, size=100)) is None

@@ -15,7 +15,7 @@ from tests.support.t9.planner import NOW_NS, Said, checkpoint, deleted, made
 
 
 def why(plan: Plan, ino: int) -> str:
-    return next(one.why for one in plan.decisions if one.checkpoint.ino == ino)
+    return next(decision.why for decision in plan.decisions if decision.checkpoint.ino == ino)
 
 
 def five(**last: Any) -> list[PlanCheckpoint]:
@@ -110,18 +110,18 @@ def test_nothing_goes_for_one_that_is_not_known_to_be_whole(grade: Grade | None)
     plan = made([*five(grade=grade)], {"keep_newest": 1})
     # The fourth is the newest that is known to be whole.
     assert deleted(plan) == {1, 2, 3}
-    assert {one.successor and one.successor.ino for one in plan.deletions} == {4}
+    assert {deletion.successor and deletion.successor.ino for deletion in plan.deletions} == {4}
     alone = [checkpoint(1, 10), checkpoint(2, 20, grade=grade)]
     assert why(made(alone, {"keep_newest": 1}), 1) == planner.NOT_DURABLE
 
 
 def test_what_is_much_smaller_stands_for_nothing() -> None:
-    ones = [*five(), checkpoint(6, 60, size=4), checkpoint(7, 70, size=5)]
+    checkpoints = [*five(), checkpoint(6, 60, size=4), checkpoint(7, 70, size=5)]
     # The last has half of the bytes of the others. The one before it has more than half of that.
-    assert deleted(made(ones, {"keep_newest": 1})) == {1, 2, 3, 4, 5, 6}
-    plan = made(ones[:-1], {"keep_newest": 1})
+    assert deleted(made(checkpoints, {"keep_newest": 1})) == {1, 2, 3, 4, 5, 6}
+    plan = made(checkpoints[:-1], {"keep_newest": 1})
     assert deleted(plan) == {1, 2, 3, 4}
-    assert {one.successor and one.successor.ino for one in plan.deletions} == {5}
+    assert {deletion.successor and deletion.successor.ino for deletion in plan.deletions} == {5}
     assert why(plan, 5) == planner.SMALLER
 
 
@@ -138,15 +138,15 @@ def test_what_has_no_place_in_its_run_stays_and_stands_for_nothing() -> None:
 
 
 def test_what_a_marker_shows_goes_only_by_its_age() -> None:
-    ones = [checkpoint(1, 10, grade=Grade.MARKED), *five()[1:]]
+    checkpoints = [checkpoint(1, 10, grade=Grade.MARKED), *five()[1:]]
     for table in ({"keep_newest": 1}, {"keep_newest": 1, "delete_after_days": 1}):
-        plan = made(ones, table)
+        plan = made(checkpoints, table)
         assert deleted(plan) == {2, 3, 4}
         assert why(plan, 1) == f"{planner.MARKED} (p0 v1)"
-    plan = made(ones, {"delete_after_days": 1})
+    plan = made(checkpoints, {"delete_after_days": 1})
     assert deleted(plan) == {1, 2, 3, 4}
     assert "only its marker shows that it is whole" in why(plan, 1)
-    assert deleted(made(ones, {"delete_after_days": 1}, {"keep_newest": 1})) == {2, 3, 4}
+    assert deleted(made(checkpoints, {"delete_after_days": 1}, {"keep_newest": 1})) == {2, 3, 4}
 
 
 def test_what_a_link_or_tracker_names_stays() -> None:
@@ -156,51 +156,55 @@ def test_what_a_link_or_tracker_names_stays() -> None:
 
 
 def test_without_a_step_only_its_age_counts() -> None:
-    ones = [checkpoint(n, None) for n in (1, 2, 3)]
-    plan = made(ones, {"keep_newest": 1})
+    checkpoints = [checkpoint(n, None) for n in (1, 2, 3)]
+    plan = made(checkpoints, {"keep_newest": 1})
     assert deleted(plan) == set()
     assert "it has no step, so only delete_after_days" in why(plan, 1)
-    assert deleted(made(ones, {"delete_after_days": 1})) == {1, 2}
+    assert deleted(made(checkpoints, {"delete_after_days": 1})) == {1, 2}
 
 
 def test_what_was_taken_back_makes_no_other_one_old() -> None:
     # The first was deleted, and was taken back now. Its place in the run is as it was.
     ready_ns = NOW_NS - DAY_NS // 2
     back = checkpoint(1, None, ready_ns=ready_ns, recorded_ns=FIRST_NS, durable_ns=FIRST_NS)
-    ones = [back, checkpoint(2, None), checkpoint(3, None)]
-    plan = made(ones, {"delete_after_days": 1, "wait_hours": 1})
+    checkpoints = [back, checkpoint(2, None), checkpoint(3, None)]
+    plan = made(checkpoints, {"delete_after_days": 1, "wait_hours": 1})
     assert deleted(plan) == {2}
     assert "younger than 1 day" in why(plan, 1)
     later_ns = NOW_NS + DAY_NS
-    assert deleted(made(ones, {"delete_after_days": 1}, now_ns=later_ns)) == {1, 2}
+    assert deleted(made(checkpoints, {"delete_after_days": 1}, now_ns=later_ns)) == {1, 2}
 
 
 def test_a_clock_that_was_behind_during_a_save_makes_nothing_old() -> None:
     # Step 30 was saved in 1970, between others of today.
     today_ns = NOW_NS - DAY_NS
-    ones = [
+    checkpoints = [
         checkpoint(1, 10, ready_ns=today_ns),
         checkpoint(2, 20, ready_ns=today_ns + 1),
         checkpoint(3, 30, ready_ns=1),
         checkpoint(4, 5, ready_ns=today_ns + 2),
     ]
-    assert deleted(made(ones, {"delete_after_days": 30})) == set()
-    assert deleted(made(ones, {"delete_after_days": 30}, now_ns=NOW_NS + 40 * DAY_NS)) == {1, 2, 3}
+    assert deleted(made(checkpoints, {"delete_after_days": 30})) == set()
+    assert deleted(made(checkpoints, {"delete_after_days": 30}, now_ns=NOW_NS + 40 * DAY_NS)) == {
+        1,
+        2,
+        3,
+    }
 
 
 @pytest.mark.parametrize("ready_ns", [0, 1, FIRST_NS - 1])
 def test_no_age_counts_from_before_any_clock_was_set(ready_ns: int) -> None:
-    ones = [checkpoint(1, 10, ready_ns=ready_ns), checkpoint(2, 20), checkpoint(3, 30)]
+    checkpoints = [checkpoint(1, 10, ready_ns=ready_ns), checkpoint(2, 20), checkpoint(3, 30)]
     for table in ({"delete_after_days": 1}, {"thin": [{"older_than_days": 1, "one_per_hours": 9}]}):
-        plan = made(ones, table)
+        plan = made(checkpoints, table)
         assert 1 not in deleted(plan)
         assert why(plan, 1) == (
             "its age is not known: the clock was not set when it was complete (p0 v1)"
         )
     moves = {"storage_class": "STANDARD_IA", "transition_after_days": 1, "evict_after_hours": 1}
-    plan = made(ones, moves)
-    assert {one.checkpoint.ino for one in plan.transitions} == {2, 3}
-    assert {one.checkpoint.ino for one in plan.evictions} == {2, 3}
+    plan = made(checkpoints, moves)
+    assert {transition.checkpoint.ino for transition in plan.transitions} == {2, 3}
+    assert {eviction.checkpoint.ino for eviction in plan.evictions} == {2, 3}
 
 
 @pytest.mark.parametrize(
@@ -238,44 +242,51 @@ def test_nothing_goes_that_is_not_whole_and_alone() -> None:
 
 
 def test_an_unknown_metric_keeps() -> None:
-    ones = [checkpoint(n, n) for n in (1, 7, 8, 9)]
+    checkpoints = [checkpoint(n, n) for n in (1, 7, 8, 9)]
     best = {"number": 1, "file": "m", "key": "k", "best": "max"}
-    plan = made(ones, {"keep_best": best})
+    plan = made(checkpoints, {"keep_best": best})
     assert deleted(plan) == {1}
     assert why(plan, 7).startswith("its k is not known: evicted")
-    assert deleted(made(ones, {"keep_best": {**best, "unmeasured": "delete"}})) == {1, 8}
+    assert deleted(made(checkpoints, {"keep_best": {**best, "unmeasured": "delete"}})) == {1, 8}
 
 
 def test_bytes_leave_the_disk_after_a_time() -> None:
-    ones = [*five(), checkpoint(6, 60, CheckpointState.COMPLETE)]
+    checkpoints = [*five(), checkpoint(6, 60, CheckpointState.COMPLETE)]
     plan = made(
-        ones, {"evict_after_hours": 2}, {"evict_after_hours": 3}, now_ns=FIRST_NS + 7 * HOUR_NS
+        checkpoints,
+        {"evict_after_hours": 2},
+        {"evict_after_hours": 3},
+        now_ns=FIRST_NS + 7 * HOUR_NS,
     )
-    assert {one.checkpoint.ino for one in plan.evictions} == {1, 2, 3, 4}
+    assert {eviction.checkpoint.ino for eviction in plan.evictions} == {1, 2, 3, 4}
     assert plan.evictions[0].evict == "p0 v1, p1 v2"
-    plan = made(ones, {"evict_after_hours": 2, "keep_newest": 5}, now_ns=FIRST_NS + 7 * HOUR_NS)
+    plan = made(
+        checkpoints, {"evict_after_hours": 2, "keep_newest": 5}, now_ns=FIRST_NS + 7 * HOUR_NS
+    )
     assert deleted(plan) == {1}
-    assert {one.checkpoint.ino for one in plan.evictions} == {2, 3, 4, 5}
+    assert {eviction.checkpoint.ino for eviction in plan.evictions} == {2, 3, 4, 5}
 
 
 def test_objects_move_to_another_storage_class_after_a_time() -> None:
     warm = {"storage_class": "STANDARD_IA", "transition_after_days": 98}
     cold = {"storage_class": "GLACIER_IR", "transition_after_days": 99.9}
-    ones = [*five(), checkpoint(6, 60, CheckpointState.COMPLETE), checkpoint(7, 70)]
+    checkpoints = [*five(), checkpoint(6, 60, CheckpointState.COMPLETE), checkpoint(7, 70)]
 
     def moves(plan: Plan) -> dict[int, str]:
-        found = {one.checkpoint.ino: one.transition for one in plan.transitions}
-        return {ino: one.storage_class for ino, one in found.items() if one is not None}
+        transitions = {
+            decision.checkpoint.ino: decision.transition for decision in plan.transitions
+        }
+        return {ino: one.storage_class for ino, one in transitions.items() if one is not None}
 
     wanted = {1: "GLACIER_IR", 2: "GLACIER_IR"} | dict.fromkeys((3, 4, 5, 7), "STANDARD_IA")
-    assert moves(made(ones, warm, cold)) == wanted
-    transition = made(ones, warm, cold).transitions[0].transition
+    assert moves(made(checkpoints, warm, cold)) == wanted
+    transition = made(checkpoints, warm, cold).transitions[0].transition
     assert transition is not None
     assert (transition.policy, transition.why) == ("p1 v2", "it is older than 99.9 days")
     # Those that are there, are deleted, promoted or pinned, or of a part of the namespace.
-    ones[2] = ones[2]._replace(storage_class="STANDARD_IA")
+    checkpoints[2] = checkpoints[2]._replace(storage_class="STANDARD_IA")
     said = Said(frozenset({4}), frozenset({b"r/c5/file"}))
-    plan = made(ones, warm, {**cold, "keep_newest": 6}, said=said)
+    plan = made(checkpoints, warm, {**cold, "keep_newest": 6}, said=said)
     assert deleted(plan) == {1}
     assert moves(plan) == {2: "GLACIER_IR", 7: "STANDARD_IA"}
-    assert moves(made(ones, warm, is_made=False)) == {}
+    assert moves(made(checkpoints, warm, is_made=False)) == {}

@@ -82,14 +82,14 @@ def test_rows_on_both_engines(settings: Settings) -> None:
     writing(lambda session: store.ask(session, None, frozenset()))
     assert writing(store.approvals) == []
     known = clock.KnownTime(7, "boot", 5)
-    found = clock.TrustedTime(7, 0, known)
+    trusted_time = clock.TrustedTime(7, 0, known)
     for _ in range(2):
-        writing(lambda session: store.save_time(session, found))
+        writing(lambda session: store.save_time(session, trusted_time))
     assert writing(store.known_time) == known
     # Actions that ended are forgotten after a while, by the time that is known to have passed.
     assert len(writing(lambda session: store.actions(session, 5))) == 2
     later_ns = clock.now_ns() + store.ACTIONS_KEPT_NS
-    writing(lambda session: store.save_time(session, found._replace(now_ns=later_ns)))
+    writing(lambda session: store.save_time(session, trusted_time._replace(now_ns=later_ns)))
     assert [one.result for one in writing(lambda session: store.actions(session, 5))] == [None]
     assert Planning(settings, catalogue_of(settings, database)).plan().plan.decisions == []
     database.close()
@@ -112,7 +112,7 @@ def test_metrics_are_read_once_and_kept_when_evicted(world: World, tmp_path: Pat
     catch_up(world)
 
     def reasons(found: Any) -> dict[int, str]:
-        return {one.checkpoint.step: one.why for one in found.plan.decisions}
+        return {decision.checkpoint.step: decision.why for decision in found.plan.decisions}
 
     found = reasons(planned(world))
     assert shown(world) == {b"run/step-1"}
@@ -166,14 +166,14 @@ def test_ten_thousand_checkpoints_are_planned_in_two_seconds(made: Settings) -> 
     put(world, {"name": "aged", "run": "run-*", "delete_after_days": 30, "path": "*/step-*"})
     put(world, {"name": "thin", "thin": [{"older_than_days": 1, "one_per_hours": 240}]})
     started, processor = clock.monotonic_seconds(), time.process_time()
-    found = planned(world)
+    plan = planned(world)
     seconds, processor = clock.monotonic_seconds() - started, time.process_time() - processor
     print(
         f"{CHECKPOINTS} checkpoints are planned in {seconds:.2f} s, {processor:.2f} s of them work"
     )
-    assert len(found.plan.decisions) == CHECKPOINTS
-    assert found.asked is not None
-    assert len(found.asked.deletions) > CHECKPOINTS // 2
+    assert len(plan.plan.decisions) == CHECKPOINTS
+    assert plan.asked is not None
+    assert len(plan.asked.deletions) > CHECKPOINTS // 2
     assert processor < PLAN_SECONDS
     world.namespace.close()
 

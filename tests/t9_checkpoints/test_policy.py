@@ -29,26 +29,26 @@ BEST: dict[str, object] = {"number": 1, "file": "m.json", "key": "k", "best": "m
 
 
 def test_everything_is_read() -> None:
-    (found,) = policy.read(tomllib.loads(WHOLE))
-    assert found.keep_best == Best(2, "eval/metrics.json", "loss", "min", "keep")
-    assert found.thin == (Tier(DAY_NS, HOUR_NS), Tier(7 * DAY_NS, DAY_NS))
-    assert (found.keep_newest, found.keep_every_steps) == (3, 1000)
-    assert (found.delete_after_ns, found.wait_ns) == (30 * DAY_NS, HOUR_NS // 2)
-    assert found.evict_after_ns == 6 * HOUR_NS
-    assert found.approve == "automatic"
-    assert not found.is_by_age
-    assert found.selects(b"jobs/llama-7b", b"jobs/llama-7b/step-1")
-    assert not found.selects(b"jobs/llama-7b", b"jobs/llama-7b/other")
-    assert not found.selects(b"jobs/gpt", b"jobs/gpt/step-1")
-    assert policy.of(dict(found.document)) == found
+    (read_policy,) = policy.read(tomllib.loads(WHOLE))
+    assert read_policy.keep_best == Best(2, "eval/metrics.json", "loss", "min", "keep")
+    assert read_policy.thin == (Tier(DAY_NS, HOUR_NS), Tier(7 * DAY_NS, DAY_NS))
+    assert (read_policy.keep_newest, read_policy.keep_every_steps) == (3, 1000)
+    assert (read_policy.delete_after_ns, read_policy.wait_ns) == (30 * DAY_NS, HOUR_NS // 2)
+    assert read_policy.evict_after_ns == 6 * HOUR_NS
+    assert read_policy.approve == "automatic"
+    assert not read_policy.is_by_age
+    assert read_policy.selects(b"jobs/llama-7b", b"jobs/llama-7b/step-1")
+    assert not read_policy.selects(b"jobs/llama-7b", b"jobs/llama-7b/other")
+    assert not read_policy.selects(b"jobs/gpt", b"jobs/gpt/step-1")
+    assert policy.of(dict(read_policy.document)) == read_policy
 
 
 def test_what_a_policy_does_not_say() -> None:
-    (found,) = policy.read({"policy": [{"name": "a", "run": "*", "evict_after_hours": 1}]})
-    assert not found.deletes
-    assert found.wait_ns == HOUR_NS
-    assert found.approve == "first"
-    assert found.selects(b"any\xff", b"thing\xfe/below")
+    (read_policy,) = policy.read({"policy": [{"name": "a", "run": "*", "evict_after_hours": 1}]})
+    assert not read_policy.deletes
+    assert read_policy.wait_ns == HOUR_NS
+    assert read_policy.approve == "first"
+    assert read_policy.selects(b"any\xff", b"thing\xfe/below")
     for key, value in {
         "keep_newest": 1,
         "keep_every_steps": 5,

@@ -96,7 +96,7 @@ def test_policies_have_versions(
     assert tomllib.loads(stored) == {"policy": [first]}
     assert told(capsys, world, "show", "newest", "--version", "1")["document"]["keep_newest"] == 2
     history = told(capsys, world, "history")
-    assert [(one["name"], one["version"], one["enabled"]) for one in history] == [
+    assert [(entry["name"], entry["version"], entry["enabled"]) for entry in history] == [
         ("newest", 1, True),
         ("newest", 2, False),
         ("newest", 3, False),
@@ -225,9 +225,9 @@ def test_a_plan_says_what_and_why_before_anything_is_stored(
     found = told(capsys, world, "plan")
     assert (found["deleted"], found["deleted_bytes"]) == (2, 20)
     assert found["asked"]["checkpoints"] == 2
-    one = found["checkpoints"][0]
-    assert (one["path"], one["fate"]) == ("/checkpoints/jobs/a/step-1", "delete")
-    assert one["policies"] == ["newest v1"]
+    checkpoint = found["checkpoints"][0]
+    assert (checkpoint["path"], checkpoint["fate"]) == ("/checkpoints/jobs/a/step-1", "delete")
+    assert checkpoint["policies"] == ["newest v1"]
     assert told(capsys, world, "plan", "--run", "other")["checkpoints"] == []
     assert len(told(capsys, world, "plan", "--run", "/checkpoints/jobs/a")["checkpoints"]) == 4
 

@@ -30,8 +30,8 @@ def run_once(site: Site) -> list[tuple[str, str, str]]:
     trash = Trash(site.settings, database)
     Applier(site.settings, database, threading.Event(), trash, Present()).run_once()
     site.namespace = Namespace(site.settings)
-    found = query(site.settings, "SELECT what, author, path, result FROM action ORDER BY id")
-    return [(f"{what} by {by}", bytes(path).decode(), res) for what, by, path, res in found]
+    rows = query(site.settings, "SELECT what, author, path, result FROM action ORDER BY id")
+    return [(f"{what} by {by}", bytes(path).decode(), res) for what, by, path, res in rows]
 
 
 def save_long_ago(site: Site) -> None:

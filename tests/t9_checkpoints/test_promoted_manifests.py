@@ -88,7 +88,9 @@ def test_a_manifest_that_arrives_late_goes(
     site.configure()
     path = ".spillway/promoted/best.json"
     key = f"team/run/{path}"
-    late = site.proxy.inject(lambda one: one.operation == "PUT" and one.key == key, Act.HOLD, 1)
+    late = site.proxy.inject(
+        lambda request: request.operation == "PUT" and request.key == key, Act.HOLD, 1
+    )
     promoter = site.promoter()
     promoter.run_once()
     late.wait()
@@ -141,9 +143,9 @@ def test_a_copy_of_an_earlier_release_gets_its_manifest(
 
     def is_said() -> bool:
         promoter.run_once()
-        found = site.promotion("best")
-        return found is not None and "an object that this gateway did not put there" in str(
-            found.reason
+        row = site.promotion("best")
+        return row is not None and "an object that this gateway did not put there" in str(
+            row.reason
         )
 
     until(is_said, "the promotion to say what is there")
@@ -178,4 +180,4 @@ def test_a_copy_of_an_earlier_release_gets_its_manifest(
     database = Database(site.settings.database_url)
     adopt.adopt_bucket(database, site.settings.bucket)
     database.close()
-    assert [one.name for one in site.pending()] == ["best"]
+    assert [row.name for row in site.pending()] == ["best"]

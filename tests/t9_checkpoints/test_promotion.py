@@ -152,8 +152,8 @@ def is_tagged(site: Promoting, path: str) -> bool:
     if not keeps_tags(site):
         return False
     key = f"team/run/.spillway/promoted/{path}"
-    found = site.client.get_object_tagging(Bucket=site.bucket, Key=key)["TagSet"]
-    return found == [{"Key": "spillway", "Value": "promoted"}]
+    tags = site.client.get_object_tagging(Bucket=site.bucket, Key=key)["TagSet"]
+    return tags == [{"Key": "spillway", "Value": "promoted"}]
 
 
 def rewrite(site: Promoting, path: str) -> None:
@@ -254,8 +254,10 @@ def test_the_store_refuses_what_was_replaced_a_moment_ago(site: Promoting) -> No
     site.settle(promoter)
     # The store may yet make the copy whose answer is lost.
     assert query(site.settings, "SELECT key FROM indeterminate_write")
-    copies = [one for one in site.proxy.operations("COPY") if one.key.endswith("/.metadata")]
-    assert {one.status for one in copies} == {412}
+    copies = [
+        request for request in site.proxy.operations("COPY") if request.key.endswith("/.metadata")
+    ]
+    assert {request.status for request in copies} == {412}
     assert site.tree() == {}
 
 
@@ -293,9 +295,9 @@ def test_a_kill_anywhere_is_followed_by_the_rest(
             path.partition("/")[2] for path in site.tree() if path.startswith(f"best-{number}")
         }
         assert shown in (set(), whole), failpoint
-        found = site.promotion(f"best-{number}")
-        assert found is not None
-        states[failpoint] = f"{found.state}, {'shown' if shown else 'hidden'}"
+        row = site.promotion(f"best-{number}")
+        assert row is not None
+        states[failpoint] = f"{row.state}, {'shown' if shown else 'hidden'}"
         # The manifest is the last object of the copy.
         is_described = f"best-{number}" in site.described()
         assert is_described or not shown, failpoint
@@ -324,7 +326,7 @@ def test_a_late_copy_is_looked_at_before_anything_is_shown(
     site.ask("job/step-5", "best")
     site.values["bucket"]["read_timeout_seconds"] = 1.0
     site.configure()
-    late = site.proxy.inject(lambda one: one.operation == "COPY", Act.HOLD, 1)
+    late = site.proxy.inject(lambda request: request.operation == "COPY", Act.HOLD, 1)
     promoter = site.promoter()
     promoter.run_once()
     late.wait()
@@ -354,12 +356,12 @@ def test_a_copy_whose_answer_comes_too_late_is_made_once(site: Promoting) -> Non
     site.values["bucket"]["read_timeout_seconds"] = 1.0
     site.configure()
     site.proxy.forget()
-    slow = site.proxy.inject(lambda one: one.operation == "COPY", Act.HOLD_ANSWER, 1)
+    slow = site.proxy.inject(lambda request: request.operation == "COPY", Act.HOLD_ANSWER, 1)
     promoter = site.promoter()
     promoter.run_once()
     slow.wait()
     site.settle(promoter)
-    copied = [one.key for one in site.proxy.operations("COPY")]
+    copied = [request.key for request in site.proxy.operations("COPY")]
     assert len(copied) == len(set(copied))
     assert {path.partition("/")[0] for path in site.tree()} == {"best"}
 

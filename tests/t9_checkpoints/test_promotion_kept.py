@@ -53,7 +53,9 @@ def copy_all(site: Promoting, options: PromotionOptions = NO_OPTIONS) -> dict[st
     files."""
     data = save(site)
     site.ask("job/step-5", "best", options)
-    site.proxy.inject(lambda one: (one.method, one.key) == ("PUT", MANIFEST), Act.FAIL, 4)
+    site.proxy.inject(
+        lambda request: (request.method, request.key) == ("PUT", MANIFEST), Act.FAIL, 4
+    )
     site.promoter().run_once()
     assert site.copies() == {f"best/{path}": text for path, text in data.items()}
     assert site.described() == set()
@@ -73,10 +75,10 @@ def wait_for(site: Promoting, why: str) -> None:
 
     def is_said() -> bool:
         promoter.run_once()
-        found = site.promotion("best")
-        assert found is not None
-        assert found.state == PromotionState.COPYING, found.reason
-        return why in str(found.reason)
+        row = site.promotion("best")
+        assert row is not None
+        assert row.state == PromotionState.COPYING, row.reason
+        return why in str(row.reason)
 
     until(is_said, f"the promotion to say: {why}")
 
@@ -85,7 +87,10 @@ def test_one_wrong_answer_about_a_copy_removes_nothing(site: Promoting) -> None:
     data = copy_all(site)
     remove_original(site, data)
     wrong = site.proxy.inject(
-        lambda one: (one.method, one.key) == ("HEAD", BELOW + PATH), Act.FAIL, 1, status=404
+        lambda request: (request.method, request.key) == ("HEAD", BELOW + PATH),
+        Act.FAIL,
+        1,
+        status=404,
     )
     wait_for(site, "original")
     assert wrong.times == 0

@@ -73,7 +73,7 @@ def test_a_copy_is_made_of_rows(world: World) -> None:
         files = store.members(session, store.UNMADE_FILES, "best", most=9)
         # An object that is not the one that was copied makes no file.
         assert copies.make_files(session, asked, [(files[0], "other", "new")]) == [files[0]]
-        assert copies.make_files(session, asked, [(one, "e", "new") for one in files]) == []
+        assert copies.make_files(session, asked, [(file, "e", "new") for file in files]) == []
         assert store.counts(session, "best") == (3, 3)
         done = asked._replace(state=PromotionState.DONE.value)
         store.change(session, done)
@@ -113,9 +113,9 @@ def test_a_copy_is_made_of_rows(world: World) -> None:
 
 def require_described(session: Session, of: PromotionRow) -> None:
     """Require that the manifest of a copy names all of it."""
-    found = json.loads(b"".join(copies.text(session, of)))
+    document = json.loads(b"".join(copies.text(session, of)))
     below = [path.removeprefix("job/step-5/") for path in SAVED]
-    assert [one["path"] for one in found["members"]] == sorted(["deep", *below])
+    assert [member["path"] for member in document["members"]] == sorted(["deep", *below])
     # A request that was given up may yet replace one of the objects.
     key = f"team/.spillway/promoted/best/{below[0]}"
     session.run(INDETERMINATE_INSERT, key=key, ino=0, noted_ns=1, check_after_ns=1)
@@ -127,7 +127,7 @@ def require_described(session: Session, of: PromotionRow) -> None:
 def require_unmade(session: Session) -> None:
     """Require that nothing of a copy is made, and that all originals are what is promoted."""
     files = store.members(session, store.UNMADE_FILES, "best", most=9)
-    sources = session.all(SOURCES, inos=rows_of([(one.ino,) for one in files]))
+    sources = session.all(SOURCES, inos=rows_of([(file.ino,) for file in files]))
     assert {OriginalObject(*row).key for row in sources} == set(SAVED)
     assert all(OriginalObject(*row).etag == "e" for row in sources)
     assert not store.is_blocked(session, "team", "best")
@@ -136,13 +136,15 @@ def require_unmade(session: Session) -> None:
 def require_made(session: Session) -> None:
     """Require that all of a copy is made, as the steps after that find it."""
     made = store.members(session, store.LAST_MADE, "best", before=1 << 62, most=9)
-    assert [one.copy for one in made] == sorted((one.copy for one in made), reverse=True)
+    assert [member.copy for member in made] == sorted(
+        (member.copy for member in made), reverse=True
+    )
     assert made[-1].path == b""
-    found = session.all(OBJECTS, name="best", after=0, most=9)
-    assert [row[3] for row in found] == ["new"] * 3
-    session.run(copies.NEW_ETAG, the_ino=found[0][0], new_etag="newer")
+    rows = session.all(OBJECTS, name="best", after=0, most=9)
+    assert [row[3] for row in rows] == ["new"] * 3
+    session.run(copies.NEW_ETAG, the_ino=rows[0][0], new_etag="newer")
     assert session.all(OBJECTS, name="best", after=0, most=1)[0][3] == "newer"
-    session.run(copies.NEW_ETAG, the_ino=found[0][0], new_etag="new")
+    session.run(copies.NEW_ETAG, the_ino=rows[0][0], new_etag="new")
     assert store.pending(session) == []
 
 
@@ -152,8 +154,8 @@ def test_pins_follow_inodes(world: World) -> None:
     other = world.write("other/f", b"1")
 
     def covered(session: Session) -> list[bool]:
-        found = lookup.PinLookup(session)
-        return [found.cover(ino) for ino in (file, other, tree, ROOT_INO)]
+        pin_lookup = lookup.PinLookup(session)
+        return [pin_lookup.cover(ino) for ino in (file, other, tree, ROOT_INO)]
 
     assert within(world.settings, covered) == [False] * 4
     assert within(world.settings, lambda to: lookup.add(to, lookup.PinRow(tree, "n", "me", 1)))
@@ -192,8 +194,8 @@ def run(configured: World, capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 def listed(run: Run, *words: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(run(0, *words, "--json"))
-    return found
+    document: list[dict[str, Any]] = json.loads(run(0, *words, "--json"))
+    return document
 
 
 def test_the_commands_of_pins(configured: World, run: Run) -> None:
@@ -256,7 +258,7 @@ def test_the_commands_of_promotions(configured: World, run: Run) -> None:
     assert (plain["source"], plain["run"]) == ("/checkpoints/plain", None)
     assert "3 files, 71 B would be removed for good" in run(1, "promotion", "remove", "best")
     assert "no promotion other" in run(2, "promotion", "remove", "other", "--yes")
-    assert [one["state"] for one in listed(run, "promotion", "list")] == ["copying", "copying"]
+    assert [entry["state"] for entry in listed(run, "promotion", "list")] == ["copying", "copying"]
     assert run(0, "promotion", "remove", "best", "--yes", "--no-wait") == "best: is being removed\n"
     assert listed(run, "promotion", "list")[0]["state"] == "demoting"
 

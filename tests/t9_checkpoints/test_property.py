@@ -308,7 +308,7 @@ class Gateway:
             if run in self.had:
                 assert any(map(self.is_in_bucket, saves)), f"{run} has none in the bucket"
             self.saves[run] = [
-                one for one in saves if not one.is_removed or alive & {*one.inos.values()}
+                save for save in saves if not save.is_removed or alive & {*save.inos.values()}
             ]
 
 
@@ -382,7 +382,9 @@ def test_nothing_deletes_the_last_whole_checkpoint(governed: World) -> None:
         for _ in range(3):
             gateway.check()
             gateway.elapsed_seconds += 4000.0
-        whole = [one for saves in gateway.saves.values() for one in saves if gateway.is_whole(one)]
+        whole = [
+            save for saves in gateway.saves.values() for save in saves if gateway.is_whole(save)
+        ]
         for save in whole:
             row = governed.row(save.path)
             assert row is not None, (save.path, seed)

@@ -49,7 +49,9 @@ def fact(
 def links(run: bytes, *facts: ReceiptFacts) -> dict[bytes, bytes]:
     found = receipts.receipts(run, facts)
     return {
-        b"/".join(path): one.target for path, one in found.items() if isinstance(one, ReceiptLink)
+        b"/".join(path): receipt.target
+        for path, receipt in found.items()
+        if isinstance(receipt, ReceiptLink)
     }
 
 
@@ -90,7 +92,7 @@ def test_a_document_says_that_a_checkpoint_is_archived() -> None:
     assert json.loads(receipts.document(durable))["state"] == "durable"
     archived = durable._replace(storage_class="GLACIER_IR")
     assert json.loads(receipts.document(archived))["state"] == "archived"
-    links_of_both = [links(b"a", one).keys() for one in (durable, archived)]
+    links_of_both = [links(b"a", facts).keys() for facts in (durable, archived)]
     assert links_of_both[0] == links_of_both[1]
 
 
@@ -222,7 +224,7 @@ def test_what_a_crash_left_converges(world: World, reconciler: ReceiptReconciler
     after = ReceiptReconciler(world.settings, threading.Event())
     after._pass(control)
     assert tree(after) == expected
-    assert [one.name for one in namespace.readdir(RUNS_INO, 0, 9)] == [b"run"]
+    assert [dirent.name for dirent in namespace.readdir(RUNS_INO, 0, 9)] == [b"run"]
     # A pass without changes asks the server for nothing.
     after._pass(None)  # type: ignore[arg-type]
     after._database.close()
@@ -299,8 +301,8 @@ def test_a_job_reads_receipts_through_nfs(gateway: Gateway) -> None:
             # The reconciler replaces the file at any time. A handle of the old one is stale then,
             # unless the reader has it open.
             with client.opened(directory, names[-1], reads=True) as file:
-                found: dict[str, Any] = json.loads(file.read())
-            return found
+                document: dict[str, Any] = json.loads(file.read())
+            return document
 
         until(
             lambda: shown("checkpoints", "run", "1.json").get("state") == "durable",

@@ -32,7 +32,7 @@ class Looking:
         with self._catalogue.viewing() as view:
             rows = [checkpoint_of(row) for row in view.session.all(own.CHECKPOINTS)]
             why = self.references.of(view, rows)
-        return {one.path.decode(): why[one.ino] for one in rows if one.ino in why}
+        return {row.path.decode(): why[row.ino] for row in rows if row.ino in why}
 
     def end(self) -> None:
         self._database.close()

@@ -64,7 +64,7 @@ def test_a_release_is_held_until_a_person_names_the_hold(site: Promoting, failpo
     for key in (*released, MANIFEST):
         tags = site.client.get_object_tagging(Bucket=site.bucket, Key=key)["TagSet"]
         wanted = {"spillway": "promoted", "stage": "prod", "owner": "größe/7B"}
-        assert {one["Key"]: one["Value"] for one in tags} == wanted
+        assert {tag["Key"]: tag["Value"] for tag in tags} == wanted
     # The drain leaves it where it is, and the manifest names it there.
     site.drain()
     site.require_whole()
@@ -142,5 +142,5 @@ def test_a_bucket_that_cannot_says_so_before_anything_is_done(
 def test_options_that_are_refused(prefix: str, tags: list[str], to: str | None, why: str) -> None:
     with pytest.raises(UserError, match=why):
         options_of(prefix, False, tags, to)
-    found = options_of("team/run", True, ["a=b=c", "e="], "/team/running/")
-    assert found == PromotionOptions(True, (("a", "b=c"), ("e", "")), "team/running")
+    options = options_of("team/run", True, ["a=b=c", "e="], "/team/running/")
+    assert options == PromotionOptions(True, (("a", "b=c"), ("e", "")), "team/running")

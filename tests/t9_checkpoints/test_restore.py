@@ -62,8 +62,8 @@ class Saves:
             target.write_bytes(data)
         (copy / "empty").mkdir()
         (copy / "deeper/link").symlink_to(os.fsdecode(TARGET))
-        for one in ("deeper", "empty"):
-            (copy / one).chmod(0o755)
+        for name in ("deeper", "empty"):
+            (copy / name).chmod(0o755)
         self.saved.setdefault(path, []).append(restore.content(copy))
 
     def restored(self) -> set[str]:
@@ -79,9 +79,9 @@ class Saves:
             except AssertionError:
                 assert len(versions) > 1
                 continue
-            found = restore.content(copy)
-            assert found in versions
-            if found == versions[-1]:
+            content = restore.content(copy)
+            assert content in versions
+            if content == versions[-1]:
                 whole.add(manifest["path"])
         return whole
 
@@ -125,9 +125,10 @@ Verified = tuple[int, list[tuple[bool, list[str]]]]
 def verify(capsys: pytest.CaptureFixture[str], *words: str) -> Verified:
     """Return the exit status, and of each manifest whether it is whole and what is wrong."""
     status = main(["bucket", "verify", *words, "--json"])
-    found = json.loads(capsys.readouterr().out or '{"manifests": []}')["manifests"]
+    manifests = json.loads(capsys.readouterr().out or '{"manifests": []}')["manifests"]
     return status, [
-        (one["is_whole"], [f"{p['path']}: {p['why']}" for p in one["problems"]]) for one in found
+        (manifest["is_whole"], [f"{p['path']}: {p['why']}" for p in manifest["problems"]])
+        for manifest in manifests
     ]
 
 
@@ -198,8 +199,8 @@ def test_a_checksum_that_is_not_known_leaves_the_etag_to_decide(site: Site) -> N
     member = {"type": "file", "path": "f", "size": 5 * MIB, "key": "f", "algorithm": "newer"}
     for etag, problems in ((put["ETag"].strip('"'), 0), ("other", 1)):
         manifest = {"members": [{**member, "checksum": "0", "etag": etag}]}
-        found = list(manifest_check.differing(site.client, BUCKET, manifest, is_deep=True))
-        assert len(found) == problems
+        differences = list(manifest_check.differing(site.client, BUCKET, manifest, is_deep=True))
+        assert len(differences) == problems
 
 
 @pytest.mark.parametrize("kind", list(ChecksumKind))

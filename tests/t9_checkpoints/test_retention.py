@@ -147,7 +147,7 @@ def number_again(world: World) -> None:
         *(undrain, pin_all, link_all, name_all, write_tracker, unsettle_newest, break_newest),
         number_again,
     ],
-    ids=lambda one: one.__name__,
+    ids=lambda happens: happens.__name__,
 )
 def test_what_happens_after_the_plan_stops_it(
     happens: Callable[[World], None],
@@ -173,9 +173,9 @@ def test_what_happens_after_the_plan_stops_it(
 def test_other_data_files_or_an_older_database_delete_nothing(
     world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    found = data_files.read(world.settings.files_dir)
-    assert found is not None
-    later = Stamp(found.fs_id, found.gateway, (found.marks[-1] + 7,), found.directory)
+    stamp = data_files.read(world.settings.files_dir)
+    assert stamp is not None
+    later = Stamp(stamp.fs_id, stamp.gateway, (stamp.marks[-1] + 7,), stamp.directory)
     data_files.write(world.settings.files_dir, later)
     trash = Bin(world, tmp_path / "log")
     assert shown(world)
@@ -236,13 +236,13 @@ def test_a_kill_between_any_two_steps_repeats_harmlessly(made: Settings) -> None
             break
     assert process.exitcode == 0
     entries = Trash(made, Database(made.database_url)).entries()
-    assert sorted(one.path for one in entries) == sorted(wanted)
-    assert {one.deleted_by for one in entries} <= {"one v1", "all v1, one v1"}
-    assert all("is newer and durable" in one.reason for one in entries)
+    assert sorted(entry.path for entry in entries) == sorted(wanted)
+    assert {entry.deleted_by for entry in entries} <= {"one v1", "all v1, one v1"}
+    assert all("is newer and durable" in entry.reason for entry in entries)
     results = [result for _what, result in query(made, "SELECT what, result FROM action")]
     assert len(results) > len(wanted), "no kill left an action"
-    assert any("still there" in one for one in results)
-    assert any("not at its path any more" in one for one in results)
+    assert any("still there" in result for result in results)
+    assert any("not at its path any more" in result for result in results)
     world = World(made, Namespace(made))
     catch_up(world)
     assert paths(world) == before - wanted
@@ -258,15 +258,15 @@ def test_a_plan_over_the_share_waits_for_a_person(world: World, tmp_path: Path) 
     trash = Bin(world, tmp_path / "log")
     save(world, *(f"run/step-{step}" for step in range(6, 13)))
     catch_up(world)
-    found = planned(world)
-    assert found.asked is not None
-    assert found.admitted == []
-    assert len(found.plan.deletions) == 10
+    plan = planned(world)
+    assert plan.asked is not None
+    assert plan.admitted == []
+    assert len(plan.plan.deletions) == 10
     applier(world, trash).run_once()
     applier(world, trash).run_once()
     assert trash.log() == []
     asked = "SELECT plan, checkpoints, approved_ns, author FROM approval"
-    assert query(world.settings, asked) == [(found.asked.plan, 10, None, None)]
+    assert query(world.settings, asked) == [(plan.asked.plan, 10, None, None)]
     # An approval is of exactly these deletions. One more goes its usual way.
     query(world.settings, "UPDATE approval SET approved_ns = 1, author = 'a person'")
     save(world, "run/step-13")

@@ -103,10 +103,10 @@ def add(settings: Settings, now_ns: int, rows: list[tuple[Any, ...]]) -> None:
 def measured(settings: Settings) -> dict[bytes, Risk]:
     database = Database(settings.database_url)
     with database.reader() as connection:
-        found = measure(Session(connection, database.dialect))
+        risks = measure(Session(connection, database.dialect))
     database.close()
-    assert [one.run for one in found] == sorted(one.run for one in found)
-    return {one.run: one for one in found}
+    assert [risk.run for risk in risks] == sorted(risk.run for risk in risks)
+    return {risk.run: risk for risk in risks}
 
 
 def test_the_risk_of_each_run(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,15 +117,15 @@ def test_the_risk_of_each_run(settings: Settings, monkeypatch: pytest.MonkeyPatc
         now_ns,
         ROWS,
     )
-    found = measured(settings)
+    risks = measured(settings)
     assert {
         name: (
-            one.complete and one.complete.step,
-            one.durable and one.durable.step,
-            one.seconds,
-            one.size,
+            risk.complete and risk.complete.step,
+            risk.durable and risk.durable.step,
+            risk.seconds,
+            risk.size,
         )
-        for name, one in found.items()
+        for name, risk in risks.items()
     } == {
         b"at rest": (2, 2, 0.0, 0),
         b"behind": (30, 10, 3000.0, 435),
@@ -138,13 +138,13 @@ def test_the_risk_of_each_run(settings: Settings, monkeypatch: pytest.MonkeyPatc
     # Rows of an older release do not say since when.
     query(settings, "UPDATE checkpoint SET dirty_since_ns = NULL")
     assert measured(settings)[b"nothing yet"].seconds == 0.0
-    assert found[b"behind"].eta_seconds(5.0, 0) == 87.0
-    assert found[b"behind"].eta_seconds(5.0, 500) == 100.0, "others may be sent before it"
-    assert found[b"behind"].eta_seconds(0.0, 500) is None
-    assert found[b"at rest"].eta_seconds(0.0, 500) == 0.0
+    assert risks[b"behind"].eta_seconds(5.0, 0) == 87.0
+    assert risks[b"behind"].eta_seconds(5.0, 500) == 100.0, "others may be sent before it"
+    assert risks[b"behind"].eta_seconds(0.0, 500) is None
+    assert risks[b"at rest"].eta_seconds(0.0, 500) == 0.0
     report = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid()), "bytes_per_second": 5}
     (settings.run_dir / "drain.json").write_text(json.dumps(report))
-    texts = {one.run: checkpoints.text(one) for one in models(settings, list(found.values()), 500)}
+    texts = {run.run: checkpoints.text(run) for run in models(settings, list(risks.values()), 500)}
     assert texts == {
         "at rest": "durable: step 2 (2.2 h ago); nothing newer is at risk",
         "behind": "durable: step 10 (50.0 min ago); complete: step 30 (16.7 min ago); "
@@ -167,9 +167,9 @@ def test_checkpoints_are_counted_by_the_state_that_is_shown(settings: Settings) 
         "UPDATE checkpoint SET storage_class = 'GLACIER_IR' WHERE run = :run",
         run=b"at rest",
     )
-    found = status_of(settings)["catalogue"]
+    catalogue = status_of(settings)["catalogue"]
     counts = {"writing": 4, "complete": 5, "draining": 1, "durable": 7, "archived": 1}
-    assert (found["checkpoints"], found["runs"]) == ({**counts, "broken": 1}, 7)
+    assert (catalogue["checkpoints"], catalogue["runs"]) == ({**counts, "broken": 1}, 7)
 
 
 def test_thresholds_raise_alarms(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,14 +178,14 @@ def test_thresholds_raise_alarms(settings: Settings, monkeypatch: pytest.MonkeyP
     add(settings, now_ns, ROWS)
     alarms = {
         (seconds, size): [
-            one["run"]
-            for one in status_of(
+            entry["run"]
+            for entry in status_of(
                 replace(
                     settings,
                     checkpoints=replace(settings.checkpoints, rpo_seconds=seconds, rpo_bytes=size),
                 )
             )["catalogue"]["at_risk"]
-            if one["alarm"] is not None
+            if entry["alarm"] is not None
         ]
         for seconds, size in [(0.0, 0), (HOUR, 0), (900.0, 0), (0.0, 400), (700.0, 400), (0.0, 2)]
     }
@@ -229,9 +229,9 @@ def test_many_checkpoints_are_measured_at_once(settings: Settings) -> None:
         " complete_ns, durable_ns, files, size, evidence, '', NULL FROM checkpoint",
     )
     started = time.process_time(), time.monotonic()
-    found = measured(settings)
-    assert len(found) == MANY // 100 + 1
-    assert found[b"run-3"].size == 900
+    risks = measured(settings)
+    assert len(risks) == MANY // 100 + 1
+    assert risks[b"run-3"].size == 900
     seconds = time.monotonic() - started[1]
     print(f"{MANY} checkpoints: {seconds:.3f} s")
     assert seconds < SECONDS

@@ -63,7 +63,7 @@ def test_the_guard_and_the_order_of_completion_both_decide(job: Job) -> None:
     job.refused = "no newer checkpoint of its run is durable"
     job.run_once()
     assert job.held() == [PATH] and job.bucket() >= FILES
-    assert [(one.path, one.run) for one in job.asked] == [(PATH.encode(), RUN.encode())]
+    assert [(row.path, row.run) for row in job.asked] == [(PATH.encode(), RUN.encode())]
     # It is not said that its grace is over.
     assert query(job.site.settings, "SELECT stays FROM trash") == [(None,)]
     job.refused = None

@@ -42,8 +42,8 @@ def test_people_see_what_is_held_and_let_it_go(
     )
     assert "a client (uid 0): a client removed it" in said
     assert "3 held for a newer checkpoint" in run("status")[1]
-    found = summary(trash)
-    assert (found.entries, found.held, found.held_bytes) == (3, 3, 3)
+    trash_summary = summary(trash)
+    assert (trash_summary.entries, trash_summary.held, trash_summary.held_bytes) == (3, 3, 3)
     # All of the trash is not what may be the last that the bucket has of a run.
     status, said = run("trash", "empty", "--all")
     assert status == 2 and "0 checkpoints" in said

@@ -31,20 +31,22 @@ NOT_SEEN = "count"
 
 def layouts(*names: str, but: str | None = None) -> pytest.MarkDecorator:
     """Run a test with the named layouts, or with all but one."""
-    chosen = [one for one in LAYOUTS if one.name in names or (not names and one.name != but)]
-    return pytest.mark.parametrize("layout", chosen, ids=lambda one: one.name)
+    chosen = [
+        layout for layout in LAYOUTS if layout.name in names or (not names and layout.name != but)
+    ]
+    return pytest.mark.parametrize("layout", chosen, ids=lambda layout: layout.name)
 
 
 def require_only_the_last_step_completes(layout: Layout, steps: Steps) -> None:
     memory, rules = Memory(), rules_of(layout)
     for number, step in enumerate(steps):
         memory.apply(step)
-        found = judge(memory, rules, layout.path)
-        is_complete = found is not None and found[1].reason is None
-        assert is_complete == (number >= len(steps) - 1 - layout.after), (number, step, found)
-    assert found is not None
-    assert found[0][:3] == (layout.rule, layout.run.encode(), layout.step)
-    assert found[1].grade == layout.grade
+        verdict = judge(memory, rules, layout.path)
+        is_complete = verdict is not None and verdict[1].reason is None
+        assert is_complete == (number >= len(steps) - 1 - layout.after), (number, step, verdict)
+    assert verdict is not None
+    assert verdict[0][:3] == (layout.rule, layout.run.encode(), layout.step)
+    assert verdict[1].grade == layout.grade
 
 
 @layouts()
@@ -82,8 +84,8 @@ def test_a_killed_save_is_never_complete(layout: Layout) -> None:
         for path, file in memory.files.items():
             if file.is_open:
                 file.data, file.is_open = halves[b"/".join(path).decode()], False
-        found = judge(memory, rules, layout.path)
-        assert found is None or found[1].reason is not None, (count, steps[count - 1])
+        verdict = judge(memory, rules, layout.path)
+        assert verdict is None or verdict[1].reason is not None, (count, steps[count - 1])
 
 
 @layouts()
@@ -95,15 +97,15 @@ def test_any_open_or_held_member_says_that_it_is_not_complete(layout: Layout) ->
     members = [file for path, file in below if not rules.holds.holds((), path[-1])]
     for file in members or [memory.files[parts(layout.path)]]:
         file.is_open = True
-        found = judge(memory, rules, layout.path)
-        assert found is not None
-        assert found[1].reason == "1 file is open for writing"
+        verdict = judge(memory, rules, layout.path)
+        assert verdict is not None
+        assert verdict[1].reason == "1 file is open for writing"
         file.is_open = False
     if members and layout.name != "count":
         memory.add(parts(f"{layout.path}/part.tmp"), b"x")
-        found = judge(memory, rules, layout.path)
-        assert found is not None
-        assert found[1].reason == "part.tmp is a temporary name"
+        verdict = judge(memory, rules, layout.path)
+        assert verdict is not None
+        assert verdict[1].reason == "part.tmp is a temporary name"
 
 
 @layouts()
@@ -112,10 +114,10 @@ def test_a_marker_beside_it_says_that_it_is_not_complete(layout: Layout) -> None
     for step in layout.steps():
         memory.apply(step)
     memory.add(parts(f"{layout.path}-unfinished"), b"")
-    found = judge(memory, rules, layout.path)
-    assert found is not None
-    assert found[1].reason is not None
-    assert "-unfinished is there" in found[1].reason
+    verdict = judge(memory, rules, layout.path)
+    assert verdict is not None
+    assert verdict[1].reason is not None
+    assert "-unfinished is there" in verdict[1].reason
 
 
 def saved(name: str) -> tuple[Memory, Layout]:
@@ -159,9 +161,9 @@ def test_reasons(name: str, path: str, data: bytes | None, reason: str) -> None:
         del memory.files[at]
     else:
         memory.files[at].data = data
-    found = judge(memory, rules_of(layout), layout.path)
-    assert found is not None
-    assert reason in (found[1].reason or "")
+    verdict = judge(memory, rules_of(layout), layout.path)
+    assert verdict is not None
+    assert reason in (verdict[1].reason or "")
 
 
 @pytest.mark.parametrize(
@@ -188,9 +190,9 @@ def test_a_tracker_shows_only_the_step_that_it_names(
         # Of pipelines the first rank's file does not tell the files of all ranks.
         memory.add(parts(f"{layout.path}/layer_00-model_states.pt"), tensors())
     memory.files[parts(tracker)].data = text
-    found = judge(memory, rules_of(layout), layout.path)
-    assert found is not None
-    assert (found[1].reason is None) == is_complete
+    verdict = judge(memory, rules_of(layout), layout.path)
+    assert verdict is not None
+    assert (verdict[1].reason is None) == is_complete
 
 
 @pytest.mark.parametrize(
@@ -207,17 +209,17 @@ def test_a_tracker_shows_only_the_step_that_it_names(
 def test_a_file_of_tensors_that_is_not_whole(data: bytes) -> None:
     memory, layout = saved("save_file")
     memory.files[parts(layout.path)].data = data
-    found = judge(memory, rules_of(layout), layout.path)
-    assert found is not None
-    assert found[1].reason is not None
+    verdict = judge(memory, rules_of(layout), layout.path)
+    assert verdict is not None
+    assert verdict[1].reason is not None
 
 
 def test_an_old_file_of_torch_has_no_end_to_look_at() -> None:
     memory, layout = saved("torch.save")
     memory.files[parts(layout.path)].data = b"\x80\x02l\n" + tensors()
-    found = judge(memory, rules_of(layout), layout.path)
-    assert found is not None
-    assert found[1].reason is None
+    verdict = judge(memory, rules_of(layout), layout.path)
+    assert verdict is not None
+    assert verdict[1].reason is None
 
 
 @pytest.mark.parametrize(
@@ -300,12 +302,12 @@ def test_a_quiet_time_passes() -> None:
     memory, _ = saved("marker")
     layout = replace(marker, tables=({**marker.tables[0], "quiet_seconds": 60},))
     now_ns = clock.now_ns()
-    found = judge(memory, rules_of(layout), layout.path, now_ns)
-    assert found is not None
-    assert found[1][:3] == ("it has not been quiet for 60 s", now_ns + 60 * NS, None)
-    found = judge(memory, rules_of(layout), layout.path, now_ns - 60 * NS)
-    assert found is not None
-    assert found[1][:3] == (None, None, Grade.MARKED)
+    verdict = judge(memory, rules_of(layout), layout.path, now_ns)
+    assert verdict is not None
+    assert verdict[1][:3] == ("it has not been quiet for 60 s", now_ns + 60 * NS, None)
+    verdict = judge(memory, rules_of(layout), layout.path, now_ns - 60 * NS)
+    assert verdict is not None
+    assert verdict[1][:3] == (None, None, Grade.MARKED)
 
 
 def test_a_rule_of_the_configuration_comes_first() -> None:
@@ -313,10 +315,10 @@ def test_a_rule_of_the_configuration_comes_first() -> None:
     table = {"name": "mine", "path": "out/checkpoint-{step}", "files": 1}
     layout = replace(layout, tables=(table,))
     del memory.files[parts("out/checkpoint-500/trainer_state.json")]
-    found = judge(memory, rules_of(layout), layout.path)
-    assert found is not None
-    assert found[0].rule == "mine"
-    assert found[1].reason is None
+    verdict = judge(memory, rules_of(layout), layout.path)
+    assert verdict is not None
+    assert verdict[0].rule == "mine"
+    assert verdict[1].reason is None
 
 
 GOOD = {"name": "ours", "path": "{run}/s{step}", "marker": "DONE"}

@@ -36,11 +36,11 @@ def test_the_first_plan_of_a_version_is_asked_about() -> None:
 
 
 def test_what_a_marker_shows_is_asked_about_each_time() -> None:
-    ones = [checkpoint(1, 1, grade=Grade.MARKED), *(checkpoint(n, n) for n in range(2, 11))]
-    plan = made(ones, {"delete_after_days": 99.9})
-    assert {one.checkpoint.ino for one in plan.deletions} == {1, 2}
+    checkpoints = [checkpoint(1, 1, grade=Grade.MARKED), *(checkpoint(n, n) for n in range(2, 11))]
+    plan = made(checkpoints, {"delete_after_days": 99.9})
+    assert {deletion.checkpoint.ino for deletion in plan.deletions} == {1, 2}
     admitted, asked = split(plan, APPROVED, 1.0)
-    assert [one.checkpoint.ino for one in admitted] == [2]
+    assert [decision.checkpoint.ino for decision in admitted] == [2]
     assert asked is not None
     assert asked.why == "only a marker shows that r/c1 is whole"
     token = asked.deletions[0].token
@@ -48,7 +48,9 @@ def test_what_a_marker_shows_is_asked_about_each_time() -> None:
 
 
 def test_a_large_share_of_one_run_is_asked_about_however_many_others_there_are() -> None:
-    others = [one for n in range(40) for one in run(b"s%d" % n, 20, 20 * n + 1000)]
+    others = [
+        plan_checkpoint for n in range(40) for plan_checkpoint in run(b"s%d" % n, 20, 20 * n + 1000)
+    ]
     tables = {"run": "r", "keep_newest": 1}, {"run": "s*", "keep_newest": 20}
     plan = made([*run(b"r", 500), *others], *tables)
     admitted, asked = split(plan, APPROVED, 0.5)
@@ -60,7 +62,7 @@ def test_a_large_share_of_one_run_is_asked_about_however_many_others_there_are()
     plan = made([*run(b"r", 40), *run(b"s", 20, 100), *others], {"keep_newest": 19})
     admitted, asked = split(plan, APPROVED, 0.5)
     assert asked is not None
-    assert {one.checkpoint.run for one in asked.deletions} == {b"r"}
+    assert {deletion.checkpoint.run for deletion in asked.deletions} == {b"r"}
     assert asked.why == "it deletes 52 % of the checkpoints of run r"
     assert len(admitted) == 41
 
@@ -75,13 +77,15 @@ def test_a_few_are_asked_about_if_the_run_keeps_fewer(count: int, keeps: int, as
     # What was approved and is not gone yet is not what the run keeps.
     if not asks:
         more = made([checkpoint(n, n) for n in range(1, count + 1)], {"keep_newest": 2})
-        tokens = {one.token for one in more.deletions[:2]}
+        tokens = {deletion.token for deletion in more.deletions[:2]}
         assert split(more, APPROVED._replace(tokens=tokens), 0.0)[1] is not None
 
 
 def test_a_large_share_of_a_policy_is_asked_about() -> None:
     # Each of ten runs loses two of five, which are two of the three that one policy selects.
-    runs = [one for n in range(10) for one in run(b"r%d" % n, 5, 10 * n + 1)]
+    runs = [
+        plan_checkpoint for n in range(10) for plan_checkpoint in run(b"r%d" % n, 5, 10 * n + 1)
+    ]
     plan = made(
         runs, {"path": "*/c*[1-3]", "keep_newest": 1}, {"path": "*/c*[45]", "keep_newest": 2}
     )
@@ -104,23 +108,23 @@ def test_few_large_ones_count_by_their_bytes() -> None:
 
 
 def test_an_approval_is_of_these_deletions() -> None:
-    ones = [checkpoint(n, n) for n in range(1, 11)]
-    plan = made(ones, {"keep_newest": 4})
+    checkpoints = [checkpoint(n, n) for n in range(1, 11)]
+    plan = made(checkpoints, {"keep_newest": 4})
     assert split(plan, APPROVED, 0.6) == (plan.deletions, None)
     admitted, asked = split(plan, APPROVED, 0.5)
     assert admitted == []
     assert asked is not None
     assert (len(asked.deletions), asked.size) == (6, 60)
-    approved = APPROVED._replace(tokens={one.token for one in plan.deletions})
+    approved = APPROVED._replace(tokens={deletion.token for deletion in plan.deletions})
     assert split(plan, approved, 0.5) == (plan.deletions, None)
     # A checkpoint that changed, or a policy that changed, was not approved.
-    other = [one._replace(evidence="other") for one in ones]
+    other = [plan_checkpoint._replace(evidence="other") for plan_checkpoint in checkpoints]
     assert split(made(other, {"keep_newest": 4}), approved, 0.5)[0] == []
-    assert split(made(ones, {"keep_newest": 4}, {"keep_newest": 3}), approved, 0.5)[0] == []
+    assert split(made(checkpoints, {"keep_newest": 4}, {"keep_newest": 3}), approved, 0.5)[0] == []
 
 
 def test_not_more_reasons_are_told_than_a_person_reads() -> None:
-    runs = [one for n in range(9) for one in run(b"r%d" % n, 5, 10 * n + 1)]
+    runs = [plan_checkpoint for n in range(9) for plan_checkpoint in run(b"r%d" % n, 5, 10 * n + 1)]
     _admitted, asked = split(made(runs, {"keep_newest": 1}), APPROVED, 0.5)
     assert asked is not None
     assert asked.why.count(";") == REASONS_SHOWN

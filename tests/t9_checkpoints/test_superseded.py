@@ -55,8 +55,10 @@ def test_what_would_be_deleted_at_once_is_superseded() -> None:
     assert found(NEWEST, said=Said(frozenset({2}), frozenset({b"r/c3"}))) == set()
     # What was begun is uploaded to its end, so that something becomes durable.
     begun = tuple(
-        one._replace(state=str(CheckpointState.DRAINING)) if one.ino in (2, 3) else one
-        for one in SAVED
+        plan_checkpoint._replace(state=str(CheckpointState.DRAINING))
+        if plan_checkpoint.ino in (2, 3)
+        else plan_checkpoint
+        for plan_checkpoint in SAVED
     )
     assert found(NEWEST, saved=begun) == {2}
     # The newest complete one is uploaded, whatever policies say.

@@ -118,7 +118,7 @@ def test_the_objects_of_a_checkpoint_move_once(site: Aged) -> None:
     site.proxy.forget()
     site.drain()
     copies = site.proxy.operations("COPY") + site.proxy.operations("PART COPY")
-    assert {one.headers["x-amz-copy-source-if-match"].strip('"') for one in copies} == set(
+    assert {request.headers["x-amz-copy-source-if-match"].strip('"') for request in copies} == set(
         etags.values()
     )
     # Nothing but the class is another: the ETag is of the same parts.
@@ -269,7 +269,7 @@ def test_a_copy_that_arrives_late_does_not_stay(site: Aged) -> None:
     site.run_once()
     site.values["bucket"]["read_timeout_seconds"] = 1.0
     site.configure()
-    end = site.proxy.inject(lambda one: one.operation == "COMPLETE", Act.HOLD)
+    end = site.proxy.inject(lambda request: request.operation == "COMPLETE", Act.HOLD)
     with site.draining():
         end.wait()
         until(lambda: len(site.proxy.operations("COMPLETE")) > 1, "it is given up")
@@ -326,7 +326,7 @@ def test_a_store_without_storage_classes_says_so(site: Aged, tmp_path: Any) -> N
     honest = drain._context.store.head
     drain._context.store.head = (  # type: ignore[method-assign]
         lambda key, with_sum=False: (
-            None if (found := honest(key, with_sum)) is None else found._replace(storage_class="")
+            None if (head := honest(key, with_sum)) is None else head._replace(storage_class="")
         )
     )
     drain.cycle()

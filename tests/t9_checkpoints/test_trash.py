@@ -173,7 +173,7 @@ def test_room_is_given_back_when_it_is_short(world: World, monkeypatch: pytest.M
     clean, dirty, young = (put(world, trash, f"run/step-{step}") for step in (1, 2, 3))
     task = expiry_of(world)
     task.run_once()
-    assert [one.id for one in trash.entries()] == [clean, dirty, young]
+    assert [entry.id for entry in trash.entries()] == [clean, dirty, young]
     # The clean one is the evictor's. Of the others, the one that is old enough goes.
     for one in (clean, dirty):
         query(
@@ -187,7 +187,7 @@ def test_room_is_given_back_when_it_is_short(world: World, monkeypatch: pytest.M
     assert len(trash.entries()) == 3
     monkeypatch.setattr(expiry, "SHORT_SECONDS", 0.0)
     task.run_once()
-    assert [one.id for one in trash.entries()] == [clean, young]
+    assert [entry.id for entry in trash.entries()] == [clean, young]
 
 
 def test_rows_say_what_is_in_the_trash(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +221,7 @@ def test_rows_say_what_is_in_the_trash(world: World, monkeypatch: pytest.MonkeyP
     query(world.settings, "UPDATE trash SET state = 'putting'")
     assert trash.entries() == []
     trash.reconcile()
-    assert [one.state for one in trash.entries()] == ["kept"]
+    assert [trash_row.state for trash_row in trash.entries()] == ["kept"]
     world.namespace.remove(GATEWAY_CRED, TRASH_INO, b"promotion-5")
 
 
@@ -261,7 +261,7 @@ def test_kills_at_each_step(tmp_path: Path) -> None:
         trash.reconcile()
         is_back = names(world, world.directory(RUN)) == [b"step-1"]
         inside = names(world, TRASH_INO)
-        states = [one.state for one in trash.entries()]
+        states = [entry.state for entry in trash.entries()]
         if what == "remove":
             # The next pass removes what is left.
             assert (is_back, states) == (False, ["expiring"])

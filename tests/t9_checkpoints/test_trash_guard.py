@@ -49,7 +49,9 @@ def save_durably(world: World, path: str) -> None:
 def left(world: World, task: Expiry) -> list[tuple[bytes, str | None]]:
     """Return path and reason of what stays in the trash after a pass."""
     task.run_once()
-    return [(one.path, one.stays) for one in trash_of(world).entries() if one.rotated is None]
+    return [
+        (entry.path, entry.stays) for entry in trash_of(world).entries() if entry.rotated is None
+    ]
 
 
 def test_a_checkpoint_stays_when_the_newer_ones_are_gone(

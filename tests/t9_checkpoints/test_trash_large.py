@@ -32,7 +32,7 @@ def copied(world: World, path: str, count: int) -> None:
     numbers = (
         "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < :count - 1) "
     )
-    columns = [one.name for one in sql.inode.columns if one.name != "ino"]
+    columns = [column.name for column in sql.inode.columns if column.name != "ino"]
     query(
         world.settings,
         f"INSERT INTO inode (ino, {', '.join(columns)}) {numbers}"
@@ -58,17 +58,17 @@ def copied(world: World, path: str, count: int) -> None:
 def waits(world: World) -> Iterator[list[float]]:
     """Change another file again and again. Yields the seconds that each change took."""
     ino = world.attr("other").ino
-    found: list[float] = []
+    wait_seconds: list[float] = []
 
     def change(done: threading.Event) -> None:
         while not done.is_set():
             began = time.monotonic()
             world.namespace.setattr(ino, SetAttr(mode=0o600))
-            found.append(time.monotonic() - began)
+            wait_seconds.append(time.monotonic() - began)
             done.wait(0.005)
 
     with background(change):
-        yield found
+        yield wait_seconds
 
 
 def test_clients_work_while_a_large_directory_goes_and_comes_back(world: World) -> None:
@@ -83,17 +83,18 @@ def test_clients_work_while_a_large_directory_goes_and_comes_back(world: World) 
     trashed = ""
     for what in ("put", "undelete"):
         began = time.monotonic()
-        with waits(world) as found:
+        with waits(world) as wait_seconds:
             if what == "put":
                 trashed = put(world, trash, PATH)
             else:
                 trash.undelete(trashed, by="me")
         seconds = time.monotonic() - began
-        found.sort()
+        wait_seconds.sort()
         print(
-            f"{what} of {FILES:,} files: {seconds:.1f} s; of {len(found):,} changes meanwhile the"
-            f" median waits {found[len(found) // 2]:.3f} s, the longest {found[-1]:.3f} s"
+            f"{what} of {FILES:,} files: {seconds:.1f} s; of {len(wait_seconds):,} changes "
+            f"meanwhile the median waits {wait_seconds[len(wait_seconds) // 2]:.3f} s, the longest "
+            f"{wait_seconds[-1]:.3f} s"
         )
         # As one transaction it is 4 s for a million on SQLite, and never done on PostgreSQL.
-        assert found[-1] < 1.0
+        assert wait_seconds[-1] < 1.0
     assert query(world.settings, "SELECT count(*) FROM inode WHERE reserved = 1") == [(5,)]

@@ -49,7 +49,7 @@ def limited(world: World, max_bytes: int) -> None:
 def left(world: World, guard: Callable[[TrashRow], str | None] = lambda _entry: None) -> list[str]:
     """Return what is in the trash after a pass, the oldest first."""
     expiry_of(world, guard).run_once()
-    return [one.id for one in trash_of(world).entries()]
+    return [entry.id for entry in trash_of(world).entries()]
 
 
 def test_the_oldest_go_until_the_rest_is_within_the_limit(world: World) -> None:
@@ -92,7 +92,7 @@ def test_what_a_run_needs_or_a_person_wants_stays_and_younger_ones_go(world: Wor
     assert left(world, guard) == [needed, pinned, ids[4]]
     limited(world, 1)
     assert left(world, guard) == [needed, pinned]
-    assert [one.stays for one in trash_of(world).entries()] == [STAYS, None]
+    assert [entry.stays for entry in trash_of(world).entries()] == [STAYS, None]
 
 
 def test_nothing_else_goes_for_what_is_open_or_due(world: World) -> None:
@@ -119,7 +119,7 @@ def test_nothing_goes_while_it_stops_or_its_disk_is_away(
     task = expiry_of(world)
     task._stop.set()
     task.run_once()
-    assert [one.id for one in trash_of(world).entries()] == ids
+    assert [entry.id for entry in trash_of(world).entries()] == ids
     (world.settings.files_dir / "stamp.json").rename(world.settings.files_dir / "away")
     assert left(world) == ids
 
@@ -145,13 +145,13 @@ def test_people_are_told_what_goes_early(
         return capsys.readouterr().out
 
     # Within the limit all of them have their whole time, whatever was said of them before.
-    found = json.loads(told("trash", "list", "--json"))["trash"]
-    assert [one["early"] or one["stays"] for one in found] == [None] * 4
+    trash = json.loads(told("trash", "list", "--json"))["trash"]
+    assert [entry["early"] or entry["stays"] for entry in trash] == [None] * 4
     assert "early" not in told("status") + told("trash", "list")
     monkeypatch.setenv("SPILLWAY_RETENTION_TRASH_MAX_BYTES", str(3 * SIZE))
-    found = json.loads(told("trash", "list", "--json"))["trash"]
-    assert [one["early"] for one in found] == [None, None, TOO_LARGE, None]
-    assert [one["stays"] for one in found] == [STAYS, None, None, None]
+    trash = json.loads(told("trash", "list", "--json"))["trash"]
+    assert [entry["early"] for entry in trash] == [None, None, TOO_LARGE, None]
+    assert [entry["stays"] for entry in trash] == [STAYS, None, None, None]
     lines = told("trash", "list")
     assert f"goes early: {TOO_LARGE}: restore it: spillway trash restore {ids[2]}" in lines
     status = told("status")

@@ -133,7 +133,7 @@ def test_a_request_that_comes_late_moves_nothing(
         with pytest.raises(TrashRefused, match="stays in the trash"):
             trash.undelete(trashed, by="me")
     arrive()
-    assert [one.state for one in trash.entries()] == ["kept"]
+    assert [entry.state for entry in trash.entries()] == ["kept"]
 
 
 def test_what_is_no_checkpoint_or_has_more_in_it_stays(world: World) -> None:

@@ -189,8 +189,8 @@ class Fetched:
 
 
 def _filled(directory: Path) -> float:
-    found = os.statvfs(directory)
-    return 1 - found.f_bavail / found.f_blocks
+    disk = os.statvfs(directory)
+    return 1 - disk.f_bavail / disk.f_blocks
 
 
 def _level(data: Path) -> Level | None:

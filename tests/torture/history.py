@@ -40,10 +40,10 @@ def runs_of(words: Sequence[str]) -> Runs:
 
 
 def _file(entries: Entries, path: str) -> File:
-    found = entries.get(path)
-    if found is None:
+    file = entries.get(path)
+    if file is None:
         raise Impossible(f"{path} is no file that is known")
-    return found
+    return file
 
 
 def _absent(entries: Entries, path: str) -> None:

@@ -151,11 +151,11 @@ class LoadRefill:
         # Status 1 means wrong bytes, which the report has.
         if self._process.returncode not in (0, 1):
             raise AssertionError(f"the client ended with {self._process.returncode}: {said}")
-        found = json.loads(printed)
+        document = json.loads(printed)
         return Report(
-            reads=found["ops"],
-            read_bytes=found["bytes"],
-            wrong=[found["first_error"]] if found["errors"] else [],
-            longest_write_seconds=found["longest_write_ms"] / 1000,
-            longest_read_seconds=found["max_ms"] / 1000,
+            reads=document["ops"],
+            read_bytes=document["bytes"],
+            wrong=[document["first_error"]] if document["errors"] else [],
+            longest_write_seconds=document["longest_write_ms"] / 1000,
+            longest_read_seconds=document["max_ms"] / 1000,
         )

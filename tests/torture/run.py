@@ -65,12 +65,12 @@ def run(directory: Path, plan: Plan, say: Say) -> str:
             stuck = drain_error(gateway)
         say(f"{time.monotonic():.6f} stopped; comparing")
         # A loss may be the cause of all other errors, so the names are compared first.
-        found = verify.tree(gateway.settings, TOP)
-        outcome = verify.verify_names(_logs(directory, plan), found)
+        tree = verify.tree(gateway.settings, TOP)
+        outcome = verify.verify_names(_logs(directory, plan), tree)
         reclaimed = verify.verify_fsck(gateway)
         if stuck:
             raise verify.Lost(stuck)
-        verify.verify_bucket(found, server.files(f"{BUCKET}/{TOP}"))
+        verify.verify_bucket(tree, server.files(f"{BUCKET}/{TOP}"))
     return (
         f"{plan.engine}: {kills.total()} kills ({_counted(kills)}), "
         f"{outcome.acknowledged} requests acknowledged, "

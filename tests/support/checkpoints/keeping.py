@@ -36,7 +36,7 @@ def save(world: World, *paths: str, durable: bool = True) -> None:
     """Save checkpoints of torch, and drain them. SQLite only."""
     database = Database(world.settings.database_url)
     with database.reader() as connection:
-        for path in (f"{one}/{name}" for one in paths for name in FILES):
+        for path in (f"{path}/{name}" for path in paths for name in FILES):
             ino = world.write(path, b"12345")
             values = {"ino": ino, "key": path, "now": clock.now_ns()}
             for statement in DRAINED if durable else ():
@@ -65,7 +65,7 @@ def planned(world: World) -> Planned:
 
 def shown(world: World) -> set[bytes]:
     """Return the paths that a plan shows as deleted."""
-    return {one.checkpoint.path for one in planned(world).plan.deletions}
+    return {deletion.checkpoint.path for deletion in planned(world).plan.deletions}
 
 
 def paths(world: World) -> set[bytes]:

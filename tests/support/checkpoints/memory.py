@@ -96,12 +96,12 @@ class MemoryPlace:
         return None if file is None else file.entry
 
     def ending(self, suffix: bytes, most: int) -> Sequence[bytes]:
-        found = [path[0] for path, _file in self.memory.below(self.parts) if len(path) == 1]
-        return sorted(name for name in found if name.endswith(suffix))[:most]
+        names = [path[0] for path, _file in self.memory.below(self.parts) if len(path) == 1]
+        return sorted(name for name in names if name.endswith(suffix))[:most]
 
     def starting(self, prefix: bytes, most: int) -> Sequence[bytes]:
-        found = [path[0] for path, _file in self.memory.below(self.parts) if len(path) == 1]
-        return sorted(name for name in found if name.startswith(prefix))[:most]
+        names = [path[0] for path, _file in self.memory.below(self.parts) if len(path) == 1]
+        return sorted(name for name in names if name.startswith(prefix))[:most]
 
     def is_in_series(self, before: bytes, after: bytes) -> bool:
         above = self.parts[:-1]
@@ -144,24 +144,26 @@ def judge(
     if parts(path) not in memory.files:
         return None
     place = MemoryPlace(memory, parts(path))
-    found = rules.recognise(place)
-    if found is None:
+    recognition = rules.recognise(place)
+    if recognition is None:
         return None
     members = [
         (name, file)
         for name, file in memory.below(place.parts)
-        if found.extent is Extent.TREE or (len(name) == 1 and file.data is not None)
+        if recognition.extent is Extent.TREE or (len(name) == 1 and file.data is not None)
     ]
-    if found.extent is Extent.FILE:
+    if recognition.extent is Extent.FILE:
         members = [(place.parts[-1:], memory.files[place.parts])]
     members = [
         (name, file)
         for name, file in members
-        if file.is_open or not rules.leaves(found.rule, name[-1])
+        if file.is_open or not rules.leaves(recognition.rule, name[-1])
     ]
     files = [(name, file) for name, file in members if file.data is not None]
     texts = [b"/".join(name).decode() for name, _file in files]
-    unmatched = [one for one in rules.patterns(found) if not fnmatch.filter(texts, one)]
+    unmatched = [
+        pattern for pattern in rules.patterns(recognition) if not fnmatch.filter(texts, pattern)
+    ]
     held = [name[-1] for name, _f in members if rules.holds.holds(place.parts, name[-1])]
     told = Members(
         len(files),
@@ -173,6 +175,6 @@ def judge(
         [CheckpointMember(b"/".join(name), file.entry) for name, file in files],
     )
     try:
-        return found, rules.verdict(place, found, told, quiet_since_ns, neighbours)
+        return recognition, rules.verdict(place, recognition, told, quiet_since_ns, neighbours)
     except Unread as exc:
-        return found, Completeness(str(exc))
+        return recognition, Completeness(str(exc))

@@ -186,8 +186,8 @@ class World:
             database.close()
 
     def row(self, path: str) -> CheckpointRow | None:
-        found = [row for row in rows_of(self.settings) if row.path == path.encode()]
-        return found[0] if found else None
+        rows = [row for row in rows_of(self.settings) if row.path == path.encode()]
+        return rows[0] if rows else None
 
     def state(self, path: str) -> str | None:
         row = self.row(path)

@@ -201,9 +201,9 @@ def sparse_files_over_five_gib() -> None:
         file.write(b"end")
         file.flush()
         os.fsync(file.fileno())
-        found = os.fstat(file.fileno())
-        assert found.st_size == 5 * GIB + 20
-        assert found.st_blocks * 512 < GIB
+        status = os.fstat(file.fileno())
+        assert status.st_size == 5 * GIB + 20
+        assert status.st_blocks * 512 < GIB
         file.seek(3 * GIB)
         assert file.read(4096) == bytes(4096)
         file.truncate(10)
@@ -215,9 +215,9 @@ def sparse_files_over_five_gib() -> None:
 def times_are_kept_to_the_nanosecond() -> None:
     Path("timed").write_bytes(b"x")
     os.utime("timed", ns=(1_234_567_890_123_456_789, 1_600_000_000_987_654_321))
-    found = Path("timed").stat()
-    assert found.st_atime_ns == 1_234_567_890_123_456_789
-    assert found.st_mtime_ns == 1_600_000_000_987_654_321
+    status = Path("timed").stat()
+    assert status.st_atime_ns == 1_234_567_890_123_456_789
+    assert status.st_mtime_ns == 1_600_000_000_987_654_321
     with open("timed", "r+b") as file:
         os.utime("timed", ns=(1, 2))
         assert os.fstat(file.fileno()).st_mtime_ns == 2
@@ -267,9 +267,9 @@ def setgid_directories_hand_on_their_group() -> None:
     os.chown("shared", 0, 4242)
     os.chmod("shared", 0o2777)
     as_user(lambda: Path("shared/sub").mkdir())
-    found = Path("shared/sub").stat()
-    assert (found.st_gid, found.st_uid) == (4242, USER)
-    assert found.st_mode & stat.S_ISGID
+    status = Path("shared/sub").stat()
+    assert (status.st_gid, status.st_uid) == (4242, USER)
+    assert status.st_mode & stat.S_ISGID
 
 
 def sticky_directories_protect() -> None:
@@ -291,9 +291,9 @@ def exclusive_creation_is_exclusive() -> None:
 
 
 def statfs_tells_the_truth() -> None:
-    found = os.statvfs(".")
-    assert 0 < found.f_bavail <= found.f_bfree <= found.f_blocks
-    assert found.f_namemax == 255
+    disk = os.statvfs(".")
+    assert 0 < disk.f_bavail <= disk.f_bfree <= disk.f_blocks
+    assert disk.f_namemax == 255
 
 
 CHECKS = [

@@ -90,10 +90,10 @@ def read(saved: Saved, chosen: random.Random) -> None:
         try:
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
             for index in range(first, size):
-                found = os.pread(fd, MIB, index * MIB)
-                if found != block(seed, index):
-                    saved.wrong.append(f"{path} at MiB {index}: {len(found)} bytes")
-                saved.read_bytes += len(found)
+                data = os.pread(fd, MIB, index * MIB)
+                if data != block(seed, index):
+                    saved.wrong.append(f"{path} at MiB {index}: {len(data)} bytes")
+                saved.read_bytes += len(data)
         except OSError as error:
             saved.wrong.append(f"{path}: {error}")
         finally:

@@ -235,19 +235,19 @@ def record(writer: str, number: int, filler_bytes: int) -> bytes:
 
 def read_records(path: str) -> Records:
     """Read all records, which must be whole and, those of each writer, in their order."""
-    found = Records()
+    records = Records()
     with open(path, "rb") as file:
         for index, line in enumerate(file):
             text, _, checksum = line.rpartition(b" ")
             if checksum != b"%08x\n" % zlib.crc32(text):
-                found.errors.append(f"line {index} is torn: {line[:80]!r}")
+                records.errors.append(f"line {index} is torn: {line[:80]!r}")
                 continue
             writer, number = text.split()[0].decode(), int(text.split()[1])
-            expected = found.counts.get(writer, 0)
+            expected = records.counts.get(writer, 0)
             if number != expected:
-                found.errors.append(f"line {index} is {writer} {number}, not {writer} {expected}")
-            found.counts[writer] = number + 1
-    return found
+                records.errors.append(f"line {index} is {writer} {number}, not {writer} {expected}")
+            records.counts[writer] = number + 1
+    return records
 
 
 @dataclass
@@ -319,7 +319,7 @@ def judge(report: Report, steps: Sequence[Step], still: Sequence[Step]) -> None:
             (report.longest_wait_seconds, wait),
         ):
             table[step.name] = max(table.get(step.name, 0.0), value)
-    longest = max((one.seconds for one in still), default=0.0)
+    longest = max((step.seconds for step in still), default=0.0)
     report.stood_still_seconds = max(report.stood_still_seconds, longest)
 
 

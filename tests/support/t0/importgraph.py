@@ -47,8 +47,8 @@ PRODUCT = ("gateway", "admin_api", "fsal")
 
 def modules() -> dict[str, Path]:
     """Return the files of the product's modules by their names."""
-    found = (path for top in PRODUCT for path in sorted((ROOT / top).rglob("*.py")))
-    return {name_of(path): path for path in found}
+    paths = (path for top in PRODUCT for path in sorted((ROOT / top).rglob("*.py")))
+    return {name_of(path): path for path in paths}
 
 
 def name_of(path: Path) -> str:
@@ -73,7 +73,7 @@ def is_in(module: str, package: str) -> bool:
 
 def package_of(module: str) -> str | None:
     """Return the package of ``LAYERS`` that a module is in, or None."""
-    return next((one for layer in LAYERS for one in layer if is_in(module, one)), None)
+    return next((package for layer in LAYERS for package in layer if is_in(module, package)), None)
 
 
 def layer_of(package: str) -> int:
@@ -87,7 +87,7 @@ def arrows() -> Counter[tuple[str, str]]:
     return Counter(
         (name, other)
         for name, path in known.items()
-        for other in {one for one in imports(path) if one in known}
+        for other in {import_ for import_ in imports(path) if import_ in known}
         # "from gateway.drain import paths" names the package beside the module.
         if not is_in(name, other)
     )
@@ -107,16 +107,16 @@ def leads_up(name: str, other: str) -> bool:
     """Return whether an import of a module leads to its own layer or a higher one, or to a later
     section of its package."""
     for sections in SECTIONS:
-        at = [index for index, one in enumerate(sections) if is_in(name, one)]
-        to = [index for index, one in enumerate(sections) if is_in(other, one)]
+        at = [index for index, section in enumerate(sections) if is_in(name, section)]
+        to = [index for index, section in enumerate(sections) if is_in(other, section)]
         if at and to:
             return to > at
-    here, there = package_of(name), package_of(other)
+    package, there = package_of(name), package_of(other)
     return (
-        here is not None
+        package is not None
         and there is not None
-        and here != there
-        and layer_of(there) >= layer_of(here)
+        and package != there
+        and layer_of(there) >= layer_of(package)
     )
 
 
@@ -130,7 +130,7 @@ def packages() -> set[str]:
 def draw() -> Iterator[str]:
     """Yield a drawing: the layers from the top, each package with those that it imports."""
     every, found = arrows(), between_packages(arrows())
-    names = [package_of(one) for one in modules()]
+    names = [package_of(module) for module in modules()]
     for number, layer in reversed(list(enumerate(LAYERS))):
         for package in layer:
             below = [there.rpartition(".")[2] for here, there in sorted(found) if here == package]

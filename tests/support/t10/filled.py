@@ -57,10 +57,10 @@ class Filled:
 
     def ino(self, path: str) -> int:
         """Return the inode of a checkpoint."""
-        [found] = [
+        [item] = [
             one for one in self.ask("GET", "checkpoints")["items"] if one["path"].endswith(path)
         ]
-        ino: int = found["ino"]
+        ino: int = item["ino"]
         return ino
 
 
@@ -95,5 +95,5 @@ def ended(site: Filled, id: str) -> dict[str, Any]:
         return site.ask("GET", f"jobs/{id}")["state"] not in (rows.WAITING, rows.RUNNING)
 
     until(state, f"the end of job {id}")
-    found: dict[str, Any] = site.ask("GET", f"jobs/{id}")
-    return found
+    document: dict[str, Any] = site.ask("GET", f"jobs/{id}")
+    return document

@@ -192,15 +192,15 @@ def _age(settings: Settings) -> None:
 
 
 def _throw_away(world: World) -> list[PlanCheckpoint]:
-    found = []
+    checkpoints = []
     trash = trash_of(world)
     for step, by in ((38_000, "pretrain-ladder v2"), (36_000, "pretrain-ladder v2")):
         row = world.row(f"{PRETRAIN}/step-{step}")
         assert row is not None
         trash.put(row.ino, row.path, row.evidence, by, "it is not among the newest 3")
         given = {name: getattr(row, name) for name in PlanCheckpoint._fields if hasattr(row, name)}
-        found.append(PlanCheckpoint(**given))
-    return found
+        checkpoints.append(PlanCheckpoint(**given))
+    return checkpoints
 
 
 def _govern(settings: Settings, world: World, trashed: Sequence[PlanCheckpoint]) -> None:
@@ -213,10 +213,10 @@ def _govern(settings: Settings, world: World, trashed: Sequence[PlanCheckpoint])
                 store.put(session, earlier, "mara")
             store.put(session, read, "mara" if number < 2 else "jonas")
         store.switch(session, "expire-experiments", False, "jonas")
-        for one in trashed:
+        for checkpoint in trashed:
             reason = "it is not among the newest 3 and its step is no multiple of 10000"
             author = "pretrain-ladder v2"
-            action = store.begin(session, "trash", one, author, reason, one.evidence)
+            action = store.begin(session, "trash", checkpoint, author, reason, checkpoint.evidence)
             store.end(session, action, "in the trash")
         row = world.row(f"{PRETRAIN}/step-40000")
         assert row is not None

@@ -43,9 +43,9 @@ class Seeded(NamedTuple):
     def address(self, path: str) -> str:
         """Return the address of a page. ``{checkpoint}`` is the inode of one that drains,
         ``{durable}`` of one that the bucket has, ``{trash}`` the id of one in the trash."""
-        for name, found in _NAMED.items():
+        for name, statement in _NAMED.items():
             if f"{{{name}}}" in path:
-                [value] = query(self.settings, found)[0]
+                [value] = query(self.settings, statement)[0]
                 path = path.format(**{name: value})
         return self.url + path
 
@@ -117,10 +117,11 @@ def visit(page: Page, site: Seeded, name: str) -> None:
 def served_exports(site: Seeded) -> Iterator[None]:
     """Have the pages find an NFS server that has all exports. None runs."""
     database = Database(site.settings.database_url)
-    found = [one.export for one in ExportService(site.settings, database).listed()]
+    exports = [export.export for export in ExportService(site.settings, database).listed()]
     database.close()
     served = server.ServedExports(
-        os.getpid(), [server.Exported(one.number, 1, one.directory, 0, 0) for one in found]
+        os.getpid(),
+        [server.Exported(export.number, 1, export.directory, 0, 0) for export in exports],
     )
     with patch.object(server, "served_exports", lambda *_: served):
         yield

@@ -35,9 +35,9 @@ def save(namespace: Namespace, name: bytes, text: bytes) -> None:
         attr = namespace.create(ROOT_CRED, ROOT, name, SetAttr())
     path = namespace.files.path(attr.ino, attr.epoch)
     path.write_bytes(text)
-    found = namespace.files.sync(attr.ino, attr.epoch)
-    assert found is not None
-    data = Sealed(found.st_size, found.st_blocks * 512, found.st_mtime_ns, 1)
+    stat = namespace.files.sync(attr.ino, attr.epoch)
+    assert stat is not None
+    data = Sealed(stat.st_size, stat.st_blocks * 512, stat.st_mtime_ns, 1)
     namespace.seal(attr.ino, data)
 
 

@@ -198,16 +198,16 @@ class Pair(RuleBasedStateMachine):
         )
         if done is None:
             return
-        found = done[1]
-        assert len(found) <= most
-        for entry in found:
+        dirents = done[1]
+        assert len(dirents) <= most
+        for entry in dirents:
             assert entry.name not in listing.given, f"{entry.name!r} was listed twice"
             assert entry.cookie > listing.cookie
             assert entry.attr == self.ns.getattr(entry.attr.ino)
             listing.given.add(entry.name)
             listing.owed.discard(entry.name)
             listing.cookie = entry.cookie
-        assert found or not listing.owed, f"never listed: {listing.owed}"
+        assert dirents or not listing.owed, f"never listed: {listing.owed}"
 
     @invariant()
     def every_inode_agrees(self) -> None:

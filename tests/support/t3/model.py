@@ -54,8 +54,8 @@ class Model(Contents):
         """Return the directory that has the entry of a directory."""
         if node is self.root:
             return node
-        (found,) = (d for d in self.directories() if node in d.entries.values())
-        return found
+        (parent,) = (d for d in self.directories() if node in d.entries.values())
+        return parent
 
     def nlink(self, node: Node) -> int:
         if node.kind == InodeKind.DIRECTORY:
@@ -111,8 +111,8 @@ class Model(Contents):
 
     def _add_errors(self, cred: Cred, parent: int, name: bytes) -> Errors:
         taken = self._find(parent, name) is not None
-        found = self._directory_errors(cred, parent) | name_errors(name)
-        return found | ({errors.Exists} if taken else set())
+        directory_errors = self._directory_errors(cred, parent) | name_errors(name)
+        return directory_errors | ({errors.Exists} if taken else set())
 
     def _sticky_errors(self, cred: Cred, parent: int, victim: Node) -> Errors:
         """Return the errors of XBD 4.3: only owners of file or sticky directory may remove."""
@@ -192,15 +192,15 @@ class Model(Contents):
         return node
 
     def link(self, cred: Cred, ino: int, parent: int, name: bytes) -> Node:
-        found = self._add_errors(cred, parent, name)
+        add_errors = self._add_errors(cred, parent, name)
         node = self.nodes.get(ino)
         if node is None:
-            found.add(errors.Stale)
+            add_errors.add(errors.Stale)
         elif node.kind == InodeKind.DIRECTORY:
-            found |= {errors.NotPermitted, errors.IsADirectory}
+            add_errors |= {errors.NotPermitted, errors.IsADirectory}
         elif self.nlink(node) == 0:
-            found.add(errors.NotFound)
-        refuse(found)
+            add_errors.add(errors.NotFound)
+        refuse(add_errors)
         assert node is not None
         self.nodes[parent].entries[name] = node
         self._status_changed(node)
@@ -210,38 +210,46 @@ class Model(Contents):
     # ---- removing and moving names ----
 
     def remove(self, cred: Cred, parent: int, name: bytes) -> Node:
-        found = self._directory_errors(cred, parent) | name_errors(name)
+        directory_errors = self._directory_errors(cred, parent) | name_errors(name)
         victim = self._find(parent, name)
         if victim is None:
-            raise Refused(found | (set() if errors.Stale in found else {errors.NotFound}))
-        found |= self._sticky_errors(cred, parent, victim)
-        refuse(found | ({errors.NotEmpty} if victim.entries else set()))
+            raise Refused(
+                directory_errors
+                | (set() if errors.Stale in directory_errors else {errors.NotFound})
+            )
+        directory_errors |= self._sticky_errors(cred, parent, victim)
+        refuse(directory_errors | ({errors.NotEmpty} if victim.entries else set()))
         return self._unlink(parent, name)
 
     def rename(
         self, cred: Cred, old_parent: int, old_name: bytes, new_parent: int, new_name: bytes
     ) -> tuple[Node, Node | None]:
         """Rename an entry. Returns the moved inode and the one that it replaced."""
-        found = self._directory_errors(cred, old_parent) | self._directory_errors(cred, new_parent)
-        found |= name_errors(old_name) | name_errors(new_name)
+        directory_errors = self._directory_errors(cred, old_parent) | self._directory_errors(
+            cred, new_parent
+        )
+        directory_errors |= name_errors(old_name) | name_errors(new_name)
         moved, replaced = self._find(old_parent, old_name), self._find(new_parent, new_name)
         if moved is None:
-            raise Refused(found | (set() if errors.Stale in found else {errors.NotFound}))
-        found |= self._sticky_errors(cred, old_parent, moved)
+            raise Refused(
+                directory_errors
+                | (set() if errors.Stale in directory_errors else {errors.NotFound})
+            )
+        directory_errors |= self._sticky_errors(cred, old_parent, moved)
         if replaced is moved:
             # "shall return successfully and perform no other action"
-            if found:
-                raise Refused(found, or_nothing=True)
+            if directory_errors:
+                raise Refused(directory_errors, or_nothing=True)
             return moved, None
-        found |= self._rename_errors(cred, moved, old_parent, new_parent)
+        directory_errors |= self._rename_errors(cred, moved, old_parent, new_parent)
         if replaced is not None:
-            found |= self._sticky_errors(cred, new_parent, replaced)
-            found |= {errors.NotEmpty} if replaced.entries else set()
+            directory_errors |= self._sticky_errors(cred, new_parent, replaced)
+            directory_errors |= {errors.NotEmpty} if replaced.entries else set()
             if moved.kind == InodeKind.DIRECTORY and replaced.kind != InodeKind.DIRECTORY:
-                found.add(errors.NotADirectory)
+                directory_errors.add(errors.NotADirectory)
             if moved.kind != InodeKind.DIRECTORY and replaced.kind == InodeKind.DIRECTORY:
-                found.add(errors.IsADirectory)
-        refuse(found)
+                directory_errors.add(errors.IsADirectory)
+        refuse(directory_errors)
         if replaced is not None:
             self._unlink(new_parent, new_name)
         del self.nodes[old_parent].entries[old_name]
@@ -257,17 +265,17 @@ class Model(Contents):
 
     def _rename_errors(self, cred: Cred, moved: Node, old_parent: int, new_parent: int) -> Errors:
         """Return the errors of moving a directory: its ".." is written, and not below itself."""
-        found: Errors = set()
+        classes: Errors = set()
         if moved.kind != InodeKind.DIRECTORY or old_parent == new_parent:
-            return found
+            return classes
         if not moved.grants(cred, WRITE):
-            found.add(errors.AccessDenied)
+            classes.add(errors.AccessDenied)
         at = self.nodes.get(new_parent)
         while at is not None and at.kind == InodeKind.DIRECTORY:
             if at is moved:
-                found.add(errors.CrossesItself)
+                classes.add(errors.CrossesItself)
             at = None if at is self.root else self.parent(at)
-        return found
+        return classes
 
     # ---- attributes and ends ----
 

@@ -18,9 +18,9 @@ class Refused(Exception):
         or_nothing: whether it may also succeed and change nothing.
     """
 
-    def __init__(self, found: Errors, *, or_nothing: bool = False) -> None:
-        super().__init__(", ".join(sorted(error.__name__ for error in found)))
-        self.errnos = {error.errno for error in found}
+    def __init__(self, classes: Errors, *, or_nothing: bool = False) -> None:
+        super().__init__(", ".join(sorted(error.__name__ for error in classes)))
+        self.errnos = {error.errno for error in classes}
         self.or_nothing = or_nothing
 
 

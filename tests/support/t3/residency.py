@@ -37,7 +37,7 @@ def count(settings: Settings, table: str) -> int:
 
 
 def problems(settings: Settings, *, repair: bool = False) -> list[str]:
-    found = fsck.check(
+    broken_invariants = fsck.check(
         Database(settings.database_url), DataFiles(settings.files_dir), repair=repair
     )
-    return [problem.check for problem in found]
+    return [problem.check for problem in broken_invariants]

@@ -98,20 +98,20 @@ class CephServer(Server):
             self._run("ceph-authtool", keyring, "--gen-key", "--name", name, *pairs)
 
     def _text(self, cluster: str, address: str) -> str:
-        here = self._directory
+        path = self._directory
         values = {
             "fsid": cluster,
             "mon host": address,
             "public addr": "127.0.0.1",
             "cluster addr": "127.0.0.1",
-            "keyring": here / "keyring",
-            "run dir": here / "run",
+            "keyring": path / "keyring",
+            "run dir": path / "run",
             "admin socket": "",
-            "log file": here / "$name.log",
-            "mon data": here / "mon",
+            "log file": path / "$name.log",
+            "mon data": path / "mon",
             "mon data avail crit": 1,
             "mon allow pool size one": "true",
-            "osd data": here / "osd",
+            "osd data": path / "osd",
             "osd objectstore": "memstore",
             "memstore device bytes": STORE_BYTES,
             "osd crush chooseleaf type": 0,
@@ -120,7 +120,7 @@ class CephServer(Server):
             "osd pool default pg num": 1,
             "osd pool default pgp num": 1,
             "osd pool default pg autoscale mode": "off",
-            "rgw data": here / "rgw",
+            "rgw data": path / "rgw",
             "rgw dns name": HOST,
             "rgw frontends": f"beast endpoint=127.0.0.1:{self.port}",
         }

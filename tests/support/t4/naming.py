@@ -64,26 +64,26 @@ def sent(site: Site) -> list[str]:
 
 def waiting(site: Site) -> dict[str, queue.QueueEntry]:
     with opened(site.settings) as context:
-        found = list(queue.entries(context))
-    return {b"/".join(one.path).decode(): one for one in found}
+        entries = list(queue.entries(context))
+    return {b"/".join(entry.path).decode(): entry for entry in entries}
 
 
 def files(view: DrainView, *inos: int) -> list[File]:
-    return [found for ino in inos if (found := file_of(view.session, ino)) is not None]
+    return [file for ino in inos if (file := file_of(view.session, ino)) is not None]
 
 
 def require_whole(site: Site) -> None:
     """Require that all that something in the bucket names is there too."""
-    found = site.objects()
-    for path in (path for path in found if path.endswith(".metadata")):
+    objects = site.objects()
+    for path in (path for path in objects if path.endswith(".metadata")):
         directory = path.rpartition("/")[0]
         named = {path for path in WRITTEN if path.startswith(f"{directory}/")}
-        assert {one for one in named if one.endswith(".distcp")} <= found.keys(), sorted(found)
-    for path in (path for path in found if path.endswith("trainer_state.json")):
-        assert f"{path.rpartition('/')[0]}/weights/.metadata" in found, sorted(found)
-    if (tracker := found.get("run/latest")) is not None:
+        assert {one for one in named if one.endswith(".distcp")} <= objects.keys(), sorted(objects)
+    for path in (path for path in objects if path.endswith("trainer_state.json")):
+        assert f"{path.rpartition('/')[0]}/weights/.metadata" in objects, sorted(objects)
+    if (tracker := objects.get("run/latest")) is not None:
         named = {path for path in WRITTEN if path.startswith(f"run/{tracker.decode()}/")}
-        assert named <= found.keys(), sorted(found)
+        assert named <= objects.keys(), sorted(objects)
 
 
 @contextmanager

@@ -32,8 +32,8 @@ def main() -> int:
         up.ganesha(settings), stop_seconds=stop_seconds, ready=partial(accepts, settings.nfs.port)
     )
     others = [
-        dataclasses.replace(one, argv=(sys.executable, sys.argv[2]), stop_seconds=stop_seconds)
-        for one in up.commands(settings)[1:]
+        dataclasses.replace(command, argv=(sys.executable, sys.argv[2]), stop_seconds=stop_seconds)
+        for command in up.commands(settings)[1:]
     ]
     with up.prepared(settings):
         up.Supervisor(settings, [server, *others], logs.Output().say).run()

@@ -32,10 +32,10 @@ def _fill(namespace: Namespace, parent: int) -> None:
     for number in range(TOGETHER):
         where = ROOT_CRED, parent, b"n%d" % number
         if number % 10:
-            one = Operation(names.symlink, *where, b"x", SetAttr(), generation=generation)
+            operation = Operation(names.symlink, *where, b"x", SetAttr(), generation=generation)
         else:
-            one = Operation(names.create, *where, SetAttr(), generation=generation)
-        made.append(one)
+            operation = Operation(names.create, *where, SetAttr(), generation=generation)
+        made.append(operation)
     namespace.run_together(made)
     for attr in (one.outcome() for one in made):
         if attr.kind == InodeKind.REGULAR:

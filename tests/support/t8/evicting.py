@@ -118,5 +118,5 @@ class Cold(Site):
         return absent
 
     def used_bytes(self) -> int:
-        found = os.statvfs(self.settings.files_dir)
-        return (found.f_blocks - found.f_bavail) * found.f_frsize
+        disk = os.statvfs(self.settings.files_dir)
+        return (disk.f_blocks - disk.f_bavail) * disk.f_frsize

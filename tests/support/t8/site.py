@@ -97,7 +97,7 @@ class ColdSite(Site):
         return total
 
     def gets(self) -> list[Any]:
-        return [one for one in self.proxy.operations("GET") if "range" in one.headers]
+        return [request for request in self.proxy.operations("GET") if "range" in request.headers]
 
     def retries(self) -> list[tuple[Any, ...]]:
         return self.rows(f"SELECT ino, key, tries, error FROM retry WHERE work = '{HYDRATE}'")
@@ -110,10 +110,12 @@ class ColdSite(Site):
 
     def cache_report(self) -> dict[str, Any]:
         try:
-            found: dict[str, Any] = json.loads((self.settings.run_dir / "cache.json").read_text())
+            document: dict[str, Any] = json.loads(
+                (self.settings.run_dir / "cache.json").read_text()
+            )
         except FileNotFoundError:
             return {}
-        return found
+        return document
 
     @contextmanager
     def hydrating(self) -> Iterator[Hydrator]:

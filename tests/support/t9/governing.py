@@ -115,11 +115,16 @@ def looked(site: Site) -> tuple[PlanInputs, Planned]:
 
 def wanted_of(plan: Plan) -> set[tuple[str, bytes, str]]:
     """Return what a plan shows: action, path and author of each."""
-    deletions = {("trash", one.checkpoint.path, ", ".join(one.policies)) for one in plan.deletions}
-    evictions = {("evict", one.checkpoint.path, one.evict or "") for one in plan.evictions}
+    deletions = {
+        ("trash", deletion.checkpoint.path, ", ".join(deletion.policies))
+        for deletion in plan.deletions
+    }
+    evictions = {
+        ("evict", eviction.checkpoint.path, eviction.evict or "") for eviction in plan.evictions
+    }
     moves = {
-        ("transition", one.checkpoint.path, one.transition.policy)
-        for one in plan.transitions
-        if one.transition is not None
+        ("transition", transition.checkpoint.path, transition.transition.policy)
+        for transition in plan.transitions
+        if transition.transition is not None
     }
     return deletions | evictions | moves

@@ -46,13 +46,13 @@ def checkpoint(
 
 
 def policies(*tables: dict[str, Any]) -> list[Current]:
-    found = []
+    versioned_policies = []
     for number, table in enumerate(tables):
         named = {"name": f"p{number}", "run": "*", **table}
         if policy.of(named).deletes:
             named.setdefault("wait_hours", 0)
-        found.append(Current(policy.of(named), number + 1))
-    return found
+        versioned_policies.append(Current(policy.of(named), number + 1))
+    return versioned_policies
 
 
 def metric(one: PlanCheckpoint, _best: Best) -> Measure:
@@ -75,4 +75,4 @@ def made(
 
 
 def deleted(plan: Plan) -> set[int]:
-    return {one.checkpoint.ino for one in plan.deletions}
+    return {deletion.checkpoint.ino for deletion in plan.deletions}

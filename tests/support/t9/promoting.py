@@ -88,9 +88,9 @@ class Promoting(Site):
     def end(self, name: str, *, releases: bool) -> None:
         """Demote a promotion, as the command does. Raises NotPossible."""
         with closing(Database(self.settings.database_url)) as database, database.writing() as to:
-            found = store.one_named(to, name)
-            assert found is not None
-            store.demote(to, found, releases)
+            row = store.one_named(to, name)
+            assert row is not None
+            store.demote(to, row, releases)
 
     def demoted_without_release(self, name: str) -> PromotionRow:
         """Try to demote a promotion without naming its hold, as a person and as another program
@@ -99,10 +99,10 @@ class Promoting(Site):
             self.end(name, releases=False)
         self.demote(name)
         self.settle()
-        found = self.promotion(name)
-        assert found is not None
-        assert "--release-hold" in str(found.reason)
-        return found
+        row = self.promotion(name)
+        assert row is not None
+        assert "--release-hold" in str(row.reason)
+        return row
 
     def settle(self, promoter: Promoter | None = None) -> None:
         """Carry promotions out until there is nothing to do."""
@@ -116,20 +116,20 @@ class Promoting(Site):
         until(is_settled, "promotions to end")
 
     def pending(self) -> list[PromotionRow]:
-        found: list[PromotionRow] = self._read(store.pending)
-        return found
+        rows: list[PromotionRow] = self._read(store.pending)
+        return rows
 
     def promotion(self, name: str) -> PromotionRow | None:
-        found: PromotionRow | None = self._read(lambda session: store.one_named(session, name))
-        return found
+        row: PromotionRow | None = self._read(lambda session: store.one_named(session, name))
+        return row
 
     def failed(self, name: str) -> str:
         """Return why a promotion failed. Require that it did, and that it says what to do."""
-        found = self.promotion(name)
-        assert found is not None
-        assert found.state == PromotionState.FAILED
-        assert str(found.reason).endswith(f"spillway promotion remove {name} --yes")
-        return str(found.reason)
+        row = self.promotion(name)
+        assert row is not None
+        assert row.state == PromotionState.FAILED
+        assert str(row.reason).endswith(f"spillway promotion remove {name} --yes")
+        return str(row.reason)
 
     def _read(self, function: Callable[[Session], Any]) -> Any:
         database = Database(self.settings.database_url)
@@ -141,7 +141,7 @@ class Promoting(Site):
 
     def tree(self, ino: int = PROMOTED_INO) -> dict[str, tuple[int, ...]]:
         """Return what is below a directory: kind, mode, size, residency and reserved, by path."""
-        found: dict[str, tuple[int, ...]] = {}
+        tree: dict[str, tuple[int, ...]] = {}
         rows = query(
             self.settings,
             "SELECT d.name, i.ino, i.kind, i.mode, i.size, i.residency, i.reserved"
@@ -149,11 +149,11 @@ class Promoting(Site):
             ino=ino,
         )
         for name, child, kind, *rest in rows:
-            found[bytes(name).decode()] = (kind, *rest)
+            tree[bytes(name).decode()] = (kind, *rest)
             if kind == 7:
                 below = self.tree(child).items()
-                found |= {f"{bytes(name).decode()}/{path}": facts for path, facts in below}
-        return found
+                tree |= {f"{bytes(name).decode()}/{path}": facts for path, facts in below}
+        return tree
 
     def copies(self) -> dict[str, bytes]:
         """Return the objects of copied files, by key below those of all."""

@@ -24,4 +24,4 @@ def control_of(world: World) -> Direct:
 
 def tree(reconciler: ReceiptReconciler) -> dict[str, Any]:
     """Return the receipts that are there, by path."""
-    return {b"/".join(path).decode(): one for path, one in reconciler._tree.read().items()}
+    return {b"/".join(path).decode(): receipt for path, receipt in reconciler._tree.read().items()}

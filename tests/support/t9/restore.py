@@ -21,15 +21,15 @@ def manifests(client: S3Client, bucket: str, prefix: str) -> dict[str, dict[str,
     """Return the manifests of a gateway, by key below the prefix of manifests."""
     below = f"{prefix}/.spillway/checkpoints/"
     pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=below)
-    found = {}
+    document = {}
     for page in pages:
-        for one in page.get("Contents", []):
+        for listed_object in page.get("Contents", []):
             try:
-                body = client.get_object(Bucket=bucket, Key=one["Key"])["Body"].read()
+                body = client.get_object(Bucket=bucket, Key=listed_object["Key"])["Body"].read()
             except client.exceptions.NoSuchKey:
                 continue  # it was deleted since it was listed
-            found[one["Key"].removeprefix(below)] = json.loads(body)
-    return found
+            document[listed_object["Key"].removeprefix(below)] = json.loads(body)
+    return document
 
 
 def restore(client: S3Client, bucket: str, manifest: dict[str, Any], to: Path) -> None:

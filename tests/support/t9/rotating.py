@@ -61,7 +61,11 @@ class Job:
         """Bring everything to the bucket, and record that a checkpoint is durable."""
         self.site.drain()
         self.look()
-        [row] = [one for one in rows_of(self.site.settings) if one.path == path.encode()]
+        [row] = [
+            checkpoint_row
+            for checkpoint_row in rows_of(self.site.settings)
+            if checkpoint_row.path == path.encode()
+        ]
         assert row.state == "durable"
         record(self.site.settings, row.ino, row.run, completion, grade=grade)
 
@@ -92,12 +96,12 @@ class Job:
         self.site.drain()
 
     def held(self) -> list[str]:
-        return [one.path.decode() for one in self.trash.entries()]
+        return [entry.path.decode() for entry in self.trash.entries()]
 
     def bucket(self) -> set[str]:
         return set(self.site.objects())
 
     def end(self) -> None:
-        found = fsck.check(self.database, self.site.namespace.files)
-        assert found == []
+        broken_invariants = fsck.check(self.database, self.site.namespace.files)
+        assert broken_invariants == []
         self.database.close()

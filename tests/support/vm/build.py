@@ -119,8 +119,8 @@ def build_image(cache: Path, archive: Path | None = None) -> Image:
     finished = cache / f"image-{package.release}-{_fingerprint(package, busybox)}"
     if not finished.is_dir():
         with tempfile.TemporaryDirectory(prefix=".building-", dir=cache) as scratch:
-            found = given or _archive(package, cache)
-            image = _assemble(package, found, busybox, Path(scratch))
+            path = given or _archive(package, cache)
+            image = _assemble(package, path, busybox, Path(scratch))
             try:
                 image.rename(finished)
             except OSError:
@@ -135,8 +135,8 @@ def parse_metapackage(description: str) -> KernelPackage | None:
     :param description: output of ``apt-cache show`` for the metapackage.
     :return: the exact package and version, or None if ``description`` names none.
     """
-    found = re.search(r"^Depends:.*?\b(linux-image-\S+) \(= ([^)]+)\)", description, re.MULTILINE)
-    return KernelPackage(found[1], found[2]) if found else None
+    match = re.search(r"^Depends:.*?\b(linux-image-\S+) \(= ([^)]+)\)", description, re.MULTILINE)
+    return KernelPackage(match[1], match[2]) if match else None
 
 
 def load_order(modules_dep: str, modules_builtin: str, wanted: Iterable[str]) -> list[str]:
@@ -196,11 +196,11 @@ def _package_of(archive: Path) -> KernelPackage:
 
 
 def _static_busybox() -> Path:
-    found = Path(tool("busybox"))
+    path = Path(tool("busybox"))
     # A dynamic busybox finds no libc in the initramfs, and the kernel would panic.
-    if not found.is_file() or b"/ld-linux" in found.read_bytes():
+    if not path.is_file() or b"/ld-linux" in path.read_bytes():
         raise BuildError("no statically linked busybox: install busybox-static")
-    return found
+    return path
 
 
 def _fingerprint(package: KernelPackage, busybox: Path) -> str:
