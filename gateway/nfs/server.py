@@ -183,7 +183,7 @@ def taken(settings: Settings, text: str) -> Iterator[None]:
     Raises ExportRefused, OSError.
 
     Args:
-        text: text of ``blocks.render``.
+        text: text of ``export_blocks.render``.
     """
     whole, changed = changed_conf(settings, text)
     former = whole.partition(export_blocks.MARK)[2]
@@ -213,7 +213,7 @@ def changed_conf(settings: Settings, text: str) -> tuple[str, str]:
     Raises ExportRefused if a running server must not read it, OSError.
 
     Args:
-        text: text of ``blocks.render``.
+        text: text of ``export_blocks.render``.
     """
     whole = settings.ganesha_conf.read_text(encoding="utf-8")
     head, mark, former = whole.partition(export_blocks.MARK)

@@ -174,7 +174,7 @@ def probes_below(prefix: str) -> str:
 
 def manifests_below(prefix: str) -> str:
     """Return the prefix of the keys of manifests. ``key_of`` and ``parts_of`` take it: the parts
-    are the names of the run, and the name that ``manifests.document.name_of`` gives."""
+    are the names of the run, and the name that ``catalogue.manifests.name_of`` gives."""
     return _below(prefix, f"{OURS}/checkpoints")
 
 
