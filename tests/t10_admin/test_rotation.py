@@ -31,7 +31,7 @@ def test_what_is_held_is_shown_counted_and_released(site: Filled) -> None:
     assert "spillway_held_checkpoints 1.0" in metrics
     assert "It is held for a newer checkpoint" in site.page("/trash")
     assert item["path"] not in site.page("/trash/empty")
-    assert "leave the bucket" in site.page(f"/trash/{item['id']}/release")
+    assert "also from the bucket" in site.page(f"/trash/{item['id']}/release")
     # All of the trash is not what may be the last that the bucket has.
     assert job(site, "POST", "trash/empty", json={})["result"]["removed_checkpoints"] == 0
     released = site.ask("POST", f"trash/{item['id']}/release")
