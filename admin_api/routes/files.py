@@ -48,7 +48,7 @@ from gateway.rpc.control import BACKGROUND_SECONDS, opened
 from gateway.service import files, pins
 from gateway.service import queue as control
 from gateway.service.deletion import check_tree
-from gateway.service.files import FileInfo
+from gateway.service.files import ChangedPath, FileInfo, changed_path
 from gateway.service.jobs import Job
 from gateway.service.names import Names, RpcCaller, require_not_hidden
 from gateway.service.paths import Child, ResolvedPath, browsing, child, names_of, resolve
@@ -122,7 +122,9 @@ def remove_file(
 
 
 @router.post("/rename", responses=describe(403, 404, 409, 503))
-def rename_file(gateway: Governed, call: Recorded, _operator: Operator, body: Renaming) -> FileInfo:
+def rename_file(
+    gateway: Governed, call: Recorded, _operator: Operator, body: Renaming
+) -> ChangedPath:
     """Rename or move a file or directory. Clients see it at once."""
     require_not_hidden(gateway.settings, gateway.database, body.path, body.to, insists=body.force)
     _changed(
@@ -130,13 +132,13 @@ def rename_file(gateway: Governed, call: Recorded, _operator: Operator, body: Re
         lambda names, _browser: names.rename(body.path, body.to, replaces=body.replace),
     )
     call.before, call.after = encoded(body.path), encoded(body.to)
-    return read_file(gateway, _operator, body.to)
+    return changed_path(gateway.settings, body.to)
 
 
 @router.post("/attributes", responses=describe(403, 404, 409, 503))
 def set_file_attributes(
-    gateway: Governed, call: Recorded, admin: Admin, body: Attributes
-) -> FileInfo:
+    gateway: Governed, call: Recorded, _admin: Admin, body: Attributes
+) -> ChangedPath:
     """Set mode, user or group, as root may. Symbolic links are not followed.
 
     Setuid and setgid of a file go with its owner.
@@ -145,9 +147,8 @@ def set_file_attributes(
     wanted = SetAttr(mode, body.uid, body.gid)
     place = _changed(gateway, lambda names, _browser: names.set_attributes(body.path, wanted))
     call.before = {"path": encoded(body.path), **_permissions(place.found().attr)}
-    file_info = read_file(gateway, admin, body.path)
-    call.after = {"mode": file_info.mode, "uid": file_info.uid, "gid": file_info.gid}
-    return file_info
+    call.after = {"mode": body.mode, "uid": body.uid, "gid": body.gid}
+    return changed_path(gateway.settings, body.path)
 
 
 @router.post("/evict", status_code=202, responses=describe(503))
@@ -244,15 +245,14 @@ def list_directory(
 
 @directories_router.post("", status_code=201, responses=describe(403, 404, 409, 503))
 def make_directory(
-    gateway: Governed, call: Recorded, operator: Operator, body: Making, response: Response
-) -> FileInfo:
+    gateway: Governed, call: Recorded, _operator: Operator, body: Making
+) -> ChangedPath:
     """Make a directory. Clients see it at once."""
     with changing(gateway) as (names, _browser):
         wanted = SetAttr(int(body.mode, 8), body.uid, body.gid)
         (names.make_all if body.parents else names.make)(body.path, wanted)
-    made = read_file(gateway, operator, body.path)
-    call.after = {"path": made.path, "ino": made.ino, "uid": made.uid, "gid": made.gid}
-    return made
+    call.after = {"path": encoded(body.path), "mode": body.mode, "uid": body.uid, "gid": body.gid}
+    return changed_path(gateway.settings, body.path)
 
 
 @directories_router.delete("", status_code=202, responses=describe(404, 409, 503))

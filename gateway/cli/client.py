@@ -43,7 +43,7 @@ from gateway.service.exports import (
     RemovedExport,
     Rights,
 )
-from gateway.service.files import FileInfo
+from gateway.service.files import ChangedPath, FileInfo
 from gateway.service.jobs import Job, Tell
 from gateway.service.names import RemovedTree, is_a_directory, no_directory
 from gateway.service.paths import Child, names_of
@@ -250,9 +250,9 @@ class RemotePins(_RemoteNoun):
 
 
 CHILDREN = ApiCall("GET", "/directories", Child)
-MAKE = ApiCall("POST", "/directories", FileInfo)
-SET = ApiCall("POST", "/files/attributes", FileInfo)
-RENAME = ApiCall("POST", "/files/rename", FileInfo)
+MAKE = ApiCall("POST", "/directories", ChangedPath)
+SET = ApiCall("POST", "/files/attributes", ChangedPath)
+RENAME = ApiCall("POST", "/files/rename", ChangedPath)
 REMOVE: ApiCall[Any] = ApiCall("DELETE", "/files")
 REMOVE_TREE = ApiCall("DELETE", "/directories", Job)
 EVICT = ApiCall("POST", "/files/evict", Job)
@@ -269,14 +269,14 @@ class RemoteFiles(_RemoteNoun):
     def children(self, path: str, *, details: bool) -> Iterator[Child]:
         return self._api.rows(CHILDREN, path=encoded(path), details=details)
 
-    def make(self, path: str, wanted: SetAttr, *, parents: bool) -> FileInfo:
+    def make(self, path: str, wanted: SetAttr, *, parents: bool) -> ChangedPath:
         body = {"path": encoded(path), "parents": parents, **_given(wanted)}
         return self._api.ask(MAKE, body=body)
 
-    def set_attributes(self, path: str, wanted: SetAttr) -> FileInfo:
+    def set_attributes(self, path: str, wanted: SetAttr) -> ChangedPath:
         return self._api.ask(SET, body={"path": encoded(path), **_given(wanted)})
 
-    def move(self, path: str, target: str, *, is_alone: bool, force: bool) -> FileInfo:
+    def move(self, path: str, target: str, *, is_alone: bool, force: bool) -> ChangedPath:
         to = target
         if self._is_directory(target):
             to = f"{target.rstrip('/')}/{path.rstrip('/').rpartition('/')[2]}"

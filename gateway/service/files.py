@@ -101,6 +101,15 @@ class FileInfo(PathInfo):
     """What was done lately with its checkpoint."""
 
 
+@dataclass(frozen=True, slots=True)
+class ChangedPath(Model):
+    """What was made, changed or moved. It is not read again: if that failed, the change would seem
+    to have failed too."""
+
+    path: str
+    """Where it is now."""
+
+
 class Files(Protocol):
     """Files and directories. Symbolic links are followed only where that is said.
 
@@ -116,7 +125,7 @@ class Files(Protocol):
         """Yield what is in a directory, in any order. Args: details, also what takes a query for
         each name."""
 
-    def make(self, path: str, wanted: SetAttr, *, parents: bool) -> FileInfo:
+    def make(self, path: str, wanted: SetAttr, *, parents: bool) -> ChangedPath:
         """Make a directory.
 
         Args:
@@ -124,10 +133,10 @@ class Files(Protocol):
             parents: also make those that lead to it, and it may be there.
         """
 
-    def set_attributes(self, path: str, wanted: SetAttr) -> FileInfo:
+    def set_attributes(self, path: str, wanted: SetAttr) -> ChangedPath:
         """Set mode, user or group of a file or directory."""
 
-    def move(self, path: str, target: str, *, is_alone: bool, force: bool) -> FileInfo:
+    def move(self, path: str, target: str, *, is_alone: bool, force: bool) -> ChangedPath:
         """Rename a file or directory, or move it into a directory.
 
         Args:
@@ -197,18 +206,19 @@ class LocalFiles:
         entries = self._browser.entries(place.found().attr.ino)
         return (paths.child(above, entry, browser) for entry in entries)
 
-    def make(self, path: str, wanted: SetAttr, *, parents: bool) -> FileInfo:
+    def make(self, path: str, wanted: SetAttr, *, parents: bool) -> ChangedPath:
         names = self._names()
         (names.make_all if parents else names.make)(path, wanted)
-        return self.get(path)
+        return changed_path(self._settings, path)
 
-    def set_attributes(self, path: str, wanted: SetAttr) -> FileInfo:
+    def set_attributes(self, path: str, wanted: SetAttr) -> ChangedPath:
         self._names().set_attributes(path, wanted)
-        return self.get(path)
+        return changed_path(self._settings, path)
 
-    def move(self, path: str, target: str, *, is_alone: bool, force: bool) -> FileInfo:
+    def move(self, path: str, target: str, *, is_alone: bool, force: bool) -> ChangedPath:
         guard = partial(require_not_hidden, self._settings, self._database, insists=force)
-        return self.get(self._names(guard).move(path, target, is_alone=is_alone))
+        made = self._names(guard).move(path, target, is_alone=is_alone)
+        return changed_path(self._settings, made)
 
     def remove(self, path: str, progress: Tell, *, recursive: bool, force: bool) -> RemovedTree:
         names = self._names()
@@ -252,6 +262,11 @@ class LocalFiles:
                 time.sleep(min(seconds, max(left_seconds, 0.01)))
 
             durability.wait(context, top, path, progress, rest)
+
+
+def changed_path(settings: Settings, path: str) -> ChangedPath:
+    """Return what is answered to a change of a path of the command line."""
+    return ChangedPath(path_of(settings, below(settings, path)))
 
 
 def read(settings: Settings, session: Session, browser: Browser, path: str) -> FileInfo:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from gateway.cli.main import main
 from gateway.cli.up import prepared
 from gateway.common.text import printable, text_of
 from gateway.common.types import ROOT_CRED, SetAttr
@@ -23,6 +24,7 @@ from gateway.namespace.lookup import Browser, NamedInode
 from gateway.rpc.control import opened
 from gateway.rpc.frames import Op, RpcRequest
 from gateway.rpc.removal import TreeRemoval
+from gateway.service.names import Names
 from tests.support.clisite import Site
 from tests.support.namespace import Namespace
 from tests.support.t5.names import run
@@ -113,6 +115,23 @@ def test_mv_is_rename(site: Site) -> None:
     assert "no such file" in run(site, "mv", "nothing", "b", status=1)
     assert "not a directory" in run(site, "mv", "a", "b", "nowhere", status=2)
     assert "cannot be moved" in run(site, "mv", "/checkpoints", "b", status=1)
+
+
+def test_a_change_is_told_as_made_although_another_client_moves_it_at_once(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is read after a change: the rename would seem to have failed."""
+    run(site, "mkdir", "a")
+    move = Names.move
+
+    def and_away(names: Names, path: str, target: str, *, is_alone: bool) -> str:
+        made = move(names, path, target, is_alone=is_alone)
+        move(names, made, "elsewhere")
+        return made
+
+    monkeypatch.setattr(Names, "move", and_away)
+    assert main(["mv", "--config", str(site.config), "a", "b"]) == 0
+    assert facts(site, "elsewhere")["kind"] == "directory"
 
 
 def test_what_cannot_be_done_says_what_to_do(site: Site) -> None:
