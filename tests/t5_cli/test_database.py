@@ -26,11 +26,13 @@ def test_problems_are_shown_then_repaired(site: Site) -> None:
     query(site.settings, "INSERT INTO rekey VALUES (424242, 1)")
     done = spillway("fsck", "--config", site.config)
     assert done.returncode == 1
-    assert "directory 2 has link count 9, its subdirectories make it 2 [can be" in done.stdout
+    [row] = [line for line in done.stdout.splitlines() if "directory 2 has link count 9" in line]
+    assert row.endswith("can be repaired") and "its subdirectories make it 2" in row
     assert "2 problems found, 2 left" in done.stdout
     done = spillway("fsck", "--config", site.config, "--repair")
     assert done.returncode == 0
-    assert "a rename of inode 424242 is noted, which is gone [note dropped]" in done.stdout
+    [row] = [line for line in done.stdout.splitlines() if "inode 424242" in line]
+    assert row.endswith("note dropped") and "a rename of inode 424242 is noted" in row
     done = spillway("fsck", "--config", site.config, "--json")
     assert json.loads(done.stdout) == {"problems": [], "left": 0}
 
