@@ -315,7 +315,11 @@ Recorded = Annotated[RequestRecord, Depends(_call)]
 
 
 class Replayed(SpillwayError):
-    """The call was made before. Parameters: its answer."""
+    """The call was made before.
+
+    Args:
+        status, headers, body: those of its answer.
+    """
 
     def __init__(self, status: int, headers: dict[str, str], body: bytes) -> None:
         super().__init__()

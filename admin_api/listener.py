@@ -52,7 +52,12 @@ STATE = "connection"
 
 
 class TlsConnection(H11Protocol):
-    """A connection whose TLS handshake is over. Parameters: connections; those of uvicorn."""
+    """A connection whose TLS handshake is over.
+
+    Args:
+        connections: those of its listener.
+        given, named: those of uvicorn.
+    """
 
     def __init__(self, connections: Connections, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)

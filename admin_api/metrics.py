@@ -164,8 +164,12 @@ def of_settings(space: SpaceSettings) -> Iterator[Metric]:
 
 
 def of_access(certificate_ns: int | None, token_ns: int | None) -> Iterator[Metric]:
-    """Yield when what lets clients in ends. Parameters: as ``certificate_end_ns`` of admin_api.tls
-    and ``next_end_ns`` of admin_api.access.tokens return them."""
+    """Yield when what lets clients in ends.
+
+    Args:
+        certificate_ns: as ``certificate_end_ns`` of admin_api.tls returns it.
+        token_ns: as ``next_end_ns`` of admin_api.access.tokens returns it.
+    """
     for name, text, end_ns in (
         ("certificate", "When the certificate of the admin API ends.", certificate_ns),
         ("token", "When the first of the tokens ends that are in use.", token_ns),

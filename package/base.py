@@ -67,7 +67,11 @@ class Base(NamedTuple):
 def base(cache: Path, hostname: str, more: Sequence[str] = ()) -> Base:
     """Return the machine, made if the cache has none of this file. As root; it takes three minutes.
 
-    Parameters: more, further packages. Raises: CalledProcessError when a tool fails.
+    Args:
+        more: further packages.
+
+    Raises:
+        CalledProcessError: a tool fails.
     """
     source = Path(__file__).read_bytes() + " ".join((hostname, *more)).encode()
     made = cache / f"{hostname}-{hashlib.sha256(source).hexdigest()[:16]}"

@@ -44,11 +44,18 @@ sys.exit(main())
 
 
 def build(plugin: Path, output: Path, version: str | None = None) -> Path:
-    """Build the package. Returns its path.
+    """Build the package.
 
-    Parameters: plugin, libfsalpython.so; output, the directory that takes the package; version, in
-    place of that of pyproject.toml.
-    Raises: CalledProcessError when a tool fails; its own message is on stderr.
+    Args:
+        plugin: libfsalpython.so.
+        output: the directory that takes the package.
+        version: in place of that of pyproject.toml.
+
+    Returns:
+        Its path.
+
+    Raises:
+        CalledProcessError: a tool fails; its own message is on stderr.
     """
     version = version or project_version()
     epoch = _epoch()

@@ -32,11 +32,19 @@ _PIN = re.compile(r"^([a-z0-9-]+)==(\S+) ", re.MULTILINE)
 
 
 def build(cache: Path, package: Path, tools: Path, output: Path) -> Path:
-    """Build the image. Returns the path of the qcow2.
+    """Build the image.
 
-    Parameters: cache, of the base; tools, the directory of ansible-playbook and syft; output,
-    replaced as a whole. Raises: CalledProcessError when a tool fails, ValueError when the bill of
-    materials lacks a library.
+    Args:
+        cache: that of the base.
+        tools: the directory of ansible-playbook and syft.
+        output: replaced as a whole.
+
+    Returns:
+        The path of the qcow2.
+
+    Raises:
+        CalledProcessError: a tool fails.
+        ValueError: the bill of materials lacks a library.
     """
     start = _timed("base", lambda: base(cache.absolute(), "spillway"))
     scratch = cache.absolute() / "making"  # a run that failed leaves it, to be looked at

@@ -174,10 +174,14 @@ def run_lanes(lanes: Sequence[Lane], directory: Path, root: Path) -> list[Run]:
 
 
 def run_plan(plan: Plan, directory: Path, root: Path = ROOT) -> tuple[bool, str]:
-    """Run a plan. Returns whether it passed, and a line that says why.
+    """Run a plan.
 
-    Parameters: directory, for the outputs; it is made if missing; root, where the names of tests
-    begin.
+    Args:
+        directory: for the outputs; it is made if missing.
+        root: where the names of tests begin.
+
+    Returns:
+        Whether it passed, and a line that says why.
     """
     directory.mkdir(parents=True, exist_ok=True)
     runs = [run for step in plan.steps for run in run_lanes(step, directory, root)]

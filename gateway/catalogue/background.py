@@ -136,8 +136,14 @@ class AbandonedFiles:
         return above if above is not None and above.is_deep else None
 
     def has(self, inside: Inside | None, kind: int, name: bytes, is_open: bool) -> bool:
-        """Return whether a file is one. Parameters: inside, of its directory; kind of the inode;
-        its name; is_open, whether it is open for writing."""
+        """Return whether a file is one.
+
+        Args:
+            inside: that of its directory.
+            kind: of the inode.
+            name: of the file.
+            is_open: whether it is open for writing.
+        """
         if kind == InodeKind.REGULAR and is_removed(name):
             return True
         if inside is None or kind != InodeKind.REGULAR or is_open:

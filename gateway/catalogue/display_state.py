@@ -126,7 +126,11 @@ SHOWN = case(
 
 
 def shown_state(state: str, storage_class: str | None) -> str:
-    """Return the same of a row that was read. Parameters: its columns of these names."""
+    """Return the same of a row that was read.
+
+    Args:
+        state, storage_class: its columns of these names.
+    """
     return (
         ARCHIVED if state == CheckpointState.DURABLE and storage_class is not None else str(state)
     )

@@ -291,7 +291,8 @@ INDETERMINATE = Statement(
     )
 )
 """Selects the manifests that are looked at, because no request that was given up can arrive any
-more. Parameters: late_ns, the latest time that can have been set: the clock may have gone back."""
+more. The parameters are now_ns, and late_ns, the latest time that can have been set: the clock may
+have gone back."""
 
 ROW = Statement(select(manifest).where(manifest.c.key == b("the_key")))
 IS_THERE = Statement(

@@ -59,8 +59,8 @@ ENDING = Statement(
     .order_by(dirent.c.name)
     .limit(b("most"))
 )
-"""Selects the names in a directory that end so. Parameters: before_end, the length of the end less
-one."""
+"""Selects the names in a directory that end so. The parameters are parent, name_end, most, and
+before_end, the length of the end less one."""
 STARTING = Statement(
     select(dirent.c.name)
     .where(dirent.c.parent == b("parent"), dirent.c.name >= b("name_start"))

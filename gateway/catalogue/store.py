@@ -234,7 +234,7 @@ class Catalogue:
             after = rows[-1][0]
 
     def _inside(self, *where: Any) -> Iterator[int]:
-        """Yield the checkpoints in a directory. Parameters: as of ``outside``."""
+        """Yield the checkpoints in a directory. Args: as of ``outside``."""
         for page in self.outside(*where):
             yield from [name.entry.ino for name in page if name.found is not None]
 

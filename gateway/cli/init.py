@@ -213,7 +213,11 @@ def _variables() -> dict[tuple[str, str], str]:
 def _from_environment(given: dict[str, dict[str, Any]], path: Path) -> dict[tuple[str, str], Any]:
     """Return the values that the environment sets, by section and key.
 
-    Parameters: given, the values of options. Raises: UserError when an option differs.
+    Args:
+        given: the values of options.
+
+    Raises:
+        UserError: an option differs.
     """
     variables = _variables()
     for (section, key), variable in variables.items():

@@ -56,7 +56,11 @@ class QuantityKind(NamedTuple):
     def read(self, name: str, text: str) -> float:
         """Return the value of a text, an int if it is whole by its kind.
 
-        Parameters: name, which errors name. Raises: UserError if the text is not of this kind.
+        Args:
+            name: which errors name.
+
+        Raises:
+            UserError: the text is not of this kind.
         """
         match = _FORM.fullmatch(text)
         if match is None:
@@ -94,7 +98,11 @@ def moment(name: str, text: str) -> datetime:
     """Return the moment of a text in UTC: ISO 8601, of this machine's time zone if it names none,
     or how long ago it is, like ``90m``.
 
-    Parameters: name, which errors name. Raises: UserError if the text is no moment.
+    Args:
+        name: which errors name.
+
+    Raises:
+        UserError: the text is no moment.
     """
     try:
         if _DATE.match(text):

@@ -74,8 +74,11 @@ class UserError(SpillwayError):
 class ConfigError(UserError):
     """A configuration key that cannot be used.
 
-    Parameters: key as it is written in the file (``section.key``); the offending value, which the
-    message quotes, or None where there is none or it may hold a secret; the remedy.
+    Args:
+        key: as it is written in the file (``section.key``).
+        value: the offending one, which the message quotes, or None where there is none or it may
+            hold a secret.
+        remedy: what to do about it.
     """
 
     def __init__(self, key: str, value: object, remedy: str) -> None:

@@ -102,9 +102,14 @@ def require_ours(settings: Settings) -> None:
 def locked(settings: Settings, who: str, wait_seconds: float = 0) -> Iterator[None]:
     """Hold the data directory: one ``up``, migration or change of a stopped gateway at a time.
 
-    Parameters: who, the name of this process for another process that wants the lock; wait_seconds,
-    the time to wait for a ``COMMAND``. Raises: InUse when another process has it.
     The lock ends with the process, however the process ends.
+
+    Args:
+        who: the name of this process for another process that wants the lock.
+        wait_seconds: the time to wait for a ``COMMAND``.
+
+    Raises:
+        InUse: another process has it.
     """
     fd = files.open_lock(settings.run_dir / LOCK)
     try:

@@ -26,9 +26,13 @@ log = logging.getLogger(__name__)
 def load(path: Path, environ: Mapping[str, str] | None = None) -> Settings:
     """Read the configuration.
 
-    Parameters: path of the TOML file; environ, the environment (default: the process's).
-    Raises: ConfigError for an unknown key, a wrong type or a value out of range; UserError when
-    the file cannot be read or is not TOML.
+    Args:
+        path: of the TOML file.
+        environ: the environment (default: the process's).
+
+    Raises:
+        ConfigError: a key is unknown, a type wrong or a value out of range.
+        UserError: the file cannot be read or is not TOML.
     """
     environ = os.environ if environ is None else environ
     try:

@@ -124,8 +124,11 @@ class Backend(Protocol):
 class Database:
     """The database of one namespace.
 
-    Parameters: url, sqlite:///<path> or postgresql://….
-    Raises: ConfigError when the engine is unknown.
+    Args:
+        url: sqlite:///<path> or postgresql://….
+
+    Raises:
+        ConfigError: the engine is unknown.
     """
 
     def __init__(self, url: str) -> None:

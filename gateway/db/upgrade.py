@@ -39,7 +39,7 @@ def upgrade(
 ) -> None:
     """Create the schema or migrate it to this program's revision. Raises SchemaError.
 
-    Parameters: see ``script_config``.
+    Args: as of ``script_config``.
     """
     schema.require_known(database, versions)
     with database.backend.turn(first=False):

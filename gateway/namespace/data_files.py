@@ -38,7 +38,8 @@ class DataFiles:
 
     Files move between its directories only, so that it may be a disk of its own.
 
-    Parameters: root, the ``files`` directory; its 256 shard directories are made by ``create``.
+    Args:
+        root: the ``files`` directory; its 256 shard directories are made by ``create``.
     """
 
     def __init__(self, root: Path) -> None:

@@ -38,7 +38,11 @@ FIELDS = (
 
 
 def term(ino: Any, change: Any, prime: Any, by_ino: Any, by_change: Any, plus: Any) -> Any:
-    """Return the term of an inode, of integers or of columns. Parameters: the last are a Field."""
+    """Return the term of an inode, of integers or of columns.
+
+    Args:
+        prime, by_ino, by_change, plus: those of a Field.
+    """
     base = (ino % prime * by_ino + change % prime * by_change + plus) % prime
     return base * base % prime * base % prime
 

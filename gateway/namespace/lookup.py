@@ -342,7 +342,10 @@ class NamedInode(NamedTuple):
 class Browser:
     """Reads the namespace of a gateway, whether or not its server runs. A context manager.
 
-    Parameters: settings; the schema must be current. Its methods raise TryAgain.
+    Its methods raise TryAgain.
+
+    Args:
+        settings: those of the gateway; the schema must be current.
     """
 
     def __init__(self, settings: Settings) -> None:

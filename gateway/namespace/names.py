@@ -333,9 +333,11 @@ def remove(
     The bucket may keep what it has of a checkpoint (gateway.namespace.rotation): then the inode has
     a name in the trash.
 
-    Parameters: only, inode number and ``change`` (0: any) of the inode that may be removed; any
-    other inode with the name stays. Raises NotFound, NotEmpty, AccessDenied, NotPermitted,
-    HeldByLatestLink, Stale.
+    Raises NotFound, NotEmpty, AccessDenied, NotPermitted, HeldByLatestLink, Stale.
+
+    Args:
+        only: inode number and ``change`` (0: any) of the inode that may be removed; any other inode
+            with the name stays.
     """
     check_name(name)
     victim = find(tx, parent, name)

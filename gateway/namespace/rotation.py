@@ -69,8 +69,9 @@ def insert_inode(
 ) -> Attr:
     """Insert an inode of version 0, or 1 if it is a file. The caller gives it its name.
 
-    Parameters: now_ns, its times that are not given; parent, of a directory; the others are the
-    columns of ``inode``.
+    Args:
+        now_ns: its times that are not given.
+        parent: of a directory; this and the others are columns of ``inode``.
     """
     attr = Attr(
         ino=ino,
@@ -192,8 +193,8 @@ DURABLE_ABOVE = Statement(
     .order_by(_up.c.depth)
     .limit(1)
 )
-"""Selects the checkpoint that an inode was of, with one statement: most files are of none.
-Parameters: victim, and the directory that had its name."""
+"""Selects the checkpoint that an inode was of, with one statement: most files are of none. The
+parameters are victim, and parent, the directory that had its name."""
 IN_BUCKET = Statement(
     select(inode.c.ino).where(
         inode.c.ino == b("ino"),

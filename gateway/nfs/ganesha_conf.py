@@ -156,9 +156,13 @@ _IO_FLUSHER = """\
 
 
 def render(settings: Settings, exports: Sequence[ExportedDirectory] = ()) -> str:
-    """Return the text of ganesha.conf. Parameters: exports, beside ``nfs.export``.
+    """Return the text of ganesha.conf.
 
-    Raises: ConfigError when a path cannot be written in Ganesha's syntax, or nfs.bind is a name.
+    Args:
+        exports: beside ``nfs.export``.
+
+    Raises:
+        ConfigError: a path cannot be written in Ganesha's syntax, or nfs.bind is a name.
     """
     nfs = settings.nfs
     release = ganesha_release(nfs.ganesha)

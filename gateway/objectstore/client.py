@@ -111,12 +111,16 @@ def stamp_of(settings: Settings) -> FileStamp | None:
 class BucketConnection:
     """The two ways to the bucket, with one set of credentials. Making one contacts no server.
 
-    Parameters: settings; pace, the limits that every request keeps; attempts, how often to try a
-    request; address, the URL of the bucket, if a client has told it already.
-
-    Raises: StoreRefused when the credentials file or the CA bundle exists but cannot be used.
     Without the credentials file, the first request asks boto's own chain (environment, the role of
     the container or the instance).
+
+    Args:
+        pace: the limits that every request keeps.
+        attempts: how often to try a request.
+        address: the URL of the bucket, if a client has told it already.
+
+    Raises:
+        StoreRefused: the credentials file or the CA bundle exists but cannot be used.
     """
 
     def __init__(

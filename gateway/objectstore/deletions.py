@@ -21,7 +21,7 @@ DELETES = 8
 
 
 class Deletions(Requests):
-    """The deletions in one bucket. Parameters: those of Requests."""
+    """The deletions in one bucket. Args: as of Requests."""
 
     _deletes_each = False
     """Whether the store has shown that it has no DeleteObjects."""

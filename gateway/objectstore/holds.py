@@ -20,7 +20,7 @@ BODY = b"Spillway asks whether this store keeps tags.\n"
 
 
 class TaggingStore(S3Store):
-    """A bucket whose objects can have the tag. Parameters: those of S3Store."""
+    """A bucket whose objects can have the tag. Args: as of S3Store."""
 
     def keeps_tags(self) -> bool:
         """Return whether the store keeps tags of objects, and lets us set them.
@@ -55,7 +55,7 @@ _GONE = ("NoSuchKey", "NoSuchVersion", "MethodNotAllowed", "404", "405")
 
 
 class HoldingStore(TaggingStore):
-    """A bucket whose objects can be under a legal hold. Parameters: those of S3Store."""
+    """A bucket whose objects can be under a legal hold. Args: as of S3Store."""
 
     def has_lock(self) -> bool:
         """Return whether the bucket has Object Lock. Raises StoreUnavailable, StoreRefused."""

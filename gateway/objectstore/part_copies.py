@@ -59,10 +59,14 @@ def in_flight(
     send_one: Callable[[int], T],
     go_on: Callable[[T], bool],
 ) -> list[T] | None:
-    """Send parts in order, so many at a time. Returns the results, or None if told to stop.
+    """Send parts in order, so many at a time.
 
-    Parameters: go_on, called with each result in order; if it is False, no more parts begin. What
-    ``send_one`` raises is raised when the parts under way have ended.
+    Args:
+        send_one: what it raises is raised when the parts under way have ended.
+        go_on: called with each result in order; if it is False, no more parts begin.
+
+    Returns:
+        The results, or None if told to stop.
     """
     if not numbers:
         return []

@@ -70,7 +70,9 @@ T = TypeVar("T")
 class S3Store(Deletions):
     """One bucket. It is safe to use from several threads.
 
-    Parameters: those of Requests; copy_max_bytes, the limit for one CopyObject.
+    Args:
+        settings, pace, attempts, address, kind: as of Requests.
+        copy_max_bytes: the limit for one CopyObject.
     """
 
     def __init__(
@@ -215,8 +217,11 @@ class S3Store(Deletions):
     def _listed(
         self, key: str, upload_id: str, algorithm: str | None = None
     ) -> dict[int, ListedPart] | None:
-        """Return the parts of an upload. Parameters: algorithm, of the checksum that it must have
-        been begun with; None for any."""
+        """Return the parts of an upload.
+
+        Args:
+            algorithm: that of the checksum that it must have been begun with; None for any.
+        """
         parts: dict[int, ListedPart] = {}
         marker = 0
         while True:
@@ -300,7 +305,9 @@ class S3Store(Deletions):
     def copied(self, target: str, head: Head, metadata: Mapping[str, str]) -> Head | None:
         """Return what is at the target of a copy that got no answer, if it is the copy.
 
-        Parameters: as of ``copy``. Raises StoreError.
+        Raises StoreError.
+
+        Args: as of ``copy``.
         """
         target_head = self.head(target, with_sum=True)
         if target_head is None or target_head.size != head.size:
@@ -377,7 +384,9 @@ class S3Store(Deletions):
         """Copy an object onto itself, into another storage class, and verify it.
 
         It is copied in the parts that it was sent in. So its ETag stays, except where the store
-        makes ETags of other things than bytes. Parameters: as of ``copy``. Raises StoreError.
+        makes ETags of other things than bytes. Raises StoreError.
+
+        Args: as of ``copy``.
         """
         part_bytes = 0
         if not is_plain_md5(head.etag) or head.size > self.copy_max_bytes:

@@ -193,7 +193,8 @@ class Setup:
 def rule_id(prefix: str) -> str:
     """Return the ID of a gateway's rule: a bucket has one rule for each ID, and several gateways.
 
-    Parameters: prefix of the keys, with its slash; empty for the whole bucket.
+    Args:
+        prefix: of the keys, with its slash; empty for the whole bucket.
     """
     digest = hashlib.sha256(prefix.encode()).hexdigest()
     return f"{RULE_ID}-{digest[:12]}" if prefix else RULE_ID

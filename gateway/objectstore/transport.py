@@ -130,9 +130,12 @@ class Transport:
             self._unheeded = UNHEEDED_MAX
 
     def receive(self, target: str, headers: Mapping[str, str]) -> Incoming:
-        """Send a GET. Returns its answer, whose body is not read yet.
+        """Send a GET. Raises botocore's ConnectionError or HTTPClientError.
 
-        Parameters: as of ``send``. Raises botocore's ConnectionError or HTTPClientError.
+        Args: as of ``send``.
+
+        Returns:
+            Its answer, whose body is not read yet.
         """
         connection = self._connected()
 

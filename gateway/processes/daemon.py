@@ -35,8 +35,12 @@ SUCCESS = "success"
 def join(settings: Settings, name: str) -> None:
     """Make this process, and the program that it becomes, a service of the gateway.
 
-    Parameters: name of the process, as in ``status``. Raises: InUse while ``up`` or another command
-    has the data directory; UserError when this service runs already.
+    Args:
+        name: of the process, as in ``status``.
+
+    Raises:
+        InUse: ``up`` or another command has the data directory.
+        UserError: this service runs already.
     """
     datadir.share(settings, JOIN_SECONDS)
     _be_the_only_one(settings, name)

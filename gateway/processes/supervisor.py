@@ -38,7 +38,7 @@ _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 Say = Callable[[str, str], None]
-"""Prints one line. Parameters: the process that says it, and the text."""
+"""Prints one line. The parameters are the process that says it, and the text."""
 
 
 @dataclass(frozen=True)

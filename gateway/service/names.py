@@ -136,7 +136,11 @@ class Names:
         self._guard = guard
 
     def make(self, path: str, wanted: SetAttr) -> None:
-        """Make a directory. Parameters: wanted, its mode and owner; None: root."""
+        """Make a directory.
+
+        Args:
+            wanted: its mode and owner; None: root.
+        """
         self.require_not_reserved(path)
         place = self._resolve(path)
         if place.entry is not None:
@@ -145,7 +149,7 @@ class Names:
 
     def make_all(self, path: str, wanted: SetAttr) -> None:
         """Make a directory, and those that lead to it. What is there already is fine, and stays as
-        it is. Parameters: those of ``make``."""
+        it is. Args: as of ``make``."""
         self.require_not_reserved(path)
         names = names_of(self._settings.nfs.export, path)
         for count in range(1, len(names) + 1):

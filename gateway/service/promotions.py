@@ -379,7 +379,12 @@ def record(
     by: str,
     options: PromotionOptions,
 ) -> Row:
-    """Record a promotion. Parameters: of ``promote``; name, ``checked``. Raises UserError."""
+    """Record a promotion. Raises UserError.
+
+    Args:
+        settings, database, note, by, options: as of ``promote``.
+        name: as ``checked`` returns it.
+    """
     with database.writing() as session:
         prefix = settings.bucket.prefix
         return members.record(session, prefix, name, source.path, source.seen, note, by, options)

@@ -21,10 +21,17 @@ WITHOUT_TAG = "2a8b956"
 
 
 def packages(plugin: Path, ganesha: Path, directory: Path) -> dict[str, Path]:
-    """Build the packages. Returns them by version.
+    """Build the packages.
 
-    Parameters: plugin, of this version; ganesha, headers of the NFS server. Raises:
-    CalledProcessError when a tool fails.
+    Args:
+        plugin: that of this version.
+        ganesha: headers of the NFS server.
+
+    Returns:
+        The packages by version.
+
+    Raises:
+        CalledProcessError: a tool fails.
     """
     return {
         PREVIOUS: _previous(ganesha, directory / "previous", directory),

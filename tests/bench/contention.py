@@ -238,7 +238,11 @@ def crowd(engine: str, site: Site) -> Experiment:
 
 @contextmanager
 def site(directory: Path, url: str = "") -> Iterator[Site]:
-    """Run a gateway in a new directory. Parameters: url, of an empty database; empty for SQLite."""
+    """Run a gateway in a new directory.
+
+    Args:
+        url: of an empty database; empty for SQLite.
+    """
     directory.mkdir()
     # The objects are in memory, so they take nothing of the gateway's disk.
     with tempfile.TemporaryDirectory(dir="/dev/shm") as store, _Bucket(Path(store) / "s3") as s3:

@@ -125,8 +125,11 @@ class Suite:
     def files(self, only: Sequence[str]) -> list[str]:
         """Return test files as DIR/NAME.t.
 
-        Parameters: only, files or directories to choose; empty for all. Raises RuntimeError if
-        one of them does not exist.
+        Args:
+            only: files or directories to choose; empty for all.
+
+        Raises:
+            RuntimeError: one of them does not exist.
         """
         tests = self._copy / "tests"
         names = sorted(str(path.relative_to(tests)) for path in tests.glob("*/*.t"))

@@ -36,8 +36,13 @@ Expected = Mapping[tuple[int, str], str]
 def read_expected(text: str, release: int) -> dict[tuple[int, str], str]:
     """Read lines ``4.0 CODE any|RELEASE reason``, RELEASE being a major number of Ganesha.
 
-    Parameters: release, of the Ganesha that is tested; lines for others are left out. Returns the
-    reasons by minor version and code. Raises ValueError.
+    Raises ValueError.
+
+    Args:
+        release: that of the Ganesha that is tested; lines for others are left out.
+
+    Returns:
+        The reasons by minor version and code.
     """
     found: dict[tuple[int, str], str] = {}
     for number, line in enumerate(text.splitlines(), 1):

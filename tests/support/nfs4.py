@@ -319,7 +319,14 @@ class Client:
         self.call(putfh(directory), op(REMOVE) + opaque(name.encode()))
 
     def read_once(self, handle: bytes, offset: int, count: int) -> bytes:
-        """Read without an open file. Parameters: bytes. Raises Status, also for a delay."""
+        """Read without an open file.
+
+        Args:
+            offset, count: in bytes.
+
+        Raises:
+            Status: also for a delay.
+        """
         asked = op(READ) + bytes(16) + struct.pack(">QI", offset, count)
         reply = self._ask((putfh(handle), asked))
         reply.unpack("IIIII")

@@ -38,13 +38,16 @@ class _Upload:
 
 
 class Verifier:
-    """Parameters: kinds, the checksums that it knows; it takes no notice of others.
+    """Verifies the newer checksums, as AWS does.
 
     Its flaws, for tests: ``refuses_all``, refuses every request with such a header; ``believes``,
     takes wrong ones, of objects (``PUT``) or parts (``PART``), and tells them again; ``tells``,
     whether it tells the checksum of an object; ``tells_wrong``, the operations that it answers with
     another one; ``knows_parts``, whether it takes notice of the checksums of uploads in parts;
     ``hides_etag``, answers a PUT without one.
+
+    Args:
+        kinds: the checksums that it knows; it takes no notice of others.
     """
 
     def __init__(self, kinds: Collection[str] = tuple(ALGORITHMS)) -> None:

@@ -222,7 +222,9 @@ class Orders:
     ) -> None:
         """Add a file, unless it waits already. One that was bumped, or has grown, changes lanes.
 
-        Parameters: size, in bytes; the others as of ``Order.add``.
+        Args:
+            ino, top, directory, bumped, is_again: as of ``Order.add``.
+            size: in bytes.
         """
         own = upload_lane(size, is_first=bumped)
         for lane, order in self._of.items():

@@ -45,8 +45,11 @@ BATCH_BYTES = 4 * MIB
 def upload(context: Context, planned: File, key: str) -> JobOutcome:
     """Bring one dirty file into the bucket.
 
-    Parameters: planned and key, the file and its key as the plan saw them.
-    Raises: DataFileError, StoreError; the intent stays, and the next pass settles it.
+    Args:
+        planned, key: the file and its key as the plan saw them.
+
+    Raises:
+        DataFileError, StoreError: the intent stays, and the next pass settles it.
     """
     # The file is opened before the intent: a file whose bytes are lost must change nothing in the
     # bucket.
@@ -63,8 +66,12 @@ def send(
 ) -> JobOutcome:
     """Bring the bytes of a file into the bucket.
 
-    Parameters: data, the bytes; snapshot_ns, the moment that they show, for a file that stays open.
-    Raises: DataFileError, StoreError; the intent stays.
+    Args:
+        data: the bytes.
+        snapshot_ns: the moment that they show, for a file that stays open.
+
+    Raises:
+        DataFileError, StoreError: the intent stays.
     """
     with context.oversize.sending(key, planned.size):
         return _send(context, planned, key, data, snapshot_ns)

@@ -468,7 +468,12 @@ def change(session: Session, found: PromotionRow) -> None:
 def members(
     session: Session, statement: Statement, name: str, **given: Any
 ) -> list[PromotedMember]:
-    """Return members of a promotion. Parameters: statement, one of this module; its parameters."""
+    """Return members of a promotion.
+
+    Args:
+        statement: one of this module.
+        given: its other parameters.
+    """
     rows = session.all(statement, name=name, **given)
     return [PromotedMember(*row)._replace(path=bytes(row[2])) for row in rows]
 

@@ -218,9 +218,12 @@ class DeletionGuard:
     ) -> str | None:
         """Return why a checkpoint must not leave the trash for good, or None. Raises TryAgain.
 
-        Parameters: those of the checkpoint before it was deleted. Its record says which ones are
-        newer, and is there as long as its inode. One that never was complete, or that an older
-        release deleted, has none: then newer is what is so by its step and by its time.
+        Its record says which ones are newer, and is there as long as its inode. One that never was
+        complete, or that an older release deleted, has none: then newer is what is so by its step
+        and by its time.
+
+        Args:
+            ino, path, run, step, complete_ns, size: those of the checkpoint before it was deleted.
         """
         if not path:
             return NOT_KNOWN

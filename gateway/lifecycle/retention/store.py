@@ -56,7 +56,7 @@ TIMES = Statement(
         func.max(checkpoint.c.durable_ns),
     ).where(checkpoint.c.complete_ns >= b("first_ns"))
 )
-"""Selects the first and the last completion, and when the last one became durable. Parameters:
+"""Selects the first and the last completion, and when the last one became durable. The parameter is
 first_ns, before which no clock was set."""
 _OBJECT = (object_.c.key, object_.c.size, object_.c.etag)
 _is_present = and_(

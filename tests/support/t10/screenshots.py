@@ -22,7 +22,11 @@ SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 
 
 def take(site: Seeded, browser: Browser, directory: Path, only: set[str]) -> None:
-    """Write the pictures. Parameters: only, names of pages; none: all."""
+    """Write the pictures.
+
+    Args:
+        only: names of pages; none: all.
+    """
     for size, (width, height) in WIDTHS.items():
         for scheme in SCHEMES:
             context = browser.new_context(

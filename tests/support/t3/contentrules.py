@@ -28,7 +28,7 @@ def is_stored(node: Node) -> bool:
 
 
 class ContentRules(Pair):
-    """The life of files' bytes. Parameters: as of Pair."""
+    """The life of files' bytes. Args: as of Pair."""
 
     def __init__(self, volumes: Volumes, step: Callable[[], object]) -> None:
         super().__init__(volumes, step)

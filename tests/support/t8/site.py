@@ -24,7 +24,7 @@ BLOCK_BYTES = 4 * MIB
 
 
 class ColdSite(Site):
-    """One gateway and one bucket. Parameters: as of Site."""
+    """One gateway and one bucket. Args: as of Site."""
 
     def __init__(self, directory: Path, server: Server, bucket: str, proxy: S3Proxy) -> None:
         super().__init__(directory, server, bucket, proxy)
