@@ -238,9 +238,7 @@ def _files(status: Status) -> Iterator[Alarm]:
         )
     late = [run for run in status.catalogue.at_risk if run.alarm is not None]
     if late:
-        shares = [
-            f"{run.run or 'the root'} ({_whole(duration(run.at_risk_seconds))})" for run in late
-        ]
+        shares = [f"{run.run or 'the root'} ({duration(run.at_risk_seconds)})" for run in late]
         most = ", ".join(shares[:RISKS_SHOWN]) + (
             " and others" if len(shares) > RISKS_SHOWN else ""
         )
@@ -250,11 +248,6 @@ def _files(status: Status) -> Iterator[Alarm]:
             "See that the drain keeps up: spillway queue list shows what it waits for. The limits "
             "are checkpoints.rpo_seconds and checkpoints.rpo_bytes.",
         )
-
-
-def _whole(text: str) -> str:
-    """Keep a number and its unit on one line."""
-    return text.replace(" ", "\u00a0")
 
 
 def _limits(status: Status) -> Iterator[Alarm]:
