@@ -1,6 +1,5 @@
-/* Changes of the namespace: makes each, and keeps the attributes and names that the answers tell.
-
- */
+/* Changes of the namespace: makes each, and keeps the attributes and names that the answers
+ * tell. */
 #include "names.h"
 
 #include <errno.h>

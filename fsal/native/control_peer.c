@@ -1,6 +1,5 @@
-/* Peer of the control socket: its buffers are bounded, and one that stalls is dropped after a time.
-
- */
+/* Peer of the control socket: its buffers are bounded, and one that stalls is dropped after a
+ * time. */
 #define _GNU_SOURCE
 #include "control.h"
 

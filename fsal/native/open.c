@@ -1,6 +1,5 @@
-/* Opens of files: creation, shares, upgrades, truncation, closing. The descriptor is the inode's.
-
- */
+/* Opens of files: creation, shares, upgrades, truncation, closing. The descriptor is the
+ * inode's. */
 #include "openstate.h"
 
 #include <errno.h>

@@ -1,6 +1,5 @@
-/* Embedded interpreter: its start, and calls of it. A thread keeps its Python state until it ends.
-
- */
+/* Embedded interpreter: its start, and calls of it. A thread keeps its Python state until it
+ * ends. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
