@@ -131,7 +131,14 @@ class Postgres:
         parsed: the URL.
     """
 
-    broken = (psycopg.OperationalError, psycopg.errors.ReadOnlySqlTransaction)
+    broken = (
+        psycopg.OperationalError,
+        psycopg.errors.ReadOnlySqlTransaction,
+        # PostgreSQL ends the session of a process, or of a machine, that stood still in one. For
+        # psycopg these are internal errors, which would end the process.
+        psycopg.errors.IdleInTransactionSessionTimeout,
+        psycopg.errors.TransactionTimeout,
+    )
     errors = (psycopg.Error,)
     # The server's own limit is 100 by default. The drain and people share it.
     readers_max = 32

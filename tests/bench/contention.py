@@ -31,7 +31,7 @@ from tests.support.gateway import Values
 from tests.support.nfsserver import Server
 from tests.support.processes import process
 from tests.support.s3server import RcloneServer, credentials
-from tests.support.stopping import stop_outside_turns
+from tests.support.stopping import stop_between_transactions
 from tests.support.waiting import until
 
 BUCKET = "bench"
@@ -148,7 +148,7 @@ class Site:
 
     def _backlog(self) -> int:
         """Make work for the drain, which is stopped meanwhile. Returns the number of objects."""
-        stop_outside_turns(self._drain.pid, self._database.backend)
+        stop_between_transactions(self._drain.pid, self._database)
         jobs = 0
         if self._runs:
             before = ("--dir", f"files{self._runs}", *WIDE)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from gateway.common.errors import TryAgain
-from gateway.db.engine import Backend
+from gateway.db.engine import Database
 from tests.support.waiting import until
 
 
@@ -20,15 +20,15 @@ def stop(pid: int) -> None:
     until(partial(_is_stopped, pid), f"the stop of process {pid}")
 
 
-def stop_outside_turns(pid: int, backend: Backend) -> None:
-    """Stop a process that writes to the namespace while it neither has the turn to write nor is on
-    its way to it. Otherwise no other process could write until it continues.
+def stop_between_transactions(pid: int, database: Database) -> None:
+    """Stop a process that writes to the namespace while it neither has a write transaction nor is
+    on its way to one. Otherwise no other process could write until it continues.
     """
     while True:
-        with backend.turn(first=True):
+        with database.writing():
             stop(pid)
         try:
-            with backend.turn(first=True):
+            with database.writing():
                 return
         except TryAgain:
             os.kill(pid, signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""If another process locks SQLite, or its disk is full, the caller gets the fitting error."""
+"""If the database ends or refuses a transaction, the caller gets the fitting error."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,8 +20,10 @@ from gateway.db import statements as sql
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.writer import Tx, Writer
+from tests.support.postgres import PostgresServer
 from tests.support.tools import run_as_root
 from tests.support.volumes import make_settings, make_volume, query
+from tests.support.waiting import until
 
 WAIT_SECONDS = 0.3
 
@@ -145,3 +149,27 @@ def test_changes_on_a_full_disk_are_told_so_and_go_on_when_there_is_room(tmp_pat
         assert query(settings, "SELECT count(*) FROM rekey") == [(done + 1,)]
     finally:
         run_as_root("umount", "-l", directory)
+
+
+def test_a_transaction_that_postgres_ended_is_to_be_tried_again(postgres: PostgresServer) -> None:
+    """A virtual machine that stands still for a minute comes back to such a transaction."""
+    database = Database(postgres.create_database())
+    with pytest.raises(TryAgain, match="idle-in-transaction"), _writing(database) as connection:
+        connection.execute("SET LOCAL idle_in_transaction_session_timeout = '1ms'")
+        until(partial(_has_ended, database, connection.info.backend_pid), "the end of the session")
+        connection.execute("SELECT 1")
+    with database.writing():
+        pass
+    database.close()
+
+
+@contextmanager
+def _writing(database: Database) -> Iterator[Any]:
+    with database.reader() as connection, database.transaction(connection):
+        yield connection
+
+
+def _has_ended(database: Database, pid: int) -> bool:
+    with database.reader() as connection:
+        asked = connection.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", (pid,))
+        return asked.fetchone() is None

@@ -22,7 +22,7 @@ from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.postgres import PostgresServer
 from tests.support.s3proxy import Act, Fault
 from tests.support.s3server import RcloneServer
-from tests.support.stopping import stop_outside_turns
+from tests.support.stopping import stop_between_transactions
 from tests.support.waiting import until
 from tests.t4_drain.conftest import MakeSite
 
@@ -36,7 +36,7 @@ def paused(site: Site, operation: str) -> Iterator[tuple[subprocess.Popen[bytes]
     held = site.proxy.inject(lambda request: request.operation == operation, Act.HOLD)
     with site.process() as first:
         held.wait()
-        stop_outside_turns(first.pid, site.namespace._database.backend)
+        stop_between_transactions(first.pid, site.namespace._database)
         with site.process():
             yield first, held
 

@@ -90,7 +90,12 @@ def _send(
         return JobOutcome.OUTDATED
     with context.writing() as view:
         started = intent.intend(view, [(planned, key)], snapshot_ns).get(planned.ino)
-    if started is None or context.stop.is_set():
+    if started is None:
+        return JobOutcome.OUTDATED
+    if context.stop.is_set():
+        # The next drain would take it for a request that may reach the store late.
+        with context.writing() as view:
+            intent.forget(view, [started])
         return JobOutcome.OUTDATED
     if whole:
         if started.resumed is not None:
