@@ -22,6 +22,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
+from gateway.common.patterns import IncompleteNames
 from gateway.db.engine import Database
 from tests.bench import load
 from tests.bench.experiments import Experiment
@@ -42,7 +43,7 @@ FILES = {"k": 2500, "m": 150, "u": 450}
 unlinks u."""
 NAMED = 60
 ROUNDS = 3
-NAMES = ("--dir", "tmp-names")
+NAMES = ("--dir", "names.tmp")
 """The client's directory. Its name is held, so the drain has no work from it."""
 WIDE = ("--connections", 16)
 DRAINED_SECONDS = 300.0
@@ -100,6 +101,10 @@ class Site:
         self._s3 = s3
         self._database = Database(server.settings.database_url)
         self._runs = 0
+        patterns = server.settings.drain.incomplete_patterns
+        assert IncompleteNames(patterns).holds((), NAMES[1].encode()), (
+            "the drain would send the names"
+        )
         self._backlog()
         self._drained()
 
