@@ -13,7 +13,7 @@ from gateway.objectstore.s3 import S3Store
 from tests.support.drainsite import MIB, PART_BYTES, PREFIX, Site
 from tests.support.s3proxy import Act
 from tests.support.s3server import MotoServer
-from tests.t4_drain.conftest import MakeSite
+from tests.support.sites import MakeSite
 
 
 def volume(site: Site) -> str:

@@ -22,9 +22,9 @@ from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.postgres import PostgresServer
 from tests.support.s3proxy import Act, Fault
 from tests.support.s3server import RcloneServer
+from tests.support.sites import MakeSite
 from tests.support.stopping import stop_between_transactions
 from tests.support.waiting import until
-from tests.t4_drain.conftest import MakeSite
 
 LONG_LEASE_SECONDS = 10
 """Longer than a busy machine holds a drain up. A drain that loses its lease sends files twice."""

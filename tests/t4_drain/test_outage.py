@@ -15,9 +15,9 @@ from gateway.objectstore.s3 import S3Store
 from tests.support.drainsite import PREFIX, Site
 from tests.support.s3proxy import Act
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY, RcloneServer, credentials
+from tests.support.sites import MakeSite
 from tests.support.volumes import make_settings
 from tests.support.waiting import until
-from tests.t4_drain.conftest import MakeSite
 
 
 def bucket_state(site: Site) -> str:

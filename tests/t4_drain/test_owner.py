@@ -28,10 +28,10 @@ from tests.support.drain import Drain
 from tests.support.drainsite import PREFIX, Site
 from tests.support.owner import OWNER
 from tests.support.s3server import MotoServer
+from tests.support.sites import MakeSite
 from tests.support.t4.ceph import ON_CEPH
 from tests.support.volumes import alarms_in, status_of
 from tests.support.waiting import until
-from tests.t4_drain.conftest import MakeSite
 
 KEY = f"{PREFIX}/{OWNER}"
 CHANGES = ("PUT", "PART", "PART COPY", "COPY", "CREATE", "COMPLETE", "ABORT", "DELETE")

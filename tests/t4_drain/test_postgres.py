@@ -8,10 +8,10 @@ from tests.support.drainsite import MIB, Site
 from tests.support.postgres import PostgresServer
 from tests.support.s3proxy import Act
 from tests.support.s3server import RcloneServer
+from tests.support.sites import MakeSite
 from tests.support.t4.block_digests import found, of
 from tests.support.t4.negotiated import configured, remembered
 from tests.support.waiting import until
-from tests.t4_drain.conftest import MakeSite
 
 
 def test_uploads_moves_and_deletions(

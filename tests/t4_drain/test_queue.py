@@ -22,8 +22,8 @@ from tests.support.drain import Drain
 from tests.support.drainsite import MIB, Site
 from tests.support.s3proxy import Act
 from tests.support.s3server import RcloneServer
+from tests.support.sites import MakeSite
 from tests.support.waiting import until
-from tests.t4_drain.conftest import MakeSite
 
 
 @pytest.fixture

@@ -19,10 +19,10 @@ from gateway.objectstore.s3 import S3Store
 from tests.support.drain import Drain
 from tests.support.drainsite import MIB, PREFIX, Site
 from tests.support.s3proxy import Act, Request
+from tests.support.sites import MakeSite
 from tests.support.t4.ceph import ON_CEPH
 from tests.support.t4.rename import watch
 from tests.support.waiting import until
-from tests.t4_drain.conftest import MakeSite
 
 
 def test_a_rename_copies_and_then_deletes(site: Site) -> None:

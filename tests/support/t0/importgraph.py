@@ -24,6 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("gateway.catalogue",),
     ("gateway.drain",),
     ("gateway.lifecycle",),
+    ("gateway.recovery",),
     ("gateway.nfs",),
     ("gateway.processes",),
     ("gateway.service", "fsal"),

@@ -1,0 +1,1 @@
+"""Recovery: what brings the namespace back from the bucket, and proves that it can."""

@@ -1,0 +1,1 @@
+"""Helpers of several tests of t12_recovery."""
