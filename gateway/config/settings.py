@@ -617,6 +617,26 @@ class CacheSettings:
 
 
 @dataclass(frozen=True)
+class RecoverySettings:
+    names_in_bucket: bool = key(
+        "Copy the names into the bucket too, below .spillway/names, so that the bucket alone\n"
+        "brings everything back: spillway restore.",
+        True,
+    )
+    names_seconds: float = key(
+        "How many seconds of changes of names a loss of the gateway may cost, as long as the\n"
+        "bucket answers.",
+        5.0,
+        checks.between(0.1, 3600),
+    )
+    keep_days: int = key(
+        "For how many days what the copy had before is kept, so that a restore can name a time.",
+        7,
+        checks.between(0, 3650),
+    )
+
+
+@dataclass(frozen=True)
 class NamespaceSettings:
     url: str = key(
         "Database of the namespace. Empty: SQLite in data_dir.",
@@ -638,6 +658,7 @@ class Settings:
     acknowledge: AcknowledgeSettings
     checkpoints: CheckpointsSettings
     retention: RetentionSettings
+    recovery: RecoverySettings
     namespace: NamespaceSettings
     admin: AdminSettings
     source: Path
@@ -697,6 +718,7 @@ SECTIONS: Mapping[str, type[Any]] = {
     "acknowledge": AcknowledgeSettings,
     "checkpoints": CheckpointsSettings,
     "retention": RetentionSettings,
+    "recovery": RecoverySettings,
     "namespace": NamespaceSettings,
     "admin": AdminSettings,
 }

@@ -275,7 +275,10 @@ class PromotionMemberTable(Base):
     is_made: Mapped[int] = mapped_column(Integer)
     """1: the copy has its rows in the namespace, and its object is in the bucket."""
 
-    __table_args__ = (Index("ix_promotion_member_ino", "ino"),)
+    __table_args__ = (
+        Index("ix_promotion_member_ino", "ino"),
+        Index("ix_promotion_member_copy", "copy"),
+    )
 
 
 class PolicyTable(Base):

@@ -92,6 +92,8 @@ class TombstoneTable(Base):
     generation: Mapped[int] = mapped_column(server_default="0")
     """Generation of the inode. 0 means not known (a row older than this column)."""
 
+    __table_args__ = (Index("ix_tombstone_ino", "ino"),)
+
 
 class TransitionTable(Base):
     """An object that is to be copied onto itself, into another storage class. The row outlives its

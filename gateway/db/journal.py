@@ -153,6 +153,16 @@ class Reader:
         """Whether that was the last row."""
 
     @property
+    def position(self) -> int:
+        """The row that was read last."""
+        return self._position
+
+    @property
+    def saved(self) -> int:
+        """The row at which the position was saved last."""
+        return self._at.saved or 0
+
+    @property
     def unsaved(self) -> int:
         """The number of rows that were read since the position was saved."""
         return self._position - (self._at.saved or 0)

@@ -348,3 +348,27 @@ class ReaderTable(Base):
     """Rows before this number are not needed by it any more."""
     lease: Mapped[int | None] = mapped_column(ForeignKey("lease.id", ondelete="CASCADE"))
     """The lease of a drain: its reader goes with it. NULL: the reader outlives its process."""
+
+
+class NamesCopyTable(Base):
+    """How far the copy of the names in the bucket has come, in one row
+    (gateway.recovery.names_copy)."""
+
+    __tablename__ = "names_copy"
+    id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    series: Mapped[str] = mapped_column(String)
+    """Name of the series: it begins anew when the journal was not kept."""
+    number: Mapped[int]
+    """The number of the last segment of the log."""
+    base_after: Mapped[int | None]
+    """The row of the journal after which the log continues the newest whole base. NULL: the series
+    has none."""
+    base_ns: Mapped[int | None]
+    """When that base was whole."""
+    base_bytes: Mapped[int]
+    log_bytes: Mapped[int]
+    """The size of the segments since that base began."""
+    log_segments: Mapped[int]
+    copied_ns: Mapped[int]
+    """The bucket has every name as it was at this time."""
+    __table_args__ = (CheckConstraint("id = 1", name="one_row"),)

@@ -51,6 +51,7 @@ pin: Any = models.PinTable.__table__
 damage: Any = models.DamageTable.__table__
 journal: Any = models.JournalTable.__table__
 reader: Any = models.ReaderTable.__table__
+names_copy: Any = models.NamesCopyTable.__table__
 checkpoint: Any = checkpoint_models.CheckpointTable.__table__
 checkpoint_record: Any = checkpoint_models.CheckpointRecordTable.__table__
 catalogue: Any = checkpoint_models.CatalogueTable.__table__

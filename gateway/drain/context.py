@@ -177,6 +177,14 @@ class DrainView(NamedTuple):
             self.session.run(own.TOMBSTONES_DELETE, tombstones=wanted)
         self.session.run(own.TOMBSTONES_INSERT, tombstones=wanted)
 
+    def drop_tombstones(self, keys: Iterable[str]) -> None:
+        """Delete the tombstones of keys at which no garbage is any more."""
+        wanted = rows_of([(key,) for key in keys])
+        inos = {ino for (ino,) in self.session.all(own.TOMBSTONES_DROP, keys=wanted)}
+        if inos:
+            # Otherwise the copy of the names would have them until its next base.
+            self.note(inos, journal.STORED)
+
     @property
     def volume(self) -> str:
         """The id of this namespace, in hex. It tells its objects from those of any other

@@ -263,7 +263,9 @@ TOMBSTONE_BELOW = Statement(
     .limit(1)
 )
 """Selects a tombstone of an inode between two keys."""
-TOMBSTONES_DROP = Statement(delete(tombstone).where(tombstone.c.key.in_(select(_KEYS.c.key))))
+TOMBSTONES_DROP = Statement(
+    delete(tombstone).where(tombstone.c.key.in_(select(_KEYS.c.key))).returning(tombstone.c.ino)
+)
 _BURIED = given(
     "tombstones",
     key=str,

@@ -178,6 +178,11 @@ def manifests_below(prefix: str) -> str:
     return _below(prefix, f"{OURS}/checkpoints")
 
 
+def names_below(prefix: str) -> str:
+    """Return the prefix of the keys of the copy of the names (gateway.recovery.names_store)."""
+    return _below(prefix, f"{OURS}/names")
+
+
 def promoted_below(prefix: str) -> str:
     """Return the prefix of the keys of promoted copies and their manifests."""
     return _below(prefix, f"{OURS}/promoted")

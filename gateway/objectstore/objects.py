@@ -88,6 +88,18 @@ class Head(NamedTuple):
     """Empty: the store does not say. S3 says nothing of STANDARD."""
 
 
+class ListedObject(NamedTuple):
+    """An object as a listing shows it."""
+
+    key: str
+    size: int
+    """Bytes."""
+    etag: str
+    """Without quotes."""
+    stored_ns: int
+    """When it was stored, by the clock of the store."""
+
+
 class VerifiedObject(NamedTuple):
     """An object that was sent and verified."""
 

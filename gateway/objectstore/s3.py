@@ -18,6 +18,7 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from gateway.common import clock
 from gateway.common.errors import (
     Deferred,
     ObjectRefused,
@@ -39,6 +40,7 @@ from gateway.objectstore.objects import (
     PART_BYTES,
     BegunCopy,
     Head,
+    ListedObject,
     ListedPart,
     Part,
     PendingUpload,
@@ -457,6 +459,26 @@ class S3Store(Deletions):
         if head.sum is not None and copied_head.sum is not None:
             require(copied_head.sum.value, head.sum.value, target)
         return copied_head
+
+    def listing(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
+        """Yield all objects whose keys start with a prefix, in the order of their keys. Raises
+        StoreError.
+
+        Args:
+            after: a key, after which the listing begins. It need not exist.
+        """
+        begin = {"StartAfter": after} if after else {}
+        while True:
+            answer = self._call("list_objects_v2", None, Prefix=prefix, **begin)
+            for found in answer.get("Contents", []):
+                stored_ns = int(found["LastModified"].timestamp() * clock.NS)
+                yield ListedObject(found["Key"], found["Size"], etag_of(found), stored_ns)
+            token = answer.get("NextContinuationToken")
+            if not answer.get("IsTruncated"):
+                return
+            if not token or token == begin.get("ContinuationToken"):
+                raise ObjectRefused(f"{prefix}: the store lists no further, and says there is more")
+            begin = {"ContinuationToken": token}
 
     def uploads(self, prefix: str) -> Iterator[PendingUpload]:
         """Yield all unfinished multipart uploads of keys that start with a prefix."""

@@ -356,7 +356,7 @@ def publish(view: DrainView, uploads: Sequence[tuple[Started, Sent]]) -> list[st
     blocks: list[tuple[int, BlockDigests]] = []
     drained: list[tuple[int, int]] = []
     garbage: list[sql.TombstoneRow] = []
-    replaced: list[tuple[str]] = []
+    replaced: list[str] = []
     lines: list[str] = []
     for started, sent in uploads:
         file, key, standing = started.file, started.key, standing_by_ino.get(started.file.ino)
@@ -384,7 +384,7 @@ def publish(view: DrainView, uploads: Sequence[tuple[Started, Sent]]) -> list[st
             drained.append((file.ino, version))
         if standing.has_tombstone:
             # The upload replaced whatever was at the key, of any inode.
-            replaced.append((key,))
+            replaced.append(key)
         if standing.may_change:
             # A drain that was killed may have asked for the copy.
             view.mark_indeterminate(key, file.ino)
@@ -400,7 +400,7 @@ def publish(view: DrainView, uploads: Sequence[tuple[Started, Sent]]) -> list[st
     session.run(own.DRAINED, files=rows_of(drained))
     view.note((row[0] for row in objects), STORED)
     if replaced:
-        session.run(own.TOMBSTONES_DROP, keys=rows_of(replaced))
+        view.drop_tombstones(replaced)
     return lines
 
 

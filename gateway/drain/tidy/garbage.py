@@ -118,7 +118,7 @@ def delete_many(context: Context, keys: Sequence[str]) -> list[JobOutcome | Exce
     if doomed := [key for key in covered if key not in results]:
         results |= _delete(context, doomed, tombstones)
     outcomes: dict[str, JobOutcome | Exception] = dict.fromkeys(keys, JobOutcome.OUTDATED)
-    done: list[tuple[str]] = []
+    done: list[str] = []
     with context.writing() as view:
         now = _tombstones(view, list(tombstones))
         for key, tombstone in tombstones.items():
@@ -131,9 +131,9 @@ def delete_many(context: Context, keys: Sequence[str]) -> list[JobOutcome | Exce
             elif key not in dropped or object_at(view.session, key) is not None:
                 # Otherwise a client deleted that file too meanwhile, and the tombstone is needed
                 # again.
-                done.append((key,))
+                done.append(key)
                 outcomes[key] = JobOutcome.DONE
-        view.session.run(own.TOMBSTONES_DROP, keys=rows_of(done))
+        view.drop_tombstones(done)
     for key, head in heads.items():
         if key in results and results[key] is None:
             log.info("deleted %s", key)

@@ -171,8 +171,7 @@ def _end(view: DrainView, copies: Sequence[tuple[_Begun, Head]]) -> set[int]:
     ]
     moved = {ino for (ino,) in view.session.all(own.OBJECT_MOVE, moves=rows_of(moves))}
     ended = [move for move, _head in copies if move.move.ino in moved]
-    targets = [(move.move.target,) for move in ended]
-    view.session.run(own.TOMBSTONES_DROP, keys=rows_of(targets))
+    view.drop_tombstones(move.move.target for move in ended)
     intent.forget_copies(view, [move.move.ino for move in ended if move.is_in_parts])
     view.note(moved, STORED)
     view.add_tombstones([move.tombstone(move.move.source, move.stored.etag) for move in ended])

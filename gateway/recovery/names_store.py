@@ -1,0 +1,265 @@
+"""Objects of the copy of the names: their keys, what is there, and reading them.
+
+    <prefix>/.spillway/names/<series>/log/<after>-<upto>-<number>-<random>.jsonl.gz
+    <prefix>/.spillway/names/<series>/base/<after>-<random>/<number>.jsonl.gz
+    <prefix>/.spillway/names/<series>/base/<after>-<random>.json
+
+``after`` and ``upto`` are rows of the journal. A series is one unbroken log: a journal that was not
+kept, or a restored database, begins another one, with a higher number at its beginning. The
+document of a base is put when all of its segments are there, so without it there is no base.
+
+No key is ever used twice: a request whose answer is late may replace nothing.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
+
+from gateway.common.errors import ObjectRefused
+from gateway.config.settings import Settings
+from gateway.objectstore.key_mapper import names_below
+from gateway.objectstore.objects import ListedObject
+from gateway.objectstore.ranges import ObjectLocation, Ranges
+from gateway.objectstore.s3 import S3Store
+from gateway.recovery.segments import SUFFIX, BadSegment, SegmentReader
+
+DOCUMENT = ".json"
+_SERIES = re.compile(r"(\d{6})-[0-9a-f]{8}")
+_LOG = re.compile(r"(\d{20})-(\d{20})-(\d{10})-[0-9a-f]{8}" + re.escape(SUFFIX))
+_BASE = re.compile(r"(\d{20})-[0-9a-f]{8}")
+
+
+class LogSegment(NamedTuple):
+    """A segment of a log, as its key says."""
+
+    upto: int
+    """Segments are used in the order of the first two."""
+    number: int
+    after: int
+    listed: ListedObject
+
+
+@dataclass(frozen=True)
+class BaseDocument:
+    """The document of a base. What it lists is read in the order of the list."""
+
+    name: str
+    """The directory of its segments."""
+    namespace: str
+    """Id of the namespace, in hex."""
+    after: int
+    """The row of the journal after which the log continues it."""
+    upto: int
+    """The row up to which the log must be used with it: what was read early may be older."""
+    began_ns: int
+    ended_ns: int
+    inodes: int
+    rows: int
+    segments: Sequence[tuple[str, int]]
+    """The name and the size in bytes of each segment."""
+
+    @property
+    def size(self) -> int:
+        """The bytes of all segments."""
+        return sum(size for _name, size in self.segments)
+
+
+@dataclass
+class Series:
+    """What the bucket has of one series."""
+
+    name: str
+    log: list[LogSegment] = field(default_factory=list)
+    documents: list[ListedObject] = field(default_factory=list)
+    """The documents of bases."""
+    parts: list[ListedObject] = field(default_factory=list)
+    """The segments of bases."""
+
+    def objects(self) -> Iterator[ListedObject]:
+        """Yield all of them, the documents first: without its document a base is not used."""
+        yield from self.documents
+        yield from self.parts
+        yield from (segment.listed for segment in self.log)
+
+
+class NamesStore:
+    """The copy of the names in one bucket.
+
+    Args:
+        settings: of the gateway.
+        store: with the permit of the gateway, if it is to write.
+    """
+
+    def __init__(self, settings: Settings, store: S3Store) -> None:
+        # Names must be readable at once where the files are in an archive.
+        readable = replace(settings, bucket=replace(settings.bucket, storage_class=""))
+        self._ranges = Ranges(readable)
+        self._store = store
+        self._below = f"{names_below(settings.bucket.prefix)}/"
+
+    def series(self) -> list[Series]:
+        """Return what the bucket has, the oldest series first.
+
+        Raises:
+            StoreError: the bucket cannot be listed.
+        """
+        found: dict[str, Series] = {}
+        for listed in self._store.listing(self._below):
+            name, _slash, rest = listed.key.removeprefix(self._below).partition("/")
+            if _SERIES.fullmatch(name):
+                _sort(found.setdefault(name, Series(name)), rest, listed)
+        for series in found.values():
+            series.log.sort(key=lambda segment: segment[:2])
+        return [found[name] for name in sorted(found)]
+
+    def has_later(self, series: str, row: int) -> bool:
+        """Return whether the log of a series tells of changes after a row of the journal, up to
+        which it was recorded.
+
+        Raises:
+            StoreError: the bucket cannot be listed.
+        """
+        below = f"{self._below}{series}/log/"
+        names = (
+            listed.key.removeprefix(below)
+            for listed in self._store.listing(below, f"{below}{row:020d}")
+        )
+        return any((match := _LOG.fullmatch(name)) and int(match[2]) > row for name in names)
+
+    def put_log(self, series: str, after: int, upto: int, number: int, body: bytes) -> None:
+        """Put a segment of the log.
+
+        Raises:
+            StoreError: it may be there all the same.
+        """
+        name = f"{after:020d}-{upto:020d}-{number:010d}-{secrets.token_hex(4)}{SUFFIX}"
+        self._store.put(f"{self._below}{series}/log/{name}", body, {})
+
+    def put_part(self, series: str, base: str, number: int, body: bytes) -> tuple[str, int]:
+        """Put a segment of a base. Returns its name and its size in bytes.
+
+        Raises:
+            StoreError: it may be there all the same.
+        """
+        name = f"{number:06d}{SUFFIX}"
+        self._store.put(f"{self._below}{series}/base/{base}/{name}", body, {})
+        return name, len(body)
+
+    def put_document(self, series: str, document: BaseDocument) -> None:
+        """Put the document of a base, which makes it one.
+
+        Raises:
+            StoreError: it may be there all the same.
+        """
+        text = json.dumps({"format": 1, **asdict(document)}, indent=1).encode() + b"\n"
+        self._store.put(f"{self._below}{series}/base/{document.name}{DOCUMENT}", text, {})
+
+    def document(self, listed: ListedObject) -> BaseDocument:
+        """Read the document of a base.
+
+        Raises:
+            BadSegment: it cannot be understood.
+            StoreError: the bucket does not give it.
+        """
+        try:
+            facts: dict[str, Any] = json.loads(self._read(listed))
+            facts.pop("format")
+            segments = [(str(name), int(size)) for name, size in facts.pop("segments")]
+            return BaseDocument(segments=segments, **facts)
+        except (ValueError, KeyError, TypeError) as exc:
+            raise BadSegment(f"{listed.key} cannot be understood: {exc}") from None
+
+    def parts_of(self, series: Series, document: BaseDocument) -> list[ListedObject]:
+        """Return the segments of a base, as the bucket has them.
+
+        Raises:
+            BadSegment: one is missing, or has another size.
+        """
+        below = f"{self._below}{series.name}/base/{document.name}/"
+        there = {listed.key: listed for listed in series.parts}
+        parts = []
+        for name, size in document.segments:
+            listed = there.get(below + name)
+            if listed is None or listed.size != size:
+                has = "is missing" if listed is None else f"has {listed.size} bytes"
+                raise BadSegment(f"{below}{name} {has}, {size} bytes expected")
+            parts.append(listed)
+        return parts
+
+    def opened(self, listed: ListedObject) -> SegmentReader:
+        """Read a segment.
+
+        Raises:
+            BadSegment: it does not begin as a segment does.
+            StoreError: the bucket does not give it.
+        """
+        return SegmentReader(io.BytesIO(self._read(listed)), listed.key)
+
+    def delete(self, objects: Iterable[ListedObject]) -> int:
+        """Delete objects of the copy. Returns how many.
+
+        Raises:
+            StoreError: some may be left.
+        """
+        keys = [listed.key for listed in objects]
+        assert all(key.startswith(self._below) for key in keys), "only the copy is deleted here"
+        for at in range(0, len(keys), 1000):
+            for failure in self._store.delete_many(keys[at : at + 1000]).values():
+                if failure is not None:
+                    raise failure
+        return len(keys)
+
+    def _read(self, listed: ListedObject) -> bytes:
+        body = bytearray(listed.size)
+        if listed.size == 0:
+            return b""
+        with self._ranges.get(ObjectLocation(listed.key, listed.etag), 0, listed.size) as incoming:
+            count = incoming.readinto(memoryview(body))
+        if count != listed.size:
+            raise ObjectRefused(f"{listed.key}: {count} bytes came, {listed.size} expected")
+        return bytes(body)
+
+
+def base_name(after: int) -> str:
+    """Return a name for a base that no other has."""
+    return f"{after:020d}-{secrets.token_hex(4)}"
+
+
+def base_after_of(listed: ListedObject) -> int:
+    """Return the row of the journal after which the log continues a base.
+
+    Args:
+        listed: its document, or one of its segments.
+    """
+    name = listed.key.rpartition("/base/")[2]
+    return int(name[:20])
+
+
+def series_name(there: Sequence[Series]) -> str:
+    """Return the name of a series that begins after all that are there."""
+    last = max((int(series.name[:6]) for series in there), default=0)
+    return f"{last + 1:06d}-{secrets.token_hex(4)}"
+
+
+def _sort(series: Series, rest: str, listed: ListedObject) -> None:
+    """Put an object of a series where it belongs. Anything else is left out.
+
+    Args:
+        rest: its key below the series.
+    """
+    kind, _slash, name = rest.partition("/")
+    if kind == "log" and (match := _LOG.fullmatch(name)):
+        after, upto, number = (int(digits) for digits in match.groups())
+        series.log.append(LogSegment(upto, number, after, listed))
+    elif kind == "base":
+        base, slash, _part = name.partition("/")
+        if slash and _BASE.fullmatch(base):
+            series.parts.append(listed)
+        elif name.endswith(DOCUMENT) and _BASE.fullmatch(name.removesuffix(DOCUMENT)):
+            series.documents.append(listed)

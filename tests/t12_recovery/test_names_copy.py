@@ -1,0 +1,150 @@
+"""The bucket has every name, and the names come back from it as they were."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gateway.common.types import InodeKind
+from gateway.recovery import names_copy, tables
+from tests.support.drainsite import Site
+from tests.support.postgres import PostgresServer
+from tests.support.t12.names import copied, load, rows_of, sqlite_url
+
+
+def test_each_table_is_copied_or_there_is_a_reason() -> None:
+    assert tables.not_named() == set()
+    assert not tables.COPIED.keys() & tables.NOT_COPIED.keys()
+
+
+def save(site: Site, step: int) -> None:
+    """Save as jobs do: a temporary directory, a rename, a tracker that is replaced."""
+    for shard in range(3):
+        site.write(f"run/step-{step}.tmp/__{shard}_0.distcp", b"%d" % shard * 100)
+    site.rename(f"run/step-{step}.tmp", f"run/step-{step}")
+    site.write("run/latest.tmp", b"step-%d" % step)
+    site.rename("run/latest.tmp", "run/latest")
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+def test_the_names_come_back_on_either_engine(
+    each_site: Site, engine: str, tmp_path: Path, postgres: PostgresServer
+) -> None:
+    site = each_site
+    site.write("a", b"first")
+    site.write(r"odd/\xff", b"x")
+    site.link("a", "also")
+    save(site, 10)
+    site.drain()
+    with copied(site) as copy:
+        copy.all()
+        # The log has renames, deletions, and names that are exchanged.
+        save(site, 20)
+        site.unlink("run/step-10/__0_0.distcp")
+        site.rename("a", "b.tmp")
+        site.rename("also", "a")
+        site.rename("b.tmp", "also")
+        copy.step()
+        site.drain()
+        copy.step()
+        url = postgres.create_database() if engine == "postgres" else sqlite_url(tmp_path / "new")
+        loaded = load(copy.names, url)
+    assert loaded.broken == {}
+    assert rows_of(url) == rows_of(site.settings.database_url)
+
+
+class Changes:
+    """Random changes of names, as many clients make them."""
+
+    def __init__(self, site: Site, chance: random.Random) -> None:
+        self._site = site
+        self._chance = chance
+        self._paths: list[str] = []
+        self._number = 0
+
+    def make(self) -> None:
+        """Make one change."""
+        chance, site = self._chance, self._site
+        kind = chance.choice(["write", "write", "rename", "replace", "link", "unlink", "exchange"])
+        if kind == "write" or len(self._paths) < 2:
+            self._number += 1
+            path = f"d{chance.randrange(5)}/f{self._number}"
+            site.write(path, b"%d" % self._number)
+            self._paths.append(path)
+            return
+        first, second = chance.sample(self._paths, 2)
+        if kind == "rename":
+            self._number += 1
+            site.rename(first, f"d{chance.randrange(5)}/r{self._number}")
+            self._paths[self._paths.index(first)] = self._last("r")
+        elif kind == "replace":
+            site.rename(first, second)
+            self._paths = self._there()
+        elif kind == "link":
+            self._number += 1
+            site.link(first, f"l{self._number}")
+            self._paths.append(f"l{self._number}")
+        elif kind == "unlink":
+            site.unlink(first)
+            self._paths.remove(first)
+        else:
+            self._number += 1
+            for old, new in ((first, f"x{self._number}"), (second, first)):
+                site.rename(old, new)
+            site.rename(f"x{self._number}", second)
+            self._paths = self._there()
+
+    def _last(self, kind: str) -> str:
+        return next(path for path in self._there() if path.endswith(f"/{kind}{self._number}"))
+
+    def _there(self) -> list[str]:
+        """Return the paths of all files."""
+        names = self._site.rows("SELECT parent, name, ino FROM dirent ORDER BY parent, name")
+        above = {ino: (parent, bytes(name).decode()) for parent, name, ino in names}
+        kinds = dict(self._site.rows("SELECT ino, kind FROM inode"))
+
+        def path_of(parent: int, name: str) -> str:
+            while parent in above:
+                parent, directory = above[parent]
+                name = f"{directory}/{name}"
+            return name
+
+        return [
+            path_of(parent, bytes(name).decode())
+            for parent, name, ino in names
+            if kinds[ino] == InodeKind.REGULAR
+        ]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_base_that_is_read_while_names_change_is_whole(
+    each_site: Site, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the copy is interrupted at any step."""
+    monkeypatch.setattr(names_copy, "PAGE_INOS", 3)
+    monkeypatch.setattr(names_copy, "BASE_INOS", 6)
+    site, chance = each_site, random.Random(seed)
+    changes = Changes(site, chance)
+    for _ in range(20):
+        changes.make()
+    bases = 0
+    while bases < 2:
+        with copied(site) as copy:
+            for _ in range(chance.randrange(2, 25)):
+                for _ in range(chance.randrange(3)):
+                    changes.make()
+                if not chance.randrange(8):
+                    site.drain(cycles=30)
+                copy.step()
+                if copy.copy.progress().base_ns and copy.copy._base is None:
+                    bases += 1
+                    copy.copy._state = replace(copy.copy._state, base_after=None)
+    with copied(site) as copy:
+        copy.all()
+        url = sqlite_url(tmp_path / "new")
+        loaded = load(copy.names, url)
+    assert loaded.broken == {}
+    assert rows_of(url) == rows_of(site.settings.database_url)
