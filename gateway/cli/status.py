@@ -27,6 +27,7 @@ from gateway.service.gateway import Gateway
 from gateway.service.reports import DrainReport, HydratorReport, RestoringFile, SpaceReport
 from gateway.service.status import (
     Cache,
+    CopiedNames,
     Disk,
     Limited,
     LostCopies,
@@ -81,6 +82,7 @@ def lines(found: Status) -> Iterator[tuple[str, str]]:
     yield "checksum", _checksum_text(bucket.checksum)
     yield from _drain_lines(found.drain)
     yield from _waiting_lines(found)
+    yield "names", _names_text(found.names)
     yield from checkpoints.lines(found.catalogue)
     yield from policies.status_lines(found.retention)
     yield from trash.lines(found.trash)
@@ -129,6 +131,24 @@ def _waiting_lines(gateway_status: Status) -> Iterator[tuple[str, str]]:
     )
     if gateway_status.unsettled.objects:
         yield "unsettled", _unsettled_text(gateway_status.unsettled)
+
+
+def _names_text(names: CopiedNames) -> str:
+    if not names.enabled:
+        return "not copied into the bucket (recovery.names_in_bucket)"
+    if names.age_seconds is None:
+        text = "none in the bucket yet"
+    else:
+        text = f"in the bucket as of {duration(names.age_seconds)} ago"
+    if names.waiting:
+        text += f", {names.waiting:,} changes wait"
+    if names.base_age_seconds is not None:
+        text += f"; base of {duration(names.base_age_seconds)} ago"
+    if names.base_inodes:
+        text += f"; a base is made: {names.base_inodes:,} inodes so far"
+    if names.error:
+        text += f"; NOT COPIED: {names.error}"
+    return text + (" (LATE)" if names.is_late else "")
 
 
 def _disk_lines(disk: Disk, descriptors: Limited) -> Iterator[tuple[str, str]]:

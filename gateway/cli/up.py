@@ -71,6 +71,7 @@ GANESHA_STOP_SECONDS = 30.0
 DRAIN_STOP_SECONDS = 15.0
 CACHE_STOP_SECONDS = 10.0
 CHECKPOINTS_STOP_SECONDS = 10.0
+RECOVERY_STOP_SECONDS = 10.0
 ADMIN_STOP_SECONDS = 10.0
 COMMAND_SECONDS = 10.0
 """The time to wait for a command that changes names in place of the server."""
@@ -138,6 +139,7 @@ def check(settings: Settings) -> None:
 def commands(settings: Settings) -> list[Command]:
     """Return the commands of the processes, in the order of starting."""
     children = [ganesha(settings), drain(settings), cache(settings), checkpoints(settings)]
+    children.append(recovery(settings))
     return [*children, admin(settings)] if settings.admin.enabled else children
 
 
@@ -177,6 +179,10 @@ def cache(settings: Settings) -> Command:
 
 def checkpoints(settings: Settings) -> Command:
     return _module("checkpoints", settings, CHECKPOINTS_STOP_SECONDS)
+
+
+def recovery(settings: Settings) -> Command:
+    return _module("recovery", settings, RECOVERY_STOP_SECONDS)
 
 
 def admin(settings: Settings) -> Command:
@@ -398,6 +404,7 @@ SERVICES: dict[str, Callable[[Settings], Command]] = {
     "drain": drain,
     "cache": cache,
     "checkpoints": checkpoints,
+    "recovery": recovery,
     "admin": admin,
 }
 SWITCHED_OFF = 77

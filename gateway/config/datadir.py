@@ -18,6 +18,7 @@ UP = "up.json"
 DRAIN = "drain.json"
 CACHE = "cache.json"
 """The report of the hydrator."""
+RECOVERY = "recovery.json"
 UNRECOGNISED = "unrecognised.json"
 """How many directories look like checkpoints, and no rule knows them."""
 

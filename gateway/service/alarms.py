@@ -27,6 +27,7 @@ NAMES_HELD = "names_held"
 RPO_EXCEEDED = "rpo_exceeded"
 DELETIONS_WAIT = "deletions_wait"
 CLOCK_AHEAD = "clock_ahead"
+NAMES_LATE = "names_late"
 PROMOTIONS_FAILED = "promotions_failed"
 CONNECTIONS_NEAR_LIMIT = "connections_near_limit"
 THREADS_NEAR_LIMIT = "threads_near_limit"
@@ -55,6 +56,7 @@ def of(status: Status) -> dict[str, int]:
         RPO_EXCEEDED: status.catalogue.alarms,
         DELETIONS_WAIT: 0 if status.retention.asked is None else status.retention.asked.checkpoints,
         CLOCK_AHEAD: int(status.retention.clock_ahead_seconds > 0),
+        NAMES_LATE: int(status.names.is_late),
         PROMOTIONS_FAILED: status.promotions["failed"],
         CONNECTIONS_NEAR_LIMIT: int(status.connections.near),
         THREADS_NEAR_LIMIT: int(status.threads.near),
@@ -65,12 +67,13 @@ def of(status: Status) -> dict[str, int]:
 
 RISKS_SHOWN = 3
 
-_NAMES = {
+_PROCESSES = {
     "up": "The gateway",
     "ganesha": "The NFS server",
     "drain": "The drain",
     "cache": "The hydrator",
     "checkpoints": "The catalogue of checkpoints",
+    "recovery": "The copy of the names",
     "admin": "The admin API",
 }
 _LOST = {
@@ -78,6 +81,7 @@ _LOST = {
     "drain": "nothing reaches the bucket until it is back",
     "cache": "what was evicted cannot be read until it is back",
     "checkpoints": "new checkpoints are not seen until it is back",
+    "recovery": "names that are made now are lost with this gateway until it is back",
     "admin": "its pages and API are away, unless spillway admin serves them",
 }
 
@@ -99,7 +103,7 @@ class Alarm(NamedTuple):
 
 def alarms_of(status: Status) -> list[Alarm]:
     """Return the alarms, the worst first."""
-    kinds = (_processes, _bucket, _space, _disk, _descriptors, _files, _limits, _people)
+    kinds = (_processes, _bucket, _space, _disk, _descriptors, _files, _names, _limits, _people)
     alarms = [alarm for kind in kinds for alarm in kind(status)]
     return sorted(alarms, key=lambda alarm: not alarm.is_bad)
 
@@ -114,7 +118,7 @@ def _processes(status: Status) -> Iterator[Alarm]:
         ending = f" Its last end: {last}." if last else ""
         yield Alarm(
             "bad",
-            f"{_NAMES[name]} does not run",
+            f"{_PROCESSES[name]} does not run",
             f"{_LOST[name].capitalize()}. The gateway restarts it by itself.{ending} Its log says "
             f"more: {_log(status, name)}",
         )
@@ -247,6 +251,23 @@ def _files(status: Status) -> Iterator[Alarm]:
             f"More work is only on this gateway than is allowed: {most}",
             "See that the drain keeps up: spillway queue list shows what it waits for. The limits "
             "are checkpoints.rpo_seconds and checkpoints.rpo_bytes.",
+        )
+
+
+def _names(status: Status) -> Iterator[Alarm]:
+    names = status.names
+    if names.is_late:
+        old = (
+            "has no names"
+            if names.age_seconds is None
+            else (f"has the names as they were {duration(names.age_seconds)} ago")
+        )
+        why = f": {names.error}" if names.error else ""
+        yield Alarm(
+            "bad",
+            f"The bucket {old}{why}",
+            "What was made since would be lost with this gateway. See that the bucket answers; "
+            "the log of the recovery process says more.",
         )
 
 

@@ -182,6 +182,22 @@ class SpaceReport(Model):
     writers: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class NamesReport(Model):
+    """The copy of the names in the bucket, as its process reported it."""
+
+    copied_ns: Nanoseconds | None = None
+    """The bucket has every name as it was then. None: it has none yet."""
+    waiting: int = 0
+    """Changes that are read and not in the bucket."""
+    base_ns: Nanoseconds | None = None
+    """When the newest base was whole. None: there is none."""
+    base_inodes: int = 0
+    """Inodes of the base that is being made. 0: none is."""
+    error: str = ""
+    """Why nothing is copied now."""
+
+
 R = TypeVar("R", DrainReport, HydratorReport)
 
 
@@ -193,6 +209,15 @@ def of_drain(settings: Settings) -> DrainReport | None:
 def of_hydrator(settings: Settings) -> HydratorReport | None:
     """Return the last report of the hydrator, or None if there is none."""
     return _with_life(HydratorReport, datadir.read(settings, datadir.CACHE))
+
+
+def of_names(settings: Settings) -> NamesReport:
+    """Return the last report of the copy of the names."""
+    names = (datadir.read(settings, datadir.RECOVERY) or {}).get("names")
+    if not names:
+        return NamesReport()
+    times = {name: names.get(name) or None for name in ("copied_ns", "base_ns")}
+    return from_json(NamesReport, {**names, **times})
 
 
 def of_space(settings: Settings) -> SpaceReport | None:

@@ -193,6 +193,26 @@ class Unsettled(Model):
     """Time until the drain looks at the last of them."""
 
 
+@dataclass(frozen=True, slots=True)
+class CopiedNames(Model):
+    """The copy of the names in the bucket: what a loss of this gateway would cost."""
+
+    enabled: bool
+    """Whether `recovery.names_in_bucket` is on."""
+    age_seconds: float | None = field(metadata={"examples": [3.2]})
+    """The bucket has every name as it was so long ago. None: it has none yet."""
+    waiting: int
+    """Changes that are read and not in the bucket."""
+    base_age_seconds: float | None = field(metadata={"examples": [86400.0]})
+    """Time since the newest base was whole. None: there is none."""
+    base_inodes: int
+    """Inodes of the base that is being made. 0: none is."""
+    error: str
+    """Why nothing is copied now. Empty: nothing is wrong."""
+    is_late: bool
+    """Whether the names in the bucket are older than a person should accept."""
+
+
 class Backlog(NamedTuple):
     """Everything that the bucket does not have yet."""
 
@@ -540,6 +560,7 @@ class Status(Model):
     bucket: Bucket
     drain: DrainReport | None
     dirty: Dirty
+    names: CopiedNames
     stuck: StuckFiles
     held: HeldFiles
     queued: DrainWork
@@ -617,6 +638,8 @@ def gather_quickly(settings: Settings, database: Database) -> Status:
     has_descriptors = _has_descriptors(settings)
     shared = clients.gather_shared_names(settings)
     used = gather_limits(settings)
+    copied = _copied(settings, processes["recovery"])
+    is_well = is_well and not copied.is_late
     return Status(
         healthy=alive and is_well and has_descriptors and not catalogue.alarms and not shared,
         config=str(settings.source),
@@ -625,6 +648,7 @@ def gather_quickly(settings: Settings, database: Database) -> Status:
         bucket=configured,
         drain=drain,
         dirty=_dirty(waiting),
+        names=copied,
         stuck=StuckFiles(len(waiting.stuck), waiting.stuck[:STUCK_SHOWN]),
         held=withheld,
         queued=DrainWork(waiting.deletions, waiting.moves),
@@ -653,6 +677,24 @@ def _dirty(waiting: Backlog) -> Dirty:
     )
 
 
+def _copied(settings: Settings, process: Process) -> CopiedNames:
+    report = reports.of_names(settings)
+    age = age_seconds(report.copied_ns)
+    limit = max(LATE_SECONDS, LATE_INTERVALS * settings.recovery.names_seconds)
+    # A gateway that has just started has a base to make first.
+    waited = process.running_seconds if age is None or report.base_ns is None else age
+    enabled = settings.recovery.names_in_bucket
+    return CopiedNames(
+        enabled=enabled,
+        age_seconds=age,
+        waiting=report.waiting,
+        base_age_seconds=age_seconds(report.base_ns),
+        base_inodes=report.base_inodes,
+        error=shown(report.error),
+        is_late=enabled and waited is not None and waited > limit,
+    )
+
+
 def _processes(settings: Settings) -> dict[str, Process]:
     up = datadir.read(settings, datadir.UP)
     supervisor_alive = datadir.is_supervised(up)
@@ -664,7 +706,7 @@ def _processes(settings: Settings) -> dict[str, Process]:
         )
     }
     entries = datadir.reported_children(up)
-    names = ("ganesha", "drain", "cache", "checkpoints")
+    names = ("ganesha", "drain", "cache", "checkpoints", "recovery")
     for name in (*names, "admin") if settings.admin.enabled else names:
         entry = entries.get(name, {})
         lives = datadir.alive(entry)
@@ -683,6 +725,11 @@ def _processes(settings: Settings) -> dict[str, Process]:
 def serves(processes: Mapping[str, Process]) -> bool:
     """Return whether the NFS server was seen to serve since its start."""
     return processes["ganesha"].phase == "ready"
+
+
+LATE_SECONDS = 300.0
+LATE_INTERVALS = 12
+"""After the longer of these a person must know that the names in the bucket are old."""
 
 
 def _up_phase(up: dict[str, Any] | None) -> str | None:

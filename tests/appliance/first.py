@@ -36,7 +36,10 @@ ADMIN_PORT = 8780
 SYSTEM = "nvme,serial=system"
 """The image is made on a virtio disk. A disk with another name boots as well."""
 BOOT_SECONDS = 900.0
-SERVICES = ("spillway-nfs", "spillway-drain", "spillway-checkpoints", "spillway-admin")
+SERVICES = (
+    *("spillway-nfs", "spillway-drain", "spillway-checkpoints", "spillway-recovery"),
+    "spillway-admin",
+)
 NFS_SECONDS = 600.0
 DRAIN_SECONDS = 300.0
 POLICY_SECONDS = 300.0

@@ -1,0 +1,98 @@
+"""``python -m gateway.processes.recovery --config PATH``: copies the names into the bucket."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import Any
+
+from gateway.common.errors import NamespaceError, StoreError, UserError
+from gateway.common.process import ReportFile
+from gateway.config import datadir
+from gateway.config.settings import Settings
+from gateway.db.engine import Database
+from gateway.objectstore.ownership import Ownership
+from gateway.objectstore.s3 import S3Store
+from gateway.processes.daemon import Daemon
+from gateway.recovery.names_copy import NamesCopy
+from gateway.recovery.names_store import NamesStore
+
+log = logging.getLogger("recovery")
+
+LOCK = "recovery.lock"
+STOP_SECONDS = 4.5
+NICENESS = 10
+"""The NFS server and the drain go first: what waits here costs no client anything."""
+RETRY_SECONDS = 2.0
+OFF_SECONDS = 60.0
+
+
+class Recovery:
+    """The work of this process.
+
+    Args:
+        settings: of the gateway.
+        database: of the gateway.
+        store: with the permit of the gateway.
+    """
+
+    def __init__(self, settings: Settings, database: Database, store: S3Store) -> None:
+        self._is_on = settings.recovery.names_in_bucket
+        self._names = NamesCopy(settings, database, NamesStore(settings, store))
+        self.rounds = 0
+        """For a watchdog."""
+
+    def step(self) -> float:
+        """Do what is due. Returns after how many seconds something may be due again."""
+        self.rounds += 1
+        if not self._is_on:
+            return OFF_SECONDS
+        try:
+            return max(0.0, self._names.step())
+        except NamespaceError as exc:
+            log.warning("the names wait for the database: %s", exc)
+            return RETRY_SECONDS
+
+    def report(self) -> dict[str, Any]:
+        """Return what a person should see."""
+        return {"names": self._names.progress()._asdict()}
+
+
+def main() -> int:
+    """Run the process. Returns the exit status: 0 if it was told to stop, 1 if a person must act
+    first."""
+    process = Daemon("recovery", __doc__, STOP_SECONDS)
+    try:
+        settings = process.settings()
+        # Two of them would write one log.
+        process.alone(settings, LOCK)
+    except (UserError, NamespaceError) as exc:
+        print(exc, file=sys.stderr)
+        return 1
+    os.nice(NICENESS)
+    database = Database(settings.database_url)
+    ownership = Ownership(settings, database, process.stop)
+    store = S3Store(settings)
+    ownership.guard(store)
+    recovery = Recovery(settings, database, store)
+    report = ReportFile(settings.run_dir / datadir.RECOVERY, recovery.report)
+    process.watched(settings, lambda: recovery.rounds)
+    seconds = 0.0
+    while not process.stop.wait(seconds):
+        try:
+            seconds = recovery.step()
+        except (OSError, StoreError) as exc:
+            log.warning("%s", exc)
+            seconds = RETRY_SECONDS
+        except Exception:
+            # What is not foreseen must not end the copy.
+            log.exception("unexpected")
+            seconds = RETRY_SECONDS
+    report.close()
+    ownership.release()
+    return process.end()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
