@@ -202,6 +202,14 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
         ("token list", "Lists the tokens and their last use."),
         ("token revoke 0123456789ab", "Ends a token and its sessions at once."),
     ),
+    "restore": _of(
+        (
+            "restore --config /etc/spillway/spillway.toml --data-dir /var/lib/spillway "
+            "--bucket my-checkpoints --endpoint-url https://s3.example.com",
+            "Brings everything back on an empty machine, from the bucket alone.",
+        ),
+        ("restore --at 90m", "As the names were an hour and a half ago."),
+    ),
     "upgrade": _of(("upgrade", "Migrates the database to this version. The gateway is stopped.")),
     "adopt": _of(
         ("adopt files", "Takes over the data files of a replaced or restored disk."),

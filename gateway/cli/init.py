@@ -13,7 +13,7 @@ import io
 import os
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -73,7 +73,8 @@ class Keys(NamedTuple):
         return f"Keys({self.key_id!r})"
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def setup_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of which a configuration is made."""
     for option, _section, _key, metavar, text in OPTIONS:
         kind = int if option == "port" else str
         parser.add_argument(f"--{option}", metavar=metavar, help=text, type=kind)
@@ -83,6 +84,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="key id of the bucket (default: AWS_ACCESS_KEY_ID); "
         "its secret is taken from AWS_SECRET_ACCESS_KEY or asked for",
     )
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    setup_arguments(parser)
     parser.add_argument(
         "--new",
         action="store_true",
@@ -97,6 +102,40 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Set the gateway up and print what was done. Raises UserError."""
+    settings = prepared(args, _say, adopts=args.adopt, is_new=args.new)
+    _say(database.make_current(settings))
+    _say(identity.remember(settings))
+    _say(_files(settings))
+    if warning := in_the_clear(settings.bucket.endpoint_url):
+        _say(f"bucket.endpoint_url {warning}")
+    exports, _left_out = at_start(settings)
+    written = ganesha_conf.write(settings, exports)
+    _say(f"NFS server configuration {settings.ganesha_conf}: {'written' if written else 'current'}")
+    _say(_bucket(settings, args.adopt))
+    _say(f"next: spillway up --config {settings.source}")
+    return 0
+
+
+def prepared(
+    args: argparse.Namespace,
+    say: Callable[[str], None],
+    adopts: bool = True,
+    is_new: bool = True,
+) -> Settings:
+    """Make the configuration, the directories and the credentials file, as far as they are missing.
+
+    Args:
+        args: with the options of ``setup_arguments``.
+        say: takes a line for each.
+        adopts: whether the bucket may have objects.
+        is_new: whether the configuration may have had a namespace whose database is gone.
+
+    Returns:
+        The settings.
+
+    Raises:
+        UserError: something cannot be made, or is another's.
+    """
     path: Path = args.config
     keys = _keys(args.access_key_id)
     text = None if path.exists() else _new_config(args, path)
@@ -110,30 +149,20 @@ def run(args: argparse.Namespace) -> int:
     if settings.data_dir.is_dir():
         # Another user cannot read the database there, so the look at it would give that reason.
         local.require_data_dir(settings)
-    if not args.new:
+    if not is_new:
         identity.require_database(settings)
-    _require_free(settings, keys, args.adopt)
+    _require_free(settings, keys, adopts)
     # The directory is first: if data_dir cannot be made, no file that names it may be left behind.
-    _say(_data_dir(settings))
+    say(_data_dir(settings))
     if text is None:
-        _say(f"configuration {path}: exists, kept as it is{_ignored(args)}")
+        say(f"configuration {path}: exists, kept as it is{_ignored(args)}")
     else:
         _write_config(path, text)
         taken = ", ".join(_variables().values())
-        _say(f"configuration {path}: written{f', with {taken}' if taken else ''}")
-    _say(_directories(settings))
-    _say(database.make_current(settings))
-    _say(identity.remember(settings))
-    _say(_files(settings))
-    _say(_credentials(settings, keys))
-    if warning := in_the_clear(settings.bucket.endpoint_url):
-        _say(f"bucket.endpoint_url {warning}")
-    exports, _left_out = at_start(settings)
-    written = ganesha_conf.write(settings, exports)
-    _say(f"NFS server configuration {settings.ganesha_conf}: {'written' if written else 'current'}")
-    _say(_bucket(settings, args.adopt))
-    _say(f"next: spillway up --config {path}")
-    return 0
+        say(f"configuration {path}: written{f', with {taken}' if taken else ''}")
+    say(_directories(settings))
+    say(_credentials(settings, keys))
+    return settings
 
 
 def make_directories(settings: Settings) -> bool:

@@ -33,6 +33,7 @@ from gateway.cli import (
     promotions,
     queue,
     records,
+    restore,
     status,
     target,
     tokens,
@@ -71,6 +72,7 @@ class Subcommand(NamedTuple):
 
 SUBCOMMANDS = (
     Subcommand("init", "initialise a gateway", init.arguments, init.run),
+    Subcommand("restore", "bring everything back from the bucket", restore.arguments, restore.run),
     Subcommand("up", "run the gateway in the foreground", up.arguments, up.run),
     Subcommand("admin", "run the admin API alone", up.admin_arguments, up.run_admin),
     Subcommand("serve", "run one process, for systemd", up.serve_arguments, up.serve),
@@ -222,7 +224,7 @@ FOR_ANY_GATEWAY = frozenset(
 )
 NEEDS_NO_GATEWAY = frozenset({"plan", "bucket verify", "completion"})
 """They do the same whichever gateway is named."""
-KEEPS_USER = frozenset({"init", "up", "admin", "serve", "first-boot"})
+KEEPS_USER = frozenset({"init", "restore", "up", "admin", "serve", "first-boot"})
 """They make a gateway or run it, as the user who gives them."""
 
 

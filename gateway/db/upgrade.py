@@ -36,11 +36,14 @@ def upgrade(
     database: Database,
     versions: Path = schema.NAMESPACE,
     metadata: MetaData = Base.metadata,
+    revision: str = "head",
 ) -> None:
     """Create the schema or migrate it to this program's revision. Raises SchemaError.
 
-    Args: as of ``script_config``.
+    Args:
+        database, versions, metadata: as of ``script_config``.
+        revision: an older one, of what is loaded next.
     """
     schema.require_known(database, versions)
     with database.backend.turn(first=False):
-        command.upgrade(script_config(database, versions, metadata), "head")
+        command.upgrade(script_config(database, versions, metadata), revision)

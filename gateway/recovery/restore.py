@@ -1,0 +1,441 @@
+"""Restore of a namespace from the copy of its names in the bucket.
+
+Steps, each of which may be killed: a restore that is begun again does them all again.
+
+1. The bucket is taken: its former gateway, if it lives, stops to write when it looks next.
+2. A new database gets the base and the log, and what the log has got since. Nothing is there under
+   the database's own name before it is whole.
+3. Every file whose bytes the bucket has is absent: they come when they are read. A file whose last
+   version was only on the lost disk is as the bucket has it, or damaged if the bucket has none.
+
+Nothing in the bucket is changed but its owner. Policies delete nothing before a person has approved
+it again.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from sqlalchemy import (
+    Column,
+    Integer,
+    MetaData,
+    Table,
+    delete,
+    exists,
+    func,
+    insert,
+    inspect,
+    literal_column,
+    null,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.schema import CreateTable
+
+from gateway.common import clock
+from gateway.common.errors import NamespaceError, SchemaError, UserError
+from gateway.common.types import Residency
+from gateway.common.units import duration
+from gateway.config.settings import Settings
+from gateway.db import checkpoint_models, schema
+from gateway.db import statements as sql
+from gateway.db import upgrade as migration
+from gateway.db.compiled import Session, Statement, b
+from gateway.db.engine import Database
+from gateway.db.models import RESERVED_INO, ROOT_INO
+from gateway.db.statements import damage, dirent, indeterminate_write, inode, object_, volume
+from gateway.namespace import adopt
+from gateway.namespace.data_files import DataFiles
+from gateway.namespace.lookup import path_of
+from gateway.objectstore import ownership
+from gateway.objectstore.objects import ListedObject
+from gateway.objectstore.owner_object import REQUEST_SECONDS, OwnerStore, SeenOwner
+from gateway.objectstore.ownership import LOOK_SECONDS, OwnerClaim, Ownership
+from gateway.objectstore.s3 import S3Store
+from gateway.recovery.load import Loaded, Loader
+from gateway.recovery.names_store import NamesStore
+from gateway.recovery.segments import SegmentReader
+from gateway.recovery.source import NamesSource, choose, later
+
+READS_AHEAD = 8
+"""Segments that are read at a time."""
+SUFFIX = ".restoring"
+
+Say = Callable[[str], None]
+
+_STORED = object_.alias("stored")
+_IS_OLDER = (
+    sql.IS_REGULAR,
+    inode.c.content_version > inode.c.drained_version,
+    exists().where(_STORED.c.ino == inode.c.ino),
+    ~exists().where(damage.c.ino == inode.c.ino),
+)
+"""The bucket has another version of the file than the one that was only on the lost disk."""
+_OBJECT = {
+    name: select(object_.c[name]).where(object_.c.ino == inode.c.ino).scalar_subquery()
+    for name in ("size", "content_version")
+}
+_OLDER = Statement(select(inode.c.ino).where(*_IS_OLDER))
+_OLDER_KEYS = Statement(
+    insert(indeterminate_write).from_select(
+        ["key", "ino", "noted_ns", "check_after_ns"],
+        select(object_.c.key, object_.c.ino, b("now_ns"), literal_column("0"))
+        .select_from(object_.join(inode, inode.c.ino == object_.c.ino))
+        .where(*_IS_OLDER),
+    )
+)
+"""The lost version may still reach the key: the drain looks at it once more."""
+_TAKE_OLDER = Statement(
+    update(inode)
+    .where(*_IS_OLDER)
+    .values(
+        size=_OBJECT["size"],
+        used=literal_column("0"),
+        content_version=_OBJECT["content_version"],
+        drained_version=_OBJECT["content_version"],
+        write_open=literal_column("0"),
+        residency=Residency.ABSENT,
+        epoch=inode.c.epoch + 1,
+        ctime_ns=b("now_ns"),
+    )
+)
+_TAKE_ABSENT = Statement(
+    update(inode)
+    .where(
+        sql.IS_REGULAR,
+        sql.IS_RESIDENT,
+        inode.c.content_version == inode.c.drained_version,
+        exists().where(
+            object_.c.ino == inode.c.ino,
+            object_.c.content_version == inode.c.content_version,
+            object_.c.size == inode.c.size,
+        ),
+        ~exists().where(damage.c.ino == inode.c.ino),
+    )
+    .values(residency=Residency.ABSENT, epoch=inode.c.epoch + 1)
+)
+_NAMELESS = Statement(
+    select(func.count())
+    .select_from(inode)
+    .where(
+        inode.c.nlink > 0,
+        inode.c.ino.not_in([literal_column(f"{ino}") for ino in (ROOT_INO, RESERVED_INO)]),
+        ~exists().where(dirent.c.ino == inode.c.ino),
+    )
+)
+_FILES = Statement(
+    select(func.count()).select_from(inode).where(sql.IS_REGULAR, sql.IS_CLIENTS, inode.c.nlink > 0)
+)
+_DAMAGED = Statement(
+    select(inode.c.ino, inode.c.size)
+    .select_from(inode.join(damage, damage.c.ino == inode.c.ino))
+    .where(inode.c.nlink > 0)
+    .order_by(inode.c.ino)
+)
+_WHOSE = Statement(update(volume).values(gateway=null(), bucket=b("bucket"), prefix=b("prefix")))
+_APPROVALS_FORGET = Statement(delete(checkpoint_models.PolicyApprovalTable.__table__))
+
+
+_NO_FILES = {
+    **{"id": 1, "boot": 0, "next_ino": 0, "next_cookie": 0, "mark": 0},
+    **{"bucket": None, "prefix": None, "gateway": None},
+}
+"""The other columns of the row of a volume that is only there for a claim."""
+
+
+class LostFile(NamedTuple):
+    """A file whose last version was only on the lost disk."""
+
+    path: str
+    size: int
+    """Bytes that it had."""
+
+
+@dataclass
+class Restored:
+    """What a restore brought back."""
+
+    as_of_ns: int
+    """The names are those of this time."""
+    files: int = 0
+    older: list[str] = field(default_factory=list)
+    """Paths of files that are as the bucket has them, older than they were saved."""
+    lost: list[LostFile] = field(default_factory=list)
+    """Files of which the bucket has nothing. Their names stay, and they are damaged."""
+    segments: int = 0
+    rows: int = 0
+    problems: list[str] = field(default_factory=list)
+    """What was wrong with the copy, for people."""
+
+
+class NamespaceRestore:
+    """A restore to one gateway, which does not run.
+
+    Args:
+        settings: of the gateway. Its directories are made, and it has credentials.
+        say: what a person is told while it works.
+    """
+
+    def __init__(self, settings: Settings, say: Say) -> None:
+        self._settings = settings
+        self._say = say
+        self._names = NamesStore(settings, S3Store(settings))
+
+    def run(
+        self,
+        at_ns: int | None = None,
+        is_gone: bool = False,
+        wait: Callable[[float], object] = time.sleep,
+    ) -> Restored:
+        """Restore the newest names, or those of a time.
+
+        Args:
+            at_ns: the time (default: the newest).
+            is_gone: whether a person says that the former gateway is gone for good.
+            wait: waits for so many seconds.
+
+        Returns:
+            What it brought back.
+
+        Raises:
+            UserError: there is a namespace already, or no copy of one.
+            StoreError, BadSegment: the bucket does not give the copy.
+        """
+        if self._require_none():
+            restored = Restored(0)
+            with closing(Database(self._settings.database_url)) as database:
+                self._adopt(database, restored)
+            return restored
+        source = choose(self._names, at_ns)
+        self._say(
+            f"base of {clock.iso(source.base.ended_ns)}, {source.base.inodes:,} inodes; "
+            f"{len(source.log):,} segments of the log after it"
+        )
+        claim, alive_seconds = self._take(bytes.fromhex(source.base.namespace))
+        with self._new_database(source) as database, closing(Loader(database)) as loader:
+            self._load(loader, source, at_ns)
+            if at_ns is None:
+                self._load_later(loader, source, 0.0 if is_gone else alive_seconds, wait)
+            loaded = loader.end()
+            restored = self._settle(database, claim, loaded)
+        self._keep()
+        with closing(Database(self._settings.database_url)) as database:
+            self._adopt(database, restored)
+        restored.problems[:0] = [*source.problems, *([source.gap] if source.gap else [])]
+        return restored
+
+    def _require_none(self) -> bool:
+        """Raise UserError if there is a namespace already. What a killed restore left goes.
+
+        Returns:
+            Whether an earlier restore has loaded the names, and only the last step is missing.
+        """
+        database = Database(self._settings.database_url)
+        with closing(database):
+            if database.path is not None and not database.path.exists():
+                for name in _files_of(Path(f"{database.path}{SUFFIX}")):
+                    name.unlink(missing_ok=True)
+                return False
+            if schema.current(database) is None:
+                return False
+            if _has_marker(database):
+                _empty(database)
+                return False
+            with database.reading() as session:
+                row = session.one(sql.IDENTITY)
+            if row is not None and row[1] is None and row[3] is not None:
+                # A namespace that was made has data files before it has a bucket.
+                return True
+            raise UserError(
+                f"the database {database.url} has a namespace: a restore makes a new one. If that "
+                "one is not wanted, move it away, or correct namespace.url"
+            )
+
+    def _take(self, fs_id: bytes) -> tuple[OwnerClaim, float]:
+        """Take the bucket. Returns the claim, and for how many seconds its former gateway may
+        still write."""
+        settings = self._settings
+        seen = OwnerStore(settings).look()
+        with tempfile.TemporaryDirectory() as directory:
+            # The claim is made before the database is: it only needs to know whose it is.
+            scratch = Database(f"sqlite:///{directory}/namespace.db")
+            with closing(scratch):
+                migration.upgrade(scratch)
+                with scratch.writing() as session:
+                    session.run(sql.VOLUME_INSERT, fs_id=fs_id, **_NO_FILES)
+                Ownership(settings, scratch).take()
+                with scratch.reading() as session:
+                    claim = ownership.read(session, settings)
+        return claim, _alive_seconds(seen)
+
+    @contextmanager
+    def _new_database(self, source: NamesSource) -> Iterator[Database]:
+        """Make an empty database with the schema of the copy."""
+        database = Database(self._settings.database_url)
+        if database.path is not None:
+            database.close()
+            database = Database(f"sqlite:///{database.path}{SUFFIX}")
+        first = self._names.opened(source.parts[0]).head.schema
+        if first not in schema.known():
+            raise SchemaError(
+                f"the copy has schema {first}, which this program does not know: it was written by "
+                "a newer Spillway; install that version"
+            )
+        with closing(database):
+            if database.path is None:
+                _mark(database)
+            migration.upgrade(database, revision=first)
+            yield database
+
+    def _load(self, loader: Loader, source: NamesSource, at_ns: int | None) -> None:
+        for segment in self._opened(source.parts):
+            loader.use(segment)
+        wanted = [segment.listed for segment in source.log]
+        for segment in self._opened(wanted):
+            if at_ns is not None and segment.head.at_ns > at_ns:
+                break
+            loader.use(segment)
+
+    def _load_later(
+        self, loader: Loader, source: NamesSource, seconds: float, wait: Callable[[float], object]
+    ) -> None:
+        """Load what the former gateway has copied since, which may still run."""
+        if seconds > 0:
+            self._say(
+                f"the former gateway may still run: it stops within {duration(seconds)}, which is "
+                "waited for (--is-gone: it is known to be off)"
+            )
+            wait(seconds)
+        for segment in self._opened([found.listed for found in later(source, self._names)]):
+            loader.use(segment)
+
+    def _opened(self, listed: Sequence[ListedObject]) -> Iterator[SegmentReader]:
+        """Yield segments in their order. The next ones are asked for meanwhile."""
+        with ThreadPoolExecutor(READS_AHEAD, thread_name_prefix="restore") as pool:
+            asked: deque[Future[SegmentReader]] = deque()
+            for one in listed:
+                asked.append(pool.submit(self._names.opened, one))
+                if len(asked) >= READS_AHEAD:
+                    yield asked.popleft().result()
+            while asked:
+                yield asked.popleft().result()
+
+    def _settle(self, database: Database, claim: OwnerClaim, loaded: Loaded) -> Restored:
+        """Make the rows those of this gateway, whose disk is empty."""
+        head = loaded.head
+        assert head is not None, "a base has segments"
+        migration.upgrade(database)
+        bucket = self._settings.bucket
+        restored = Restored(head.at_ns, segments=loaded.segments, rows=loaded.rows)
+        now_ns = clock.now_ns()
+        with database.writing() as session:
+            session.run(_WHOSE, bucket=bucket.name, prefix=bucket.prefix)
+            ownership.write(session, self._settings, claim)
+            restored.older = [_path(session, ino) for (ino,) in session.all(_OLDER)]
+            session.run(_OLDER_KEYS, now_ns=now_ns)
+            session.run(_TAKE_OLDER, now_ns=now_ns)
+            session.run(_TAKE_ABSENT)
+            session.run(_APPROVALS_FORGET)
+            session.run(_UNMARK)
+            restored.files = _count(session, _FILES)
+            nameless = _count(session, _NAMELESS)
+        for table, count in loaded.broken.items():
+            restored.problems.append(f"{count} rows of {table} referred to what is not there")
+        if nameless:
+            restored.problems.append(f"{nameless} files have no name: spillway fsck --repair")
+        return restored
+
+    def _keep(self) -> None:
+        """Give the new database its name, now that it is whole."""
+        path = Database(self._settings.database_url).path
+        if path is None:
+            return
+        made = Path(f"{path}{SUFFIX}")
+        for name in _files_of(made):
+            if name != made and name.exists() and name.stat().st_size:
+                raise UserError(f"{name} is not empty: another program uses the database")
+        with made.open("rb") as file:
+            os.fsync(file.fileno())
+        made.rename(path)
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def _adopt(self, database: Database, restored: Restored) -> None:
+        """Bind the empty disk to the namespace, and name what is lost."""
+        data_files = DataFiles(self._settings.files_dir)
+        data_files.create()
+        adopt.adopt_files(database, data_files)
+        with database.reading() as session:
+            for ino, size in session.all(_DAMAGED):
+                restored.lost.append(LostFile(_path(session, ino), size))
+
+
+MARKER = "restore_unfinished"
+"""A table of a server's database that only a restore makes. While it is there, the other tables
+are those of a restore that has not ended."""
+_UNMARK = Statement(text(f"DROP TABLE IF EXISTS {MARKER}"))
+
+
+def _mark(database: Database) -> None:
+    engine = database.engine()
+    with engine.begin() as connection:
+        connection.execute(CreateTable(Table(MARKER, MetaData(), Column("id", Integer))))
+    engine.dispose()
+
+
+def _has_marker(database: Database) -> bool:
+    engine = database.engine()
+    try:
+        return inspect(engine).has_table(MARKER)
+    finally:
+        engine.dispose()
+
+
+def _empty(database: Database) -> None:
+    """Drop all tables of a restore that has not ended."""
+    engine = database.engine()
+    found = MetaData()
+    found.reflect(engine)
+    found.drop_all(engine)
+    engine.dispose()
+
+
+def _alive_seconds(seen: SeenOwner | None) -> float:
+    """Return for how many seconds the gateway that had the bucket may still write to it."""
+    if seen is None or seen.owner.released:
+        return 0.0
+    age_seconds = (clock.now_ns() - seen.owner.time_ns) / clock.NS
+    # It writes the time each minute. A clock that is wrong must not make it look dead.
+    return 0.0 if age_seconds > 3 * LOOK_SECONDS else LOOK_SECONDS + REQUEST_SECONDS
+
+
+def _files_of(path: Path) -> list[Path]:
+    """Return the files of a database of SQLite."""
+    return [path, *(Path(f"{path}{suffix}") for suffix in ("-wal", "-shm", "-journal"))]
+
+
+def _count(session: Session, statement: Statement) -> int:
+    row = session.one(statement)
+    assert row is not None, "a query that counts has one row"
+    return int(row[0])
+
+
+def _path(session: Session, ino: int) -> str:
+    try:
+        return path_of(session, ino).decode("utf-8", "surrogateescape")
+    except NamespaceError:
+        return f"inode {ino}, which has no name"

@@ -1,0 +1,131 @@
+"""The bucket alone brings everything back that was durable, and what was not is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.common import clock
+from gateway.common.errors import UserError
+from gateway.db.engine import Database
+from gateway.objectstore.ownership import Ownership
+from tests.support.drainsite import Site
+from tests.support.postgres import PostgresServer
+from tests.support.t12.names import copied
+from tests.support.t12.restored import RestoredSite
+
+
+def save(site: Site, step: int) -> dict[str, bytes]:
+    """Save as jobs do. Returns what the bucket should have of it."""
+    data = {f"run/step-{step}/__{shard}_0.distcp": b"%d %d" % (step, shard) for shard in range(3)}
+    for path, content in data.items():
+        site.write(path.replace("/__", ".tmp/__"), content)
+    site.rename(f"run/step-{step}.tmp", f"run/step-{step}")
+    site.write("run/latest.tmp", b"step-%d" % step)
+    site.rename("run/latest.tmp", "run/latest")
+    return data | {"run/latest": b"step-%d" % step}
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+def test_what_the_bucket_has_comes_back_and_the_rest_is_named(
+    each_site: Site, engine: str, tmp_path: Path, postgres: PostgresServer
+) -> None:
+    site = each_site
+    with copied(site) as copy:
+        expected = save(site, 10)
+        site.drain()
+        copy.all()
+        expected |= save(site, 20)
+        site.drain()
+        # This is only on the disk that is lost: a file, a new version, a rename, a deletion.
+        site.write("run/step-30/__0_0.distcp", b"lost")
+        site.write("run/latest", b"step-30")
+        site.rename("run/step-10", "run/kept")
+        site.unlink("run/step-20/__2_0.distcp")
+        copy.step()
+    url = postgres.create_database() if engine == "postgres" else ""
+    gateway = RestoredSite(site, tmp_path / "new", url)
+    restored = gateway.restore()
+    assert restored.problems == []
+    assert [(lost.path, lost.size) for lost in restored.lost] == [("run/step-30/__0_0.distcp", 4)]
+    assert restored.older == ["run/latest"]
+    del expected["run/step-20/__2_0.distcp"]
+    assert gateway.contents() == expected
+    names = {bytes(name) for (name,) in gateway.rows("SELECT name FROM dirent")}
+    assert b"kept" in names
+    assert b"step-10" not in names
+
+
+def test_the_former_gateway_writes_nothing_any_more(moto_site: Site, tmp_path: Path) -> None:
+    site = moto_site
+    site.write("a", b"1")
+    site.drain()
+    with copied(site) as copy:
+        copy.all()
+        RestoredSite(site, tmp_path / "new").restore()
+        site.write("b", b"2")
+        # What it knew of the bucket is a minute old.
+        copy._store.permit = Ownership(site.settings, copy._database).require
+        copy.step()
+        assert "belongs to another copy of this gateway" in copy.copy.progress().error
+
+
+def test_what_the_former_gateway_copied_last_is_waited_for(moto_site: Site, tmp_path: Path) -> None:
+    site = moto_site
+    site.write("a", b"1")
+    site.drain()
+    with copied(site) as copy:
+        copy.all()
+        gateway = RestoredSite(site, tmp_path / "new")
+        waits: list[float] = []
+
+        def wait(seconds: float) -> None:
+            waits.append(seconds)
+            # It does not know yet that the bucket was taken.
+            copy._store.permit = None
+            site.write("b", b"2")
+            copy.step()
+
+        gateway.restore(is_gone=False, wait=wait)
+    assert waits and waits[0] >= 60
+    assert {bytes(name) for (name,) in gateway.rows("SELECT name FROM dirent")} >= {b"a", b"b"}
+
+
+def test_a_time_can_be_named(moto_site: Site, tmp_path: Path) -> None:
+    site = moto_site
+    site.write("a", b"1")
+    site.drain()
+    with copied(site) as copy:
+        copy.all()
+        before_ns = clock.now_ns()
+        site.write("b", b"2")
+        site.drain()
+        copy.step()
+    with pytest.raises(UserError, match="no copy of the names from that time"):
+        RestoredSite(site, tmp_path / "early").restore(at_ns=before_ns - 3600 * clock.NS)
+    gateway = RestoredSite(site, tmp_path / "new")
+    gateway.restore(at_ns=before_ns)
+    assert gateway.contents() == {"a": b"1"}
+
+
+def test_a_namespace_is_never_replaced(moto_site: Site, tmp_path: Path) -> None:
+    site = moto_site
+    site.write("a", b"1")
+    site.drain()
+    with copied(site) as copy:
+        copy.all()
+    gateway = RestoredSite(site, tmp_path / "new")
+    gateway.restore()
+    with pytest.raises(UserError, match="has a namespace"):
+        gateway.restore()
+
+
+def test_a_bucket_without_a_copy_says_so(moto_site: Site, tmp_path: Path) -> None:
+    site = moto_site
+    site.write("a", b"1")
+    site.drain()
+    with pytest.raises(UserError, match="no copy of the names"):
+        RestoredSite(site, tmp_path / "new").restore()
+    # Nothing was taken.
+    Ownership(site.settings, Database(site.settings.database_url)).require()
