@@ -3,8 +3,8 @@ and the form of their values.
 
 Rows that belong to an inode are found by the journal, which names every inode that a transaction
 touched. The others, which people and the catalogue write, are few: they are compared with what was
-copied last. A test holds that each table is copied in one of these ways, or that ``NOT_COPIED``
-says why it is not.
+copied last. A test holds that each table is copied in one of these ways, or that it says
+why it is not.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 from sqlalchemy import LargeBinary, Table, select
 
 from gateway.db import checkpoint_models, drain_models, models
-from gateway.db.checkpoint_models import Base
 from gateway.db.compiled import Session, Statement, b, given_numbers, numbers_of
 from gateway.recovery.segments import JsonRow, TableForm
 
@@ -118,35 +117,3 @@ COMPARED_SELDOM = tuple(
 """What the catalogue remembers: compared once a minute."""
 COMPARED = (*COMPARED_OFTEN, *COMPARED_SELDOM)
 COPIED = {table.name: table for table in (VOLUME, *BY_INODE, *COMPARED)}
-
-NOT_COPIED = {
-    "fence": "it belongs to one cluster of PostgreSQL",
-    "present_blocks": "it tells what is on the lost disk",
-    "eviction": "it tells what is on the lost disk",
-    "warm_request": "what was wanted on the lost disk is read when it is wanted again",
-    "last_read": "it orders evictions of bytes that are lost",
-    "digest": "it is of bytes that the bucket does not have",
-    "upload": "its parts were of bytes on the lost disk; the drain finds uploads that no row has",
-    "transition": "an order that a policy gives again",
-    "endpoint": "the store is asked again",
-    "bucket_owner": "the restored gateway makes a claim of its own",
-    "lease": "it belongs to a process",
-    "claim": "it belongs to a process",
-    "retry": "each job is tried at once",
-    "indeterminate_write": "a restore looks at every object",
-    "checkpoint": "the catalogue makes it from the namespace",
-    "catalogue": "the catalogue makes it from the namespace",
-    "approval": "a plan after a restore needs an approval of its own",
-    "superseded": "the next plan says it again",
-    "elapsed_time": "it belongs to a machine; graces begin again",
-    "known_time": "it belongs to a machine",
-    "journal": "it has the order of changes that the log has",
-    "reader": "it belongs to the journal",
-    "names_copy": "it says how far this copy has come",
-}
-"""Why the rows of the other tables stay here."""
-
-
-def not_named() -> set[str]:
-    """Return the tables of which nothing above says whether they are copied."""
-    return set(Base.metadata.tables) - COPIED.keys() - NOT_COPIED.keys()

@@ -38,6 +38,7 @@ PLUGIN_BELOW = {
 }
 """What the process of the NFS server may import beside the plugin."""
 STORES_OBJECTS = {
+    "gateway.recovery",
     *("gateway.objectstore", "gateway.cache", "gateway.drain", "gateway.lifecycle.promotion"),
     *(f"gateway.catalogue.manifest_{name}" for name in ("check", "store", "writer")),
     *("gateway.catalogue.member_scan", "gateway.lifecycle.retention.guard"),

@@ -8,15 +8,43 @@ from pathlib import Path
 import pytest
 
 from gateway.common.types import InodeKind
+from gateway.db.checkpoint_models import Base
 from gateway.recovery import names_copy, tables
 from tests.support.drainsite import Site
 from tests.support.postgres import PostgresServer
 from tests.support.t12.names import copied, load, rows_of, sqlite_url
 
+NOT_COPIED = {
+    "fence": "it belongs to one cluster of PostgreSQL",
+    "present_blocks": "it tells what is on the lost disk",
+    "eviction": "it tells what is on the lost disk",
+    "warm_request": "what was wanted on the lost disk is read when it is wanted again",
+    "last_read": "it orders evictions of bytes that are lost",
+    "digest": "it is of bytes that the bucket does not have",
+    "upload": "its parts were of bytes on the lost disk; the drain finds uploads that no row has",
+    "transition": "an order that a policy gives again",
+    "endpoint": "the store is asked again",
+    "bucket_owner": "the restored gateway makes a claim of its own",
+    "lease": "it belongs to a process",
+    "claim": "it belongs to a process",
+    "retry": "each job is tried at once",
+    "indeterminate_write": "a restore looks at every object",
+    "checkpoint": "the catalogue makes it from the namespace",
+    "catalogue": "the catalogue makes it from the namespace",
+    "approval": "a plan after a restore needs an approval of its own",
+    "superseded": "the next plan says it again",
+    "elapsed_time": "it belongs to a machine; graces begin again",
+    "known_time": "it belongs to a machine",
+    "journal": "it has the order of changes that the log has",
+    "reader": "it belongs to the journal",
+    "names_copy": "it says how far this copy has come",
+}
+"""Why the rows of the other tables stay here."""
+
 
 def test_each_table_is_copied_or_there_is_a_reason() -> None:
-    assert tables.not_named() == set()
-    assert not tables.COPIED.keys() & tables.NOT_COPIED.keys()
+    assert set(Base.metadata.tables) == tables.COPIED.keys() | NOT_COPIED.keys()
+    assert not tables.COPIED.keys() & NOT_COPIED.keys()
 
 
 def save(site: Site, step: int) -> None:

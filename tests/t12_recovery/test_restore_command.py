@@ -37,7 +37,7 @@ def test_an_empty_machine_gets_everything_back(moto_site: Site, tmp_path: Path) 
     assert "next: spillway up" in done.stdout
     config = tmp_path / "etc" / "spillway.toml"
     listed = spillway("ls", "--json", "/run", "--config", config)
-    names = [entry["name"] for entry in json.loads(listed.stdout)["entries"]]
+    names = [entry["name"] for entry in json.loads(listed.stdout)]
     assert names == ["a", "b"]
     again = spillway(*arguments(site, tmp_path), env={**os.environ, **keys})
     assert again.returncode != 0
