@@ -46,9 +46,10 @@ class Recovery:
     def step(self) -> float:
         """Do what is due. Returns after how many seconds something may be due again."""
         self.rounds += 1
-        if not self._is_on:
-            return OFF_SECONDS
         try:
+            if not self._is_on:
+                self._names.leave()
+                return OFF_SECONDS
             return max(0.0, self._names.step())
         except NamespaceError as exc:
             log.warning("the names wait for the database: %s", exc)

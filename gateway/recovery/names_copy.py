@@ -31,7 +31,7 @@ from gateway.config.settings import Settings
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
-from gateway.db.journal import Lost, Reader
+from gateway.db.journal import READER_DELETE, Lost, Reader
 from gateway.db.schema import known
 from gateway.db.statements import inode, journal, names_copy, volume
 from gateway.objectstore.objects import ListedObject
@@ -160,6 +160,19 @@ class NamesCopy:
         self._waiting = 0
         self._error = ""
 
+    def leave(self) -> None:
+        """End the series, because nothing is to be copied: the journal is not kept for it any more.
+
+        Raises:
+            NamespaceError: the database cannot be used now.
+        """
+        with self._database.reading() as session:
+            if session.one(_STATE) is None:
+                return
+        with self._database.writing() as session:
+            session.run(READER_DELETE, reader=READER)
+            session.run(_STATE_DELETE)
+
     def progress(self) -> CopyProgress:
         """Return how far it is."""
         inodes = 0 if self._base is None else self._base.inodes
@@ -216,6 +229,11 @@ class NamesCopy:
             raise Lost("the bucket has names that this database does not know")
         if state.series != self._state.series:
             self._base = None
+        if state.base_after is not None and not self._names.has_base(
+            state.series, state.base_after
+        ):
+            log.warning("the base of the names is gone from the bucket: another one is made")
+            state = replace(state, base_after=None, base_ns=None)
         self._state, self._compared, self._seldom_at = state, {}, 0.0
         return reader
 

@@ -132,6 +132,22 @@ class NamesStore:
         )
         return any((match := _LOG.fullmatch(name)) and int(match[2]) > row for name in names)
 
+    def has_base(self, series: str, after: int) -> bool:
+        """Return whether a series has the document of a base.
+
+        Args:
+            series: its name.
+            after: the row of the journal after which the log continues the base.
+
+        Returns:
+            Whether it is there.
+
+        Raises:
+            StoreError: the bucket cannot be listed.
+        """
+        below = f"{self._below}{series}/base/{after:020d}-"
+        return any(listed.key.endswith(DOCUMENT) for listed in self._store.listing(below))
+
     def put_log(self, series: str, after: int, upto: int, number: int, body: bytes) -> None:
         """Put a segment of the log.
 

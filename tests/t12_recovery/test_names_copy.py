@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from gateway.common.types import InodeKind
 from gateway.db.checkpoint_models import Base
 from gateway.recovery import names_copy, tables
 from tests.support.drainsite import Site
+from tests.support.namespace import Namespace
 from tests.support.postgres import PostgresServer
 from tests.support.t12.names import copied, load, rows_of, sqlite_url
 
@@ -174,3 +176,56 @@ def test_a_base_that_is_read_while_names_change_is_whole(
         loaded = load(copy.names, url)
     assert loaded.broken == {}
     assert rows_of(url) == rows_of(site.settings.database_url)
+
+
+def test_a_base_that_someone_deleted_is_made_again(moto_site: Site, tmp_path: Path) -> None:
+    site = moto_site
+    site.write("a", b"1")
+    with copied(site) as copy:
+        copy.all()
+        bases = [one for series in copy.names.series() for one in series.documents]
+        copy.names.delete(bases)
+    with copied(site) as copy:
+        copy.all()
+        url = sqlite_url(tmp_path / "new")
+        load(copy.names, url)
+    assert rows_of(url) == rows_of(site.settings.database_url)
+
+
+def test_an_older_database_begins_another_series(moto_site: Site, tmp_path: Path) -> None:
+    """Its log would be mixed with that of the time which it does not know."""
+    site = moto_site
+    database = site.namespace._database.path
+    assert database is not None
+    site.write("a", b"1")
+    with copied(site) as copy:
+        copy.all()
+    site.namespace.close()
+    backup = tmp_path / "backup.db"
+    shutil.copyfile(database, backup)
+    site.namespace = Namespace(site.settings)
+    site.write("b", b"2")
+    with copied(site) as copy:
+        copy.step()
+        copy.step()
+    site.namespace.close()
+    shutil.copyfile(backup, database)
+    with copied(site) as copy:
+        copy.all()
+        assert len(copy.names.series()) == 2
+        url = sqlite_url(tmp_path / "new")
+        load(copy.names, url)
+    assert rows_of(url) == rows_of(site.settings.database_url)
+
+
+def test_a_copy_that_is_switched_off_keeps_no_journal(moto_site: Site) -> None:
+    site = moto_site
+    site.write("a", b"1")
+    with copied(site) as copy:
+        copy.all()
+        assert site.rows("SELECT name FROM reader WHERE name = 'names'")
+        copy.copy.leave()
+        assert not site.rows("SELECT name FROM reader WHERE name = 'names'")
+        # It begins with another series.
+        copy.all()
+        assert len(copy.names.series()) == 2
