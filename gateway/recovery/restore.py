@@ -54,10 +54,19 @@ from gateway.db import upgrade as migration
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
 from gateway.db.models import RESERVED_INO, ROOT_INO
-from gateway.db.statements import damage, dirent, indeterminate_write, inode, object_, volume
+from gateway.db.statements import (
+    block_digest,
+    damage,
+    dirent,
+    indeterminate_write,
+    inode,
+    object_,
+    volume,
+)
 from gateway.namespace import adopt
 from gateway.namespace.data_files import DataFiles
 from gateway.namespace.lookup import path_of
+from gateway.namespace.residency import HAS_VERSION
 from gateway.objectstore import ownership
 from gateway.objectstore.objects import ListedObject
 from gateway.objectstore.owner_object import REQUEST_SECONDS, OwnerStore, SeenOwner
@@ -78,7 +87,7 @@ _STORED = object_.alias("stored")
 _IS_OLDER = (
     sql.IS_REGULAR,
     inode.c.content_version > inode.c.drained_version,
-    exists().where(_STORED.c.ino == inode.c.ino),
+    exists().where(_STORED.c.ino == inode.c.ino, block_digest.c.ino == _STORED.c.ino),
     ~exists().where(damage.c.ino == inode.c.ino),
 )
 """The bucket has another version of the file than the one that was only on the lost disk."""
@@ -116,11 +125,7 @@ _TAKE_ABSENT = Statement(
         sql.IS_REGULAR,
         sql.IS_RESIDENT,
         inode.c.content_version == inode.c.drained_version,
-        exists().where(
-            object_.c.ino == inode.c.ino,
-            object_.c.content_version == inode.c.content_version,
-            object_.c.size == inode.c.size,
-        ),
+        exists().where(object_.c.ino == inode.c.ino, *HAS_VERSION),
         ~exists().where(damage.c.ino == inode.c.ino),
     )
     .values(residency=Residency.ABSENT, epoch=inode.c.epoch + 1)
