@@ -357,7 +357,7 @@ class NamesCopyTable(Base):
     __tablename__ = "names_copy"
     id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
     series: Mapped[str] = mapped_column(String)
-    """Name of the series: it begins anew when the journal was not kept."""
+    """Name of the series: another one begins when the journal was not kept."""
     number: Mapped[int]
     """The number of the last segment of the log."""
     base_after: Mapped[int | None]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Inspector, inspect
 
 from gateway.db.engine import Connection, Database
-from gateway.recovery.segments import BadSegment, Head, SegmentReader, TableForm
+from gateway.recovery.segments import BadSegment, SegmentHead, SegmentReader, TableForm
 
 INO_MARGIN = 1 << 20
 """Numbers of inodes and cookies that are passed over: the lost gateway may have given them away
@@ -43,7 +43,7 @@ class Loaded:
     """The rows of all segments. A later one may have replaced some."""
     broken: dict[str, int] = field(default_factory=dict)
     """By table, how many rows referred to what is not there. They are gone."""
-    head: Head | None = None
+    head: SegmentHead | None = None
     """The head of the last segment."""
 
 
@@ -100,7 +100,7 @@ class Loader:
         self.loaded.segments += 1
         self.loaded.head = head
 
-    def _use_line(self, head: Head, line: Sequence[Any]) -> None:
+    def _use_line(self, head: SegmentHead, line: Sequence[Any]) -> None:
         match line:
             case ["gone", inos]:
                 for name, form in head.tables.items():
@@ -118,7 +118,7 @@ class Loader:
             case _:
                 raise ValueError(f"an unknown line: {line[0]!r}")
 
-    def _named(self, head: Head, name: str) -> str:
+    def _named(self, head: SegmentHead, name: str) -> str:
         """Return the name of a table, if a segment may have it."""
         if name not in head.tables or name not in self._uniques:
             raise ValueError(f"an unknown table: {name!r}")

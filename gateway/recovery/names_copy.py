@@ -44,7 +44,7 @@ from gateway.recovery.names_store import (
     base_name,
     series_name,
 )
-from gateway.recovery.segments import Head, JsonRow, SegmentWriter, batches
+from gateway.recovery.segments import JsonRow, SegmentHead, SegmentWriter, batches
 
 log = logging.getLogger("recovery")
 
@@ -111,7 +111,7 @@ class CopyProgress(NamedTuple):
     base_inodes: int
     """The inodes of a base that is being made. 0: none is."""
     error: str
-    """Why it does not go on. Empty: it does."""
+    """Why it copies nothing now. Empty: nothing is wrong."""
 
 
 @dataclass
@@ -372,14 +372,14 @@ class NamesCopy:
         if old:
             log.info("deleted %d old segments of the names", self._names.delete(old))
 
-    def _head(self, session: Session, at_ns: int, after: int, upto: int) -> Head:
+    def _head(self, session: Session, at_ns: int, after: int, upto: int) -> SegmentHead:
         if not self._namespace:
             identity = session.one(sql.IDENTITY)
             assert identity is not None, "the volume row is missing"
             self._namespace = bytes(identity[0]).hex()
         [volume] = tables.VOLUME.all(session)
         forms = {name: table.form for name, table in tables.COPIED.items()}
-        return Head(known()[-1], self._namespace, at_ns, after, upto, volume, forms)
+        return SegmentHead(known()[-1], self._namespace, at_ns, after, upto, volume, forms)
 
 
 def superfluous(
@@ -389,7 +389,7 @@ def superfluous(
 
     Args:
         there: what the bucket has.
-        current: name of the series that goes on. Later ones are not this gateway's.
+        current: name of the series that is continued. Later ones are not this gateway's.
         base_after: of its newest whole base.
         kept_ns: the time, by the clock of the store.
     """

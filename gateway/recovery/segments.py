@@ -3,7 +3,7 @@
 A segment is lines of JSON, compressed with gzip, so that ``zcat`` and any program can read it. Each
 line is an array that begins with a word:
 
-- ``["head", {...}]``: the first line (``Head``).
+- ``["head", {...}]``: the first line (``SegmentHead``).
 - ``["gone", [17, 18, ...]]``: the inodes whose rows this segment has as they are now. Whatever an
   earlier segment says of them is void. A segment of a base has no such lines.
 - ``["rows", "dirent", [[...], ...]]``: rows of a table. The head says which columns they have, and
@@ -103,7 +103,7 @@ def _name_of_text(value: str) -> bytes:
 
 
 @dataclass(frozen=True)
-class Head:
+class SegmentHead:
     """The first line of a segment."""
 
     schema: str
@@ -129,7 +129,7 @@ class SegmentWriter:
         head: its first line.
     """
 
-    def __init__(self, head: Head) -> None:
+    def __init__(self, head: SegmentHead) -> None:
         self._buffer = io.BytesIO()
         self._zip = gzip.GzipFile(fileobj=self._buffer, mode="wb", compresslevel=LEVEL, mtime=0)
         self.rows = 0
@@ -192,7 +192,7 @@ class SegmentReader:
             )
         try:
             forms = {name: TableForm(*form) for name, form in facts.pop("tables").items()}
-            self.head = Head(**facts, tables=forms)
+            self.head = SegmentHead(**facts, tables=forms)
         except (TypeError, KeyError, AttributeError) as exc:
             raise BadSegment(f"{name}: its head cannot be understood: {exc}") from None
 
