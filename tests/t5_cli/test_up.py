@@ -41,7 +41,7 @@ def behave(site: Site, how: str) -> None:
     (site.directory / "behaviour").write_text(how)
 
 
-CHILDREN = ("ganesha", "drain", "cache", "checkpoints")
+CHILDREN = ("ganesha", "drain", "cache", "checkpoints", "recovery")
 
 
 def state(site: Site) -> dict[str, Any]:
