@@ -190,7 +190,7 @@ def test_another_owner_of_the_bucket_stops_it(site: Site) -> None:
         until(lambda: site.proxy.owner_requests, "the next look", SECONDS)
         assert [request for request in site.proxy.operations() if is_log(request)] == []
         assert series_of_log(site) == before
-        assert "owner" in report_of(site.settings)["error"]
+        assert "belongs to another gateway" in report_of(site.settings)["error"]
 
 
 def test_an_idle_process_writes_nothing(site: Site) -> None:
