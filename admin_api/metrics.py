@@ -102,6 +102,10 @@ def of_status(status: Status) -> Iterator[Metric]:
     )
     unsettled = status.unsettled.objects
     yield from gauge("unsettled_objects", "Objects whose request got no answer.", unsettled)
+    names = status.names
+    text = "The bucket has the names as they were so long ago."
+    yield from gauge("names_copied_age_seconds", text, names.age_seconds)
+    yield from gauge("names_waiting", "Changes of names that the bucket lacks.", names.waiting)
     yield from gauge("disk_size_bytes", "Size of the disk.", disk.total_bytes)
     yield from gauge("disk_used_bytes", "Of the disk.", disk.used_bytes)
     yield from gauge("disk_free_bytes", "For users that are not root.", disk.free_bytes)

@@ -207,7 +207,7 @@ class CopiedNames(Model):
     """Time since the newest base was whole. None: there is none."""
     base_inodes: int
     """Inodes of the base that is being made. 0: none is."""
-    error: str
+    error: str = field(metadata={"examples": [""]})
     """Why nothing is copied now. Empty: nothing is wrong."""
     is_late: bool
     """Whether the names in the bucket are older than a person should accept."""

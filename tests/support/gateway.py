@@ -178,14 +178,6 @@ class Gateway:
         self._process.kill()
         self._process.wait()
 
-    def children(self) -> dict[str, int]:
-        """Return the pids of the running children of ``up``, by program."""
-        listed = subprocess.run(
-            ["pgrep", "-l", "-P", str(self._process.pid)], capture_output=True, text=True
-        )
-        words = [line.split(maxsplit=1) for line in listed.stdout.splitlines()]
-        return {name: int(pid) for pid, name in words}
-
     @property
     def has_ended(self) -> bool:
         """Whether ``up`` has ended."""

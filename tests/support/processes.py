@@ -20,7 +20,7 @@ def process(
     """Run a process until the end of the block, where it is killed.
 
     Args:
-        name: module of gateway.processes: drain, cache or checkpoints.
+        name: module of gateway.processes: drain, cache, checkpoints or recovery.
         settings: settings that are written in their file.
         output: file to which its output is appended.
         environ: variables beside those of this process.

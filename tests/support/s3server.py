@@ -38,6 +38,7 @@ START_DEADLINE_SECONDS = 120.0
 # rclone, cmd/serve/s3/backend.go: tempObjectPrefix, and the name that v1.75.0 gave to multipart.
 _TEMPORARY = re.compile(r"\.rclone_(temp|multipart_upload)_")
 _OWNER = ".spillway/owner.json"
+_OURS, _NAMES = ".spillway", "names"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
@@ -166,14 +167,16 @@ class RcloneServer(Server):
     def files(self, below: str) -> dict[str, bytes]:
         """Return the objects below a bucket, or a directory of it, by path from there.
 
-        They are read from the disk, so this works while the server is stopped. The owner object
-        of a gateway is left out, and what is deleted meanwhile, and the temporary files of uploads,
-        as in the server's listings. While an object is replaced, its file is missing for some
-        milliseconds.
+        They are read from the disk, so this works while the server is stopped. What a gateway has
+        for itself is left out (its owner object, and the copy of its names), and what is deleted
+        meanwhile, and the temporary files of uploads, as in the server's listings. While an object
+        is replaced, its file is missing for some milliseconds.
         """
         root = self.directory / below
         files = {}
-        for directory, _, names in os.walk(root):
+        for directory, below_it, names in os.walk(root):
+            if Path(directory).name == _OURS and _NAMES in below_it:
+                below_it.remove(_NAMES)
             for path in (Path(directory, name) for name in names if not _TEMPORARY.match(name)):
                 if path.match(_OWNER):
                     continue

@@ -67,13 +67,15 @@ def save(settings: Settings, name: str) -> None:
             file.write(b"x" * 100_000)
 
 
-PROCESSES = ("up", "ganesha", "drain", "cache", "checkpoints", "admin")
+PROCESSES = ("up", "ganesha", "drain", "cache", "checkpoints", "recovery", "admin")
 REPORTED = (
     "spillway_space_headroom_bytes",
     "spillway_drain_waiting_files",
     "spillway_hydrate_waiting_files",
+    "spillway_names_copied_age_seconds",
 )
-"""A metric of each report: the NFS server's of the disk, the drain's, and the hydrator's."""
+"""A metric of each report: the NFS server's of the disk, the drain's, the hydrator's, and that of
+the copy of the names."""
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +146,8 @@ FAMILIES = {
     "space_reserve_bytes": "",
     "evict_from_ratio": "",
     "evict_to_ratio": "",
+    "names_copied_age_seconds": "",
+    "names_waiting": "",
     "drain_uploads": "",
     "drain_sent_bytes": "",
     "drain_requests_at_once": "",

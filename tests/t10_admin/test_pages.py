@@ -20,6 +20,7 @@ from admin_api.pages import site as pages
 from admin_api.pages.render import STATIC, static
 from gateway.common import clock
 from tests.support.adminsite import AdminSite, admin_site
+from tests.support.waiting import until
 
 VENDOR = STATIC / "vendor"
 AXE = Path(__file__).parent / "axe"
@@ -35,7 +36,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdminSite]:
 @pytest.fixture
 def http(site: AdminSite) -> Iterator[httpx.Client]:
     """A browser that is not logged in."""
-    with httpx.Client(base_url=str(site.http.base_url.copy_with(path="/"))) as http:
+    base_url = str(site.http.base_url.copy_with(path="/"))
+    with httpx.Client(base_url=base_url, timeout=60.0) as http:
         yield http
 
 
@@ -208,6 +210,25 @@ def test_the_history_is_condensed_and_says_what_was_written(
     assert [column[:2] for column in hour[1:]] == [[40, 30], [8.0, 8.0], [4.0, 4.0]]
     month = http.get("/live/history", params={"seconds": 31 * 86_400}).json()
     assert len(month[0]) <= 2 and max(month[1]) == 40
+
+
+def test_the_dashboard_tells_how_old_the_names_in_the_bucket_are(
+    site: AdminSite, http: httpx.Client
+) -> None:
+    log_in(site, http, Role.VIEWER)
+
+    def shows(*texts: str) -> bool:
+        page = re.sub(r"<[^>]*>", "", http.get("/").text).replace("&nbsp;", " ")
+        return all(text in page for text in texts)
+
+    until(lambda: shows("Names in the bucket", "none yet"), "that there are none yet")
+    hour_ns = 3600 * clock.NS
+    times = {"copied_ns": clock.now_ns() - 2 * hour_ns, "base_ns": clock.now_ns() - 3 * hour_ns}
+    names = {**times, "waiting": 1, "error": "<no route>"}
+    (site.settings.run_dir / "recovery.json").write_text(json.dumps({"names": names}))
+    told = ("late", "as of 2 h ago, 1 change waiting", "&lt;no route&gt;")
+    until(lambda: shows(*told), "that they are old, and why")
+    until(lambda: shows("The bucket has the names as they were 2.0 h ago"), "the alarm")
 
 
 def test_news_come_at_once_and_when_a_report_is_written(

@@ -26,6 +26,7 @@ from gateway.lifecycle.retention import store as retention_statements
 from gateway.lifecycle.trash import held
 from gateway.lifecycle.trash import rows as trash_rows
 from gateway.namespace import fingerprint, latest_links, lookup, residency, rotation
+from gateway.recovery import names_copy, tables
 from gateway.service import checkpoints, status
 
 SMALL = {
@@ -38,6 +39,7 @@ SMALL = {
         "damage",
         "reader",
         "catalogue",
+        "names_copy",
     ),
     *("trash", "elapsed_time", "pin", "promotion"),
     *("policy", "policy_approval", "approval", "known_time", "superseded"),
@@ -72,11 +74,17 @@ STATEMENTS = {
         *(retries, intent, verify, precedence, paths, survey),
         *(eviction, evictor, rows, warming, residency, checkpoint_statements),
         *(fingerprint, latest_links, rotation, held, trash_rows, transition, transitions),
-        *(retention_statements, references, risk, checkpoints),
+        *(retention_statements, references, risk, checkpoints, names_copy),
     )
     for name, value in vars(module).items()
     if isinstance(value, Statement) and not name.endswith("_INSERT")
 } | {"drain.statements.CLAIM_INSERT": drain_statements.CLAIM_INSERT}
+STATEMENTS |= {
+    f"recovery.tables.{table.name}.{which}": statement
+    for table in tables.BY_INODE
+    for which, statement in vars(table).items()
+    if which in ("_of_inos", "_of_range")
+}
 GIVEN = r"json_each\(:(\w+)\)" "|" r"json_array_elements\(CAST\(%\((\w+)\)s"
 """A parameter that is a table of rows."""
 

@@ -114,7 +114,7 @@ def test_services_are_a_gateway(real: Site, monkeypatch: pytest.MonkeyPatch) -> 
     assert spillway("fsck", "--config", site.config).returncode == 0
 
 
-def test_cache_and_catalogue_are_services(site: Site, bucket: RcloneServer) -> None:
+def test_the_other_processes_are_services(site: Site, bucket: RcloneServer) -> None:
     """They take the credentials that the service manager hands over."""
     handed = site.directory / "handed"
     handed.mkdir()
@@ -123,8 +123,9 @@ def test_cache_and_catalogue_are_services(site: Site, bucket: RcloneServer) -> N
     with (
         service(site, "cache", **given) as (cache, cache_manager),
         service(site, "checkpoints", **given) as (_catalogue, manager),
+        service(site, "recovery", **given) as (_recovery, recovery_manager),
     ):
-        for one in (cache_manager, manager):
+        for one in (cache_manager, manager, recovery_manager):
             one.expect("READY=1")
             one.expect("WATCHDOG=1")
         environment = Path(f"/proc/{cache.process.pid}/environ").read_bytes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import time
 from contextlib import closing
@@ -22,6 +23,7 @@ from gateway.config.settings import Settings
 from gateway.db.compiled import Statement
 from gateway.db.models import ROOT_INO
 from gateway.db.schema import opened, reading
+from gateway.service import alarms
 from gateway.service.alarms import alarms_of
 from gateway.service.status import Status
 from tests.support.clisite import Site, spillway
@@ -32,7 +34,7 @@ from tests.support.t5.status import lines_of, status
 from tests.support.volumes import status_of
 
 MODE = SetAttr(mode=0o644)
-CHILDREN = ("ganesha", "drain", "cache", "checkpoints")
+CHILDREN = ("ganesha", "drain", "cache", "checkpoints", "recovery")
 HOUR_NS = 3600 * clock.NS
 """A slow machine adds seconds to an age, which hours shown with one digit hide."""
 
@@ -49,9 +51,18 @@ def pretend_running(settings: Settings, drain_report: dict[str, Any] | None = No
     child = {**me, "phase": "ready", "restarts": 2, "started_ns": clock.now_ns() - 5 * HOUR_NS}
     up = {**me, "state": "running", "children": dict.fromkeys(CHILDREN, child)}
     (settings.run_dir / "up.json").write_text(json.dumps(up))
+    report_names(settings, 0)
     if drain_report is not None:
         text = json.dumps({"pid": os.getpid(), **drain_report})
         (settings.run_dir / "drain.json").write_text(text)
+
+
+def report_names(settings: Settings, age_seconds: float, **facts: Any) -> None:
+    """Write the report of the copy of the names."""
+    copied_ns = clock.now_ns() - int(age_seconds * clock.NS)
+    names = {"copied_ns": copied_ns, "base_ns": clock.now_ns() - HOUR_NS, **facts}
+    report = {"pid": os.getpid(), "names": names}
+    (settings.run_dir / "recovery.json").write_text(json.dumps(report))
 
 
 def write(namespace: Namespace, attr: Attr, data: bytes) -> None:
@@ -139,6 +150,39 @@ def test_a_name_that_is_held_for_long(site: Site, bucket: RcloneServer) -> None:
     )
     pretend_running(site.settings, {"bucket": {"state": "reachable"}})
     assert status(site)[0] == 0
+
+
+def test_names_that_are_not_in_the_bucket(site: Site, bucket: RcloneServer) -> None:
+    pretend_running(site.settings, {"bucket": {"state": "reachable"}})
+    code, facts, lines = status(site)
+    assert (code, facts["names"]["is_late"]) == (0, False)
+    assert re.fullmatch(r"in the bucket as of .* ago; base of 1\.0 h ago", line(lines, "names"))
+    report_names(site.settings, 7200, waiting=1234, error="no\nroute")
+    code, facts, lines = status(site)
+    assert (code, facts["healthy"], facts["names"]["waiting"]) == (1, False, 1234)
+    assert line(lines, "names") == (
+        "in the bucket as of 2.0 h ago, 1,234 changes wait; base of 1.0 h ago; "
+        r"NOT COPIED: no\nroute (LATE)"
+    )
+    assert line(lines, "why").startswith("The bucket has the names as they were 2.0 h ago: no")
+    assert alarms.of(from_json(Status, facts))[alarms.NAMES_LATE] == 1
+    # It makes its first base for hours, and has none that a restore could use.
+    report_names(site.settings, 0, base_ns=0, copied_ns=0, base_inodes=5000)
+    code, _facts, lines = status(site)
+    assert code == 1
+    assert line(lines, "names") == (
+        "none in the bucket yet; a base is made: 5,000 inodes so far (LATE)"
+    )
+    assert line(lines, "why").startswith("The bucket has no names. What was made since")
+
+
+def test_names_that_a_person_keeps_out_of_the_bucket(site: Site, bucket: RcloneServer) -> None:
+    pretend_running(site.settings, {"bucket": {"state": "reachable"}})
+    report_names(site.settings, 7200)
+    site.edit("recovery", "names_in_bucket", "false")
+    code, facts, lines = status(site)
+    assert (code, facts["names"]["is_late"]) == (0, False)
+    assert line(lines, "names") == "not copied into the bucket (recovery.names_in_bucket)"
 
 
 @pytest.mark.parametrize(

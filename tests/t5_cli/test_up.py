@@ -41,7 +41,7 @@ def behave(site: Site, how: str) -> None:
     (site.directory / "behaviour").write_text(how)
 
 
-CHILDREN = ("ganesha", "drain", "cache", "checkpoints")
+CHILDREN = ("ganesha", "drain", "cache", "checkpoints", "recovery")
 
 
 def state(site: Site) -> dict[str, Any]:
@@ -60,6 +60,7 @@ def ready(running: Running) -> None:
     running.expect("drain: environment")
     running.expect("cache: environment")
     running.expect("checkpoints: environment")
+    running.expect("recovery: environment")
 
 
 def gone(pid: int) -> bool:
@@ -78,9 +79,10 @@ def test_starts_serves_and_stops_in_order(site: Site) -> None:
         assert state(site)["pid"] == up.process.pid
         up.process.terminate()
         assert up.wait() == 0
-    assert up.lines[-7:] == [
+    assert up.lines[-8:] == [
         "spillway: stopping (SIGTERM)",
         "spillway: admin stopped (exit code 0)",
+        "spillway: recovery stopped (exit code 0)",
         "spillway: checkpoints stopped (exit code 0)",
         "spillway: cache stopped (exit code 0)",
         "spillway: drain stopped (exit code 0)",

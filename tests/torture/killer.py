@@ -111,12 +111,12 @@ class Killer:
         self._gateway.require_up()
 
     def _strike(self) -> None:
-        victims = {"ganesha": 50, "up": 25, "drain": 15}
+        victims = {"ganesha": 50, "up": 25, "drain": 15, "recovery": 5}
         if self._postgres is not None:
             victims |= {"database": 25, "database and ganesha": 15}
         [victim] = self._random.choices(list(victims), list(victims.values()))
         pause_seconds = self._random.uniform(0.0, 1.0)
-        if victim in ("ganesha", "drain") and self._deaths >= DEATHS_MAX:
+        if victim in ("ganesha", "drain", "recovery") and self._deaths >= DEATHS_MAX:
             victim = "up"
         self.kills[victim] += 1
         takes_database = victim.startswith("database")
@@ -134,8 +134,8 @@ class Killer:
             self._postgres.kill()
         if victim.endswith("ganesha"):
             self._kill_child("ganesha")
-        if victim == "drain":
-            self._kill_child("python")
+        if victim in ("drain", "recovery"):
+            self._kill_child(victim)
         if takes_database:
             assert self._postgres is not None
             time.sleep(pause_seconds)
@@ -143,7 +143,7 @@ class Killer:
 
     def _kill_child(self, name: str) -> None:
         self._deaths += 1
-        for program, pid in self._gateway.children().items():
-            if program.startswith(name):
-                with suppress(ProcessLookupError):  # it ended by itself, without its database
-                    os.kill(pid, signal.SIGKILL)
+        # It may have ended by itself, without its database.
+        if pid := self._gateway.pid(name):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)

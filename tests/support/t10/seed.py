@@ -326,7 +326,7 @@ def _report(settings: Settings) -> None:
     me: dict[str, Any] = {"pid": os.getpid(), "time_ns": now_ns}
     ready = {**me, "phase": "ready", "restarts": 0, "last_exit": ""}
     ready["started_ns"] = now_ns - 52 * HOUR_NS
-    names = ("ganesha", "drain", "cache", "checkpoints", "admin")
+    names = ("ganesha", "drain", "cache", "checkpoints", "recovery", "admin")
     children = dict.fromkeys(names, ready)
     _put(settings, "up.json", {**me, "state": "ready", "children": children})
     uploads = [
@@ -353,6 +353,8 @@ def _report(settings: Settings) -> None:
         },
     )
     _put(settings, "cache.json", {**me, "state": "running", "files": 0, "counters": {}})
+    copied = {"copied_ns": now_ns - 3 * clock.NS, "waiting": 0, "base_ns": now_ns - 20 * HOUR_NS}
+    _put(settings, "recovery.json", {**me, "names": copied})
     _put(
         settings,
         "space.json",
