@@ -176,9 +176,7 @@ def damaged(tx: Tx, ino: int, reason: str) -> None:
     tx.touch(ino)
 
 
-def lost(
-    tx: Tx, ino: int, reason: str, content_version: int = 0, is_stored: bool = True
-) -> Attr:
+def lost(tx: Tx, ino: int, reason: str, content_version: int = 0, is_stored: bool = True) -> Attr:
     """Give up the data file of a file: it lacks bytes, or the disk cannot read it.
 
     The file becomes absent, to be fetched again, if the bucket has it. If not, it is damaged. The
