@@ -315,10 +315,11 @@ class ObjectScrub:
         place = ObjectLocation(stored.key, stored.etag)
         buffer = memoryview(bytearray(reading.SLICE_BYTES))
         for at in range(start, end, RANGE_BYTES):
-            # An answer is read without a rest: the store would end the connection.
+            # An answer is read without a rest: the store would end the connection. The rest comes
+            # before it, so that a block that was read is judged at once.
+            yield
             with self._ranges.get(place, at, min(RANGE_BYTES, end - at)) as incoming:
                 self._add(run, incoming, buffer)
-            yield
         return run.crcs[0].bytes if run.crcs else b""
 
     def _add(self, run: CrcRun, incoming: Incoming, buffer: memoryview) -> None:

@@ -78,9 +78,15 @@ class Direct:
                 return Operation(setattr_, ino, wanted)
             case Op.EVICT:
                 return Operation(residency.evict, ino, change, self._found(ino))
-            case Op.LOST if self._namespace.getattr(ino).epoch == ino2:
+            case Op.LOST if self._has_epoch(ino, ino2):
                 return self._finding(request)
         return None
+
+    def _has_epoch(self, ino: int, epoch: int) -> bool:
+        try:
+            return self._namespace.getattr(ino).epoch == epoch
+        except Stale:
+            return False
 
     def _finding(self, request: RpcRequest) -> Operation[Any]:
         """Return the change for what another process found of a file (fsal/native/lost.c)."""
@@ -107,7 +113,9 @@ class Direct:
             result, _removed = result
         elif request.op is Op.EVICT:
             self._namespace.files.remove(request.ino, result.epoch - 1)
-        elif request.op is Op.LOST and result is not None and result.epoch != request.ino2:
+        elif request.op is Op.LOST and result is None:
+            result = self._namespace.getattr(request.ino)
+        elif request.op is Op.LOST and result.epoch != request.ino2:
             self._set_aside(request.ino, request.ino2)
         return RpcReply(0, result if isinstance(result, Attr) else None)
 
