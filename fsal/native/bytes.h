@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <sys/uio.h>
 
+#include "bridge.h"
 #include "inode.h"
 
 /* ---- fd.c ---- */

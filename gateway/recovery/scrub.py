@@ -23,7 +23,7 @@ from typing import TypeVar
 from gateway.common import clock, failpoints
 from gateway.common.errors import NamespaceError, StoreError, StoreRefused, UserError
 from gateway.common.failpoints import SCRUB
-from gateway.config.settings import ScrubSettings, Settings
+from gateway.config.settings import Settings
 from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.objectstore.s3 import S3Store
@@ -32,9 +32,9 @@ from gateway.recovery.scrub_local import (
     LocalScrub,
     LookAgain,
     OpenControl,
-    Place,
     ScrubContext,
     ScrubFinding,
+    ScrubPlace,
     ScrubVerdict,
 )
 from gateway.recovery.scrub_objects import BucketScan, HeadScan, ObjectScrub
@@ -49,9 +49,6 @@ IDLE_SECONDS = 60.0
 RETRY_SECONDS = 10.0
 """The pause after an error that may last."""
 SAVE_SECONDS = 10.0
-DAY_NS = 86_400 * clock.NS
-LATE_FACTOR = 3
-"""A whole pass over the disk is late after so many times the time in which one is due."""
 
 T = TypeVar("T", ScrubFile, ScrubObject)
 MakeScan = Callable[[ScrubContext], BucketScan]
@@ -60,26 +57,6 @@ MakeScan = Callable[[ScrubContext], BucketScan]
 def every_object(context: ScrubContext) -> BucketScan:
     """Return a comparison that asks for each object by itself."""
     return HeadScan(context, _pages(context.rows.objects, 0))
-
-
-def days_of(settings: ScrubSettings, kind: ScrubKind) -> float:
-    """Return every how many days a pass of a kind begins. 0: never."""
-    days: float = getattr(settings, f"{kind}_days")
-    return days
-
-
-def is_due(settings: ScrubSettings, kind: ScrubKind, last: ScrubPass | None) -> bool:
-    """Return whether a pass of a kind is to begin.
-
-    Args:
-        last: the last one that ended.
-    """
-    days = days_of(settings, kind)
-    if not days or last is None:
-        return days > 0
-    now_ns = clock.now_ns()
-    # A pass that began in the future did so before the clock went back.
-    return now_ns < last.began_ns or now_ns >= last.began_ns + days * DAY_NS
 
 
 class ScrubWork:
@@ -210,16 +187,20 @@ class ScrubWork:
         while inos := list(islice(left, PAGE)):
             yield rows_of(inos)
 
-    def _begin(self, ino: int) -> Place:
+    def _begin(self, ino: int) -> ScrubPlace:
         """Begin with a file. Returns how far it was compared before."""
         before = self._present
-        place = Place(before.content_version, before.done_bytes) if before.ino == ino else Place()
+        place = (
+            ScrubPlace(before.content_version, before.done_bytes)
+            if before.ino == ino
+            else ScrubPlace()
+        )
         self._local.place = self._remote.place = place
         self._present = before._replace(ino=ino)
         return place
 
     def _end(self, ino: int) -> None:
-        self._local.place = self._remote.place = Place()
+        self._local.place = self._remote.place = ScrubPlace()
         self._present = self._present._replace(ino=ino + 1, files=self._present.files + 1)
 
     def _note(self, finding: ScrubFinding | None) -> None:
@@ -321,12 +302,12 @@ class Scrub:
             kind = self._turns[0]
             self._turns.rotate(-1)
             last, present = passes.get((kind, True)), passes.get((kind, False))
-            if not days_of(self._settings.scrub, kind):
+            if not scrub_rows.days_of(self._settings.scrub, kind):
                 self._works.pop(kind, None)
                 continue
             if kind in self._works:
                 return kind
-            if present is not None or is_due(self._settings.scrub, kind, last):
+            if present is not None or scrub_rows.is_due(self._settings.scrub, kind, last):
                 self._begin(kind, present, last)
                 return kind
         return None
@@ -368,7 +349,7 @@ class Scrub:
 
     def _end(self, work: ScrubWork) -> None:
         present = work.present()
-        ended(self._database, present)
+        scrub_rows.save(self._database, scrub_rows.ended(present), present)
         self._counts["passes"] += 1
         self._counts["files"] += present.files
         log.info(
@@ -384,9 +365,3 @@ def _until(steps: Iterator[None], stop: threading.Event) -> Iterator[None]:
         yield step
         if stop.is_set():
             return
-
-
-def ended(database: Database, present: ScrubPass) -> None:
-    """Record that a pass looked at everything. Raises TryAgain."""
-    whole = present._replace(is_whole=1, ended_ns=clock.now_ns())
-    scrub_rows.save(database, whole, present)

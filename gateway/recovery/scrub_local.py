@@ -108,7 +108,7 @@ class ScrubContext(NamedTuple):
         return ScrubVerdict.HEALED if was_given_up and is_absent else ScrubVerdict.DAMAGED
 
 
-class Place(NamedTuple):
+class ScrubPlace(NamedTuple):
     """How far a file is compared."""
 
     content_version: int = 0
@@ -120,10 +120,10 @@ class LocalScrub:
 
     def __init__(self, context: ScrubContext) -> None:
         self._context = context
-        self.place = Place()
+        self.place = ScrubPlace()
         """How far the present file is. A restart continues there."""
 
-    def check(self, file: ScrubFile, place: Place) -> Steps[ScrubFinding | None]:
+    def check(self, file: ScrubFile, place: ScrubPlace) -> Steps[ScrubFinding | None]:
         """Compare a file, and do what is to be done about it. Returns what was found.
 
         Raises UserError, StoreUnavailable, StoreRefused, ControlSocketClosed, LookAgain,
@@ -162,7 +162,7 @@ class LocalScrub:
 
     def _mismatch(self, file: ScrubFile, start: int) -> Steps[Mismatch | None]:
         path = self._context.files.path(file.ino, file.epoch)
-        self.place = Place(file.content_version, start)
+        self.place = ScrubPlace(file.content_version, start)
         try:
             with ScrubbedFile(path, self._context.rate) as data:
                 if data.size != file.size:
@@ -184,7 +184,7 @@ class LocalScrub:
             if found != reading.expected_block(blocks, number):
                 name = f"data file {file.ino}.{file.epoch}"
                 return reading.differing_block(blocks, number, file.size, name)
-            self.place = Place(file.content_version, (number + 1) * blocks.block_bytes)
+            self.place = ScrubPlace(file.content_version, (number + 1) * blocks.block_bytes)
         return None
 
     def _whole(self, data: ScrubbedFile, file: ScrubFile) -> Steps[Mismatch | None]:

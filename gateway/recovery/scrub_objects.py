@@ -31,9 +31,9 @@ from gateway.objectstore.ranges import ObjectLocation, Ranges, is_archived
 from gateway.recovery import scrub_reading as reading
 from gateway.recovery.scrub_local import (
     LocalScrub,
-    Place,
     ScrubContext,
     ScrubFinding,
+    ScrubPlace,
     ScrubVerdict,
 )
 from gateway.recovery.scrub_reading import Mismatch, Steps
@@ -122,7 +122,7 @@ class ObjectScrub:
     def __init__(self, context: ScrubContext) -> None:
         self._context = context
         self._local = LocalScrub(context)
-        self.place = Place()
+        self.place = ScrubPlace()
         """How far the object that is being read is. A restart continues there."""
 
     @cached_property
@@ -255,7 +255,7 @@ class ObjectScrub:
         place = ObjectLocation(stored.key, stored.etag)
         return self._ranges.other_version(place, stored.size) is not None
 
-    def read(self, stored: ScrubObject, place: Place) -> Steps[ScrubFinding | None]:
+    def read(self, stored: ScrubObject, place: ScrubPlace) -> Steps[ScrubFinding | None]:
         """Read an object, and do what is to be done about it. Returns what was found.
 
         Raises as ``check``.
@@ -298,7 +298,7 @@ class ObjectScrub:
         number = start // blocks.block_bytes
         while number < len(blocks.crcs) // CRC_BYTES:
             done_bytes = number * blocks.block_bytes
-            self.place = Place(stored.object_version, done_bytes)
+            self.place = ScrubPlace(stored.object_version, done_bytes)
             found = yield from self._block(stored, blocks.block_bytes, done_bytes)
             if found == reading.expected_block(blocks, number):
                 number += 1

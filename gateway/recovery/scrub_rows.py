@@ -20,6 +20,7 @@ from sqlalchemy import (
 )
 
 from gateway.common import clock
+from gateway.config.settings import ScrubSettings
 from gateway.db import journal
 from gateway.db.compiled import Session, Statement, b, given_numbers, numbers_of
 from gateway.db.engine import Database
@@ -71,6 +72,51 @@ class ScrubPass(NamedTuple):
     damaged: int = 0
 
 
+DAY_NS = 86_400 * clock.NS
+LATE_FACTOR = 3
+"""A whole pass over the disk is late after so many times the time in which one is due."""
+
+
+def days_of(settings: ScrubSettings, kind: ScrubKind) -> float:
+    """Return every how many days a pass of a kind begins. 0: never."""
+    return {
+        ScrubKind.LOCAL: settings.local_days,
+        ScrubKind.OBJECTS: settings.objects_days,
+        ScrubKind.DEEP: settings.deep_days,
+    }[kind]
+
+
+def is_due(settings: ScrubSettings, kind: ScrubKind, last: ScrubPass | None) -> bool:
+    """Return whether a pass of a kind is to begin.
+
+    Args:
+        last: the last one that ended.
+    """
+    days = days_of(settings, kind)
+    if not days or last is None:
+        return days > 0
+    now_ns = clock.now_ns()
+    # A pass that began in the future did so before the clock went back.
+    return now_ns < last.began_ns or now_ns >= last.began_ns + days * DAY_NS
+
+
+def is_late(settings: ScrubSettings, present: ScrubPass | None, last: ScrubPass | None) -> bool:
+    """Return whether no whole pass over the disk ended for too long.
+
+    Args:
+        present: the one that is under way.
+        last: the last one that ended.
+    """
+    days, since_ns = settings.local_days, None
+    if last is not None:
+        since_ns = last.ended_ns
+    elif present is not None:
+        since_ns = present.began_ns
+    if not days or since_ns is None:
+        return False
+    return clock.now_ns() - since_ns > LATE_FACTOR * days * DAY_NS
+
+
 _PASSES = Statement(select(*[scrub_pass.c[name] for name in ScrubPass._fields]))
 _PASS_DELETE = Statement(
     delete(scrub_pass).where(
@@ -84,6 +130,11 @@ def passes(session: Session) -> dict[tuple[str, bool], ScrubPass]:
     """Return the passes by their kind, and whether they ended."""
     rows = (ScrubPass(*row) for row in session.all(_PASSES))
     return {(row.kind, bool(row.is_whole)): row for row in rows}
+
+
+def ended(present: ScrubPass) -> ScrubPass:
+    """Return the row of a pass that looked at everything."""
+    return present._replace(is_whole=1, ended_ns=clock.now_ns())
 
 
 def save(database: Database, present: ScrubPass, before: ScrubPass | None = None) -> None:

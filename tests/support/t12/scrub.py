@@ -91,29 +91,16 @@ class Scrubbed:
         return self.site.namespace.files.path(ino, self.site.namespace.getattr(ino).epoch)
 
     def flip(self, ino: int, at: int = 5) -> None:
-        """Change a byte of a data file as a disk does: its time stays."""
-        path = self.path(ino)
-        with self._same_time(path), path.open("r+b") as file:
-            file.seek(at)
-            byte = file.read(1)
-            file.seek(at)
-            file.write(bytes((byte[0] ^ 1,)))
+        """Change a byte of a data file as a disk does."""
+        flip_quietly(self.path(ino), at)
 
     def truncate(self, ino: int) -> None:
         """Take the end of a data file away."""
-        path = self.path(ino)
-        with self._same_time(path):
-            os.truncate(path, path.stat().st_size - 3)
+        cut_quietly(self.path(ino))
 
     def remove(self, ino: int) -> None:
         """Take a data file away."""
         self.path(ino).unlink()
-
-    @contextmanager
-    def _same_time(self, path: Path) -> Iterator[None]:
-        times = path.stat()
-        yield
-        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
 
     def put(self, key: str, body: bytes, metadata: dict[str, str] | None = None) -> str:
         """Put an object behind the gateway's back. Returns its ETag.
@@ -165,6 +152,28 @@ class Scrubbed:
         """Return the names of the data files that were set aside."""
         directory = self.site.namespace.files.aside
         return sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
+
+
+@contextmanager
+def _same_time(path: Path) -> Iterator[None]:
+    times = path.stat()
+    yield
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def flip_quietly(path: Path, at: int = 5) -> None:
+    """Change a byte of a file as a disk does: its time stays."""
+    with _same_time(path), path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)
+        file.seek(at)
+        file.write(bytes((byte[0] ^ 1,)))
+
+
+def cut_quietly(path: Path) -> None:
+    """Take the end of a file away as a disk does: its time stays."""
+    with _same_time(path):
+        os.truncate(path, path.stat().st_size - 3)
 
 
 def finish(scrub: Scrub, passes: int = 1) -> None:
