@@ -17,11 +17,14 @@ import pytest
 from admin_api.metrics import of_status
 from gateway.cli.status import lines as lines_of
 from gateway.common import clock, failpoints
+from gateway.common.errors import IdentityError, OtherOwner
 from gateway.common.models import from_json
+from gateway.config.settings import Settings
+from gateway.db.engine import Database
 from gateway.namespace.data_files import DataFiles
 from gateway.recovery import scrub as scrub_module
 from gateway.recovery import scrub_reading
-from gateway.recovery.scrub_rows import ScrubFile, ScrubRows
+from gateway.recovery.scrub_rows import ScrubFile, ScrubObject, ScrubRows
 from gateway.rpc.frames import RpcReply, RpcRequest
 from gateway.service import alarms
 from gateway.service.status import Status
@@ -399,8 +402,9 @@ def test_a_bucket_that_is_gone_damages_no_file(one: Scrubbed) -> None:
     assert scrub.counts()["found"] == 0
 
 
+@pytest.mark.parametrize("at_look", [2, 3])
 def test_an_object_whose_file_changes_meanwhile_is_left_to_the_drain(
-    one: Scrubbed, monkeypatch: pytest.MonkeyPatch
+    one: Scrubbed, monkeypatch: pytest.MonkeyPatch, at_look: int
 ) -> None:
     ino, _data = clean(one)
     one.delete("run/a")
@@ -409,7 +413,7 @@ def test_an_object_whose_file_changes_meanwhile_is_left_to_the_drain(
 
     def changed(rows: ScrubRows, at: int) -> ScrubFile | None:
         looks.append(at)
-        if len(looks) == 3:
+        if len(looks) == at_look:
             rewrite(one, ino)
         return look(rows, at)
 
@@ -418,6 +422,70 @@ def test_an_object_whose_file_changes_meanwhile_is_left_to_the_drain(
     assert one.rows("SELECT key FROM indeterminate_write") == []
     one.site.drain()
     assert one.site.objects() == {"run/a": b"newer"}
+
+
+def test_orders_to_the_drain_are_only_about_what_was_seen(each: Scrubbed) -> None:
+    """A row that changed after the last look is not touched."""
+    ino, _data = clean(each)
+    rows = ScrubRows(Database(each.site.settings.database_url))
+    stored = rows.object(ino)
+    assert stored is not None
+    for other in (
+        stored._replace(etag="other"),
+        stored._replace(key="other"),
+        stored._replace(object_version=9),
+    ):
+        assert not rows.look_at(other) and not rows.send_again(other, 0)
+    assert not rows.send_again(stored, epoch=1)
+    each.rows("UPDATE inode SET write_open = 1 WHERE ino = :ino", ino=ino)
+    assert not rows.send_again(stored, 0)
+    each.rows("UPDATE inode SET write_open = 0 WHERE ino = :ino", ino=ino)
+    values = {"key": stored.key, "ino": ino}
+    each.rows("INSERT INTO indeterminate_write VALUES (:key, :ino, 1, 2)", **values)
+    assert not rows.look_at(stored) and not rows.send_again(stored, 0)
+    each.rows("DELETE FROM indeterminate_write")
+    before = each.rows("SELECT drained_version FROM inode WHERE ino = :ino", ino=ino)
+    assert before[0][0] > 0
+    assert rows.send_again(stored, 0) and not rows.send_again(stored, 0)
+    assert rows.look_at(stored) and not rows.look_at(stored)
+
+
+@pytest.mark.parametrize("kind", ["local", "objects", "deep"])
+def test_nothing_is_done_in_a_bucket_or_on_a_disk_that_may_be_anothers(
+    one: Scrubbed, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    ino, data = clean(one)
+    damaged_as(one, kind, ino, data)
+    before = everything(one.site.settings)
+    scrub = one.scrub(kind)
+
+    def refuse() -> None:
+        raise OtherOwner("another gateway's")
+
+    def other_disk(_settings: Settings) -> None:
+        raise IdentityError("another disk")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(scrub._store, "permit", refuse)
+        assert scrub.step() == scrub_module.RETRY_SECONDS
+    if kind == "local":
+        with monkeypatch.context() as patch:
+            patch.setattr("gateway.namespace.identity.require_surroundings", other_disk)
+            scrub._retry_at = 0.0
+            assert scrub.step() == scrub_module.RETRY_SECONDS
+    assert everything(one.site.settings) == before and one.control.asked == []
+    finish(scrub)
+    assert scrub.counts()["healed"] == 1
+
+
+def damaged_as(scrubbed: Scrubbed, kind: str, ino: int, data: bytes) -> None:
+    """Damage a file so that a pass of a kind finds it."""
+    if kind == "local":
+        scrubbed.flip(ino)
+    elif kind == "objects":
+        scrubbed.delete("run/a")
+    else:
+        rot(scrubbed, ino, data)
 
 
 # Objects, by their bytes.
@@ -456,6 +524,24 @@ def test_an_object_with_bad_bytes_and_no_good_copy_is_left_as_it_is(
     assert f"of object {PREFIX}/run/a are not what was uploaded" in (one.damage(ino) or "")
     one.site.drain()
     assert one.site.objects() == {"run/a": bad}
+
+
+def test_an_object_that_changes_while_it_is_read_is_left_alone(
+    one: Scrubbed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ino, data = clean(one)
+    rot(one, ino, data)
+    look, looks = ScrubRows.object, []
+
+    def changed(rows: ScrubRows, ino: int) -> ScrubObject | None:
+        looks.append(ino)
+        if len(looks) == 2:
+            rewrite(one, ino)
+        return look(rows, ino)
+
+    monkeypatch.setattr(ScrubRows, "object", changed)
+    assert counted(one.run("deep")) == NOTHING
+    assert len(looks) == 2
 
 
 def test_a_missing_object_is_found_by_reading_too(one: Scrubbed) -> None:
@@ -575,12 +661,7 @@ def test_it_rests_for_as_long_as_it_reads(one: Scrubbed, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("kind", ["local", "objects", "deep"])
 def test_a_kill_loses_nothing(one: Scrubbed, kind: str, when: str) -> None:
     ino, data = clean(one)
-    if kind == "local":
-        one.flip(ino)
-    elif kind == "objects":
-        one.delete("run/a")
-    else:
-        rot(one, ino, data)
+    damaged_as(one, kind, ino, data)
     clean(one, "run/b")
     process = context.Process(target=killed, args=(one, kind, f"scrub.{when}"))
     process.start()
