@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "bridge.h"
 #include "cold.h"
 #include "util.h"
 

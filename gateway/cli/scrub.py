@@ -125,7 +125,7 @@ class _Command:
         self._counts["files"] += present.files
         self._counts["bytes"] += present.bytes
         if inos is None:
-            # The pass in the background goes on.
+            # The pass in the background continues beside it.
             scrub_rows.save(self._database, scrub_rows.ended(present))
 
     def _note(self, finding: ScrubFinding) -> None:

@@ -163,7 +163,7 @@ class ScrubWork:
             yield
         self._present = self._present._replace(files=scan.looked)
         wanted = None if self._inos is None else set(self._inos)
-        for ino, key in context.rows.damaged_absent():
+        for ino, key in context.rows.damaged_objects():
             if wanted is None or ino in wanted:
                 with suppress(LookAgain):
                     self._note(self._remote.back(ino, key))

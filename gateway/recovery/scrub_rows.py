@@ -26,7 +26,6 @@ from gateway.db.compiled import Session, Statement, b, given_numbers, numbers_of
 from gateway.db.engine import Database
 from gateway.db.journal import CHANGED, STORED
 from gateway.db.statements import (
-    IS_ABSENT,
     IS_REGULAR,
     IS_RESIDENT,
     VOLUME,
@@ -228,14 +227,12 @@ FILE = Statement(
 )
 READ_NS = Statement(select(last_read.c.read_ns).where(last_read.c.ino == b("ino")))
 DAMAGE = Statement(select(damage.c.reason).where(damage.c.ino == b("ino")))
-DAMAGED_ABSENT = Statement(
-    select(object_.c.ino, object_.c.key)
-    .select_from(
-        damage.join(object_, object_.c.ino == damage.c.ino).join(inode, inode.c.ino == damage.c.ino)
+DAMAGED_OBJECTS = Statement(
+    select(object_.c.ino, object_.c.key).select_from(
+        damage.join(object_, object_.c.ino == damage.c.ino)
     )
-    .where(IS_ABSENT)
 )
-"""Selects the objects of damaged files that are not on the disk."""
+"""Selects the objects of damaged files."""
 
 
 class ScrubObject(NamedTuple):
@@ -351,9 +348,9 @@ class ScrubRows:
         rows = self._all(DAMAGE, ino=ino)
         return str(rows[0][0]) if rows else None
 
-    def damaged_absent(self) -> list[tuple[int, str]]:
-        """Return the damaged files that are not on the disk, with the keys of their objects."""
-        return [(ino, key) for ino, key in self._all(DAMAGED_ABSENT)]
+    def damaged_objects(self) -> list[tuple[int, str]]:
+        """Return the damaged files that have objects, with their keys."""
+        return [(ino, key) for ino, key in self._all(DAMAGED_OBJECTS)]
 
     def objects(self, first: int, most: int) -> list[ScrubObject]:
         """Return the next objects, by the number of their file."""
