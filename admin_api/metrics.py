@@ -31,6 +31,7 @@ from gateway.rpc.statistics import Histogram, Statistics
 from gateway.service import alarms
 from gateway.service.checkpoints import CatalogueStatus
 from gateway.service.reports import DrainReport, HydratorReport, SpaceReport
+from gateway.service.scrub import ScrubStatus
 from gateway.service.status import Cache, Status
 
 RUNS_MAX = 20
@@ -48,6 +49,14 @@ _COUNTERS = (
     ("hydrator", "retries", "hydrate_retries", "Requests that failed and are tried again."),
 )
 """Process, name in its report, name of the metric, help."""
+_SCRUBBED = {
+    "files": "Files or objects that were compared,",
+    "bytes": "Bytes that were read,",
+    "found": "Files that were not what they should be,",
+    "healed": "Those of them that are fetched or sent again,",
+    "damaged": "Those of them that could not be healed,",
+}
+"""The figures of a pass of the scrub, with their help."""
 
 
 def gauge(name: str, text: str, value: float | None) -> Iterator[Metric]:
@@ -119,9 +128,29 @@ def of_status(status: Status) -> Iterator[Metric]:
         *("held_checkpoints", "Removed by clients, held for a newer one."), status.trash.held
     )
     yield from gauge("held_bytes", "Bytes of them in the bucket.", status.trash.held_bytes)
+    yield from _scrub(status.scrub)
     yield from _space(status.space)
     yield from _cache(status.cache)
     yield from _runs(status.catalogue)
+
+
+def _scrub(scrub: ScrubStatus) -> Iterator[Metric]:
+    present = {kind: passes.present for kind, passes in scrub.kinds.items()}
+    last = {kind: passes.last for kind, passes in scrub.kinds.items()}
+    ended = {kind: one.ended_ns for kind, one in last.items() if one is not None}
+    yield gauges(
+        *("scrub_last_pass_timestamp_seconds", "When the last whole pass ended.", "kind"),
+        {str(kind): ended_ns / clock.NS for kind, ended_ns in ended.items() if ended_ns},
+    )
+    for name, passes in (("pass", present), ("last_pass", last)):
+        which = "of the present pass" if passes is present else "of the last whole pass"
+        for figure, text in _SCRUBBED.items():
+            values = {
+                str(kind): float(getattr(one, figure))
+                for kind, one in passes.items()
+                if one is not None
+            }
+            yield gauges(f"scrub_{name}_{figure}", f"{text} {which}.", "kind", values)
 
 
 def _space(space: SpaceReport | None) -> Iterator[Metric]:

@@ -250,7 +250,8 @@ class Verbs:
 
     def lost(self, request: Any) -> Change:
         reason = name_of(request).decode("utf-8", "replace")
-        operation = Operation(content.lost, request.ino, reason)
+        is_stored = not request.flags & bridge.NOT_STORED
+        operation = Operation(content.lost, request.ino, reason, request.cookie, is_stored)
 
         def finish(request: Any, reply: Any) -> None:
             attr = operation.outcome()

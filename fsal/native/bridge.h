@@ -57,8 +57,9 @@ enum spw_op {
 	SPW_EVICT,         /* ino, cookie = content version; of its data file: ino2 = size, ino3 = mtime
 			    * in ns, or flags           -> attr (EBUSY: not clean) */
 	SPW_ARRIVED,       /* ino, ino2 = epoch, cookie = content version -> attr */
-	SPW_LOST,          /* ino, name = reason -> attr: absent if the bucket has the file; if not,
-			    * the reason is recorded as its damage */
+	SPW_LOST,          /* ino, cookie = content version or 0, flags, name = reason -> attr: absent
+			    * if the bucket has the file; if not, the reason is recorded as its damage
+			    * (EBUSY: it has another version) */
 	SPW_NOTE_READS,    /* buffer of spw_read, entries_max of them */
 	/* calls that neither wait in a queue nor keep others waiting */
 	SPW_SPACE,         /* space                            -> dirty_bytes */
@@ -82,6 +83,7 @@ enum spw_level { SPW_ROOM = 0, SPW_SLOW = 1, SPW_FULL = 2 };
 #define SPW_FOR_GATEWAY 8u /* the gateway asks for itself: it may change what is reserved */
 #define SPW_WITHOUT_PRIVILEGES 16u /* take suid and sgid from the mode */
 #define SPW_NO_DATA_FILE 32u       /* the file to evict has none */
+#define SPW_NOT_STORED 64u         /* the bucket lacks the file that lost bytes, whatever the rows say */
 
 /* spw_setattr.mask */
 #define SPW_SET_MODE 1u

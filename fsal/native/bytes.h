@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <sys/uio.h>
 
+#include "bridge.h"
 #include "inode.h"
 
 /* ---- fd.c ---- */
@@ -148,6 +149,20 @@ int spw_unreadable(struct spw_inode *inode, uint64_t epoch, int error);
  * that hold `meta`, and means the present epoch. */
 int spw_too_short(struct spw_inode *inode, uint64_t epoch);
 int spw_too_short_locked(struct spw_inode *inode);
+
+/* What another process found of a closed file. */
+enum spw_finding {
+	SPW_BYTES_DIFFER, /* the data file has not the bytes of the version, and the bucket has them */
+	SPW_BYTES_GONE,   /* neither the disk nor the bucket has the bytes of the version */
+	SPW_FOUND_AGAIN,  /* the bucket has the bytes of an absent file again */
+	SPW_FINDINGS,
+};
+
+/* Takes in such a finding: gives the data file of an epoch up, records the damage, or forgets it.
+ * attr: of the file afterwards. Returns 0, ESTALE if the file has another epoch, EBUSY if it is open
+ * for writing or of another version, or an errno. */
+int spw_finding(struct spw_inode *inode, uint64_t epoch, enum spw_finding finding,
+		const struct spw_loss *loss, struct spw_attr *attr);
 
 /* ---- bytes.c ---- */
 

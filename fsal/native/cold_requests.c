@@ -1,10 +1,14 @@
-/* Server of the requests of the hydrator and the evictor. */
+/* Server of the requests of the hydrator, the evictor and the scrub. */
 #include "cold.h"
 
 #include <errno.h>
 #include <pthread.h>
+#include <string.h>
+
+#include "bytes.h"
 
 #define PAST 16u /* a call of a dead hydrator waits for a worker while fewer have followed */
+#define REASON_BYTES 512u
 #define WAIT_MAX_MS 1000u /* a worker of the control socket waits for so long */
 
 /* ---- the hydrator's present session ---- */
@@ -121,6 +125,25 @@ static int arrived(struct spw_inode *inode, const struct spw_control_request *as
 	return rc;
 }
 
+static int lost(struct spw_inode *inode, const struct spw_control_request *asked,
+		struct spw_attr *attr)
+{
+	const struct spw_request *request = &asked->request;
+	char reason[REASON_BYTES];
+	struct spw_loss loss = {
+		.reason = reason,
+		.content_version = request->cookie,
+		.is_not_stored = asked->offset == SPW_BYTES_GONE,
+	};
+	size_t length = request->name_len < sizeof(reason) ? request->name_len : sizeof(reason) - 1;
+
+	if (asked->offset >= SPW_FINDINGS || length == 0)
+		return EINVAL;
+	memcpy(reason, request->name, length);
+	reason[length] = '\0';
+	return spw_finding(inode, request->ino2, (enum spw_finding)asked->offset, &loss, attr);
+}
+
 int spw_cold_serve(uint32_t op, const struct spw_control_request *asked,
 		   struct spw_control_reply *reply)
 {
@@ -128,7 +151,7 @@ int spw_cold_serve(uint32_t op, const struct spw_control_request *asked,
 	struct spw_inode *inode;
 	int rc;
 
-	if (op < SPW_CONTROL_EVICT || op > SPW_CONTROL_FAILED)
+	if ((op < SPW_CONTROL_EVICT || op > SPW_CONTROL_FAILED) && op != SPW_CONTROL_LOST)
 		return ENOTSUP;
 	if (request->uid != 0)
 		return EPERM;
@@ -143,6 +166,8 @@ int spw_cold_serve(uint32_t op, const struct spw_control_request *asked,
 		rc = spw_present(inode, request->ino2, asked->offset, asked->length);
 	else if (op == SPW_CONTROL_ARRIVED)
 		rc = arrived(inode, asked, &reply->attr);
+	else if (op == SPW_CONTROL_LOST)
+		rc = lost(inode, asked, &reply->attr);
 	else
 		rc = spw_failed(inode, request->ino2, asked->length == SPW_CONTROL_ALL_BYTES);
 	spw_inode_put(inode);

@@ -71,6 +71,11 @@ enum spw_control_op {
 	SPW_CONTROL_OPENED,      /* ino, 0: all files; offset, length = place: at first 0, then as it was
 				  *   answered -> data: a struct spw_opened_row for each open state;
 				  *   offset, length = the next place; offset UINT64_MAX: the end */
+	SPW_CONTROL_LOST,        /* ino, ino2 = epoch, change = content version, offset = enum spw_finding,
+				  *   name = reason; the scrub and root ask -> attr: absent if the data file
+				  *   was given up (ESTALE: the file has another epoch; EBUSY: it is open for
+				  *   writing or has another version; EAGAIN: it is not certain what the
+				  *   bucket has; EIO: it was damaged before, or given up a moment ago) */
 };
 
 struct spw_control_head {

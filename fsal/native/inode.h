@@ -160,6 +160,13 @@ void spw_place_locked(struct spw_inode *inode, const struct spw_attr *attr);
 /* The functions of the namespace that bytes need. main.c gives them at the start, so that their
  * callers need neither Ganesha nor Python. */
 
+/* What was found of a file whose bytes are not those of its row. */
+struct spw_loss {
+	const char *reason;       /* one line for a person */
+	uint64_t content_version; /* of which it was found; 0: of the present one */
+	bool is_not_stored;       /* the bucket does not have it either, whatever its rows say */
+};
+
 /* Each returns 0 or an errno. */
 struct spw_inode_ops {
 	/* flags: of spw_request, or 0. */
@@ -179,7 +186,7 @@ struct spw_inode_ops {
 		       struct spw_attr *attr);
 	/* Says that the data file lacks bytes of the row, or cannot be read. The file becomes absent
 	 * if the bucket has it, which *attr tells; if not, the reason is recorded as its damage. */
-	int (*lost)(uint64_t ino, const char *reason, struct spw_attr *attr);
+	int (*lost)(uint64_t ino, const struct spw_loss *loss, struct spw_attr *attr);
 	/* Records when files were read. No inode is given twice. */
 	void (*note_reads)(const struct spw_read *reads, uint32_t count);
 	/* Says whether the bucket has the file as it is (enum spw_ack). */

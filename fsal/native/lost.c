@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "bridge.h"
 #include "cold.h"
 #include "util.h"
 
@@ -48,19 +47,24 @@ static void tell_again(const struct spw_inode *inode, const char *reason, const 
 		tell(inode, reason, what);
 }
 
-/* Gives up the data file, if the bucket has the file, or records the damage. Returns EAGAIN if the
- * file is absent now, EIO, or another errno. */
-static int give_up_locked(struct spw_inode *inode, const char *reason)
+/* Gives up the data file, if the bucket has the file, or records the damage. attr: of the file
+ * afterwards; ino 0: neither was done. Returns EAGAIN if the file is absent now, EIO, or another
+ * errno. */
+static int give_up_locked(struct spw_inode *inode, const struct spw_loss *loss, struct spw_attr *attr)
 {
 	uint64_t now = spw_clock_ms(), epoch = inode->epoch;
-	struct spw_attr attr;
+	const char *reason = loss->reason;
 	int rc;
 
-	if (inode->lost_ms != 0 && now < inode->lost_ms + SPW_LOST_AGAIN_MS) {
+	attr->ino = 0;
+	if (!loss->is_not_stored && inode->lost_ms != 0 &&
+	    now < inode->lost_ms + SPW_LOST_AGAIN_MS) {
 		tell_again(inode, reason, "it was fetched again a moment ago: check the disk");
 		return EIO;
 	}
-	rc = spw_namespace()->lost(inode->ino, reason, &attr);
+	rc = spw_namespace()->lost(inode->ino, loss, attr);
+	if (rc != 0)
+		attr->ino = 0;
 	if (rc == EIO) { /* the namespace failed after the commit, or before */
 		spw_fd_distrust(inode);
 		spw_settle_locked(inode);
@@ -68,13 +72,13 @@ static int give_up_locked(struct spw_inode *inode, const char *reason)
 	}
 	if (rc != 0)
 		return rc;
-	if (attr.residency != SPW_ABSENT) {
+	if (loss->is_not_stored || attr->residency != SPW_ABSENT) {
 		spw_damage_noted(inode);
 		atomic_store(&inode->error, EIO);
 		tell(inode, reason, "its bytes are lost: write it again, or delete it");
 		return EIO;
 	}
-	spw_place_locked(inode, &attr);
+	spw_place_locked(inode, attr);
 	inode->lost_ms = now;
 	tell(inode, reason, "the bucket has it: it is fetched again when it is read");
 	spw_set_aside(inode->ino, epoch);
@@ -89,8 +93,12 @@ static int lose_locked(struct spw_inode *inode, const char *reason)
 		tell_again(inode, reason, "the stamp cannot be read either: check the disk");
 		return EIO;
 	}
-	if (!inode->write_open)
-		return give_up_locked(inode, reason);
+	if (!inode->write_open) {
+		struct spw_loss loss = { .reason = reason };
+		struct spw_attr attr;
+
+		return give_up_locked(inode, &loss, &attr);
+	}
 	/* The bucket does not have what was written. */
 	spw_damage_note(inode, reason);
 	atomic_store(&inode->error, EIO);
@@ -176,5 +184,47 @@ int spw_too_short(struct spw_inode *inode, uint64_t epoch)
 	if (is_of_locked(inode, epoch))
 		rc = spw_too_short_locked(inode);
 	pthread_mutex_unlock(&inode->meta);
+	return rc;
+}
+
+/* Forgets the damage of an absent file, whose object was found again. */
+static int found_locked(struct spw_inode *inode, struct spw_attr *attr)
+{
+	int rc = spw_attr_locked(inode, attr);
+
+	if (rc == 0 && attr->residency != SPW_ABSENT)
+		rc = EBUSY; /* bytes of its data file are lost */
+	if (rc == 0 && atomic_load(&inode->error) != 0)
+		rc = spw_damage_clear(inode);
+	if (rc == 0)
+		atomic_store(&inode->error, 0);
+	return rc;
+}
+
+static int find_locked(struct spw_inode *inode, enum spw_finding finding, const struct spw_loss *loss,
+		       struct spw_attr *attr)
+{
+	int rc;
+
+	if (inode->write_open)
+		return EBUSY;
+	if (finding == SPW_FOUND_AGAIN)
+		return found_locked(inode, attr);
+	if (atomic_load(&inode->error) != 0 || !spw_files_answer())
+		return EIO;
+	rc = give_up_locked(inode, loss, attr);
+	return attr->ino != 0 ? 0 : rc;
+}
+
+int spw_finding(struct spw_inode *inode, uint64_t epoch, enum spw_finding finding,
+		const struct spw_loss *loss, struct spw_attr *attr)
+{
+	int rc;
+
+	pthread_mutex_lock(&inode->meta);
+	rc = is_of_locked(inode, epoch) ? find_locked(inode, finding, loss, attr) : ESTALE;
+	pthread_mutex_unlock(&inode->meta);
+	if (rc != 0)
+		attr->ino = 0;
 	return rc;
 }

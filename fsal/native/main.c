@@ -165,10 +165,12 @@ static int ns_arrived(uint64_t ino, uint64_t epoch, uint64_t content_version, st
 	return call_attr(SPW_ARRIVED, &request, attr);
 }
 
-static int ns_lost(uint64_t ino, const char *reason, struct spw_attr *attr)
+static int ns_lost(uint64_t ino, const struct spw_loss *loss, struct spw_attr *attr)
 {
 	struct spw_request request = {
-		.ino = ino, .name = reason, .name_len = (uint32_t)strlen(reason),
+		.ino = ino, .cookie = loss->content_version,
+		.flags = loss->is_not_stored ? SPW_NOT_STORED : 0,
+		.name = loss->reason, .name_len = (uint32_t)strlen(loss->reason),
 	};
 
 	return call_attr(SPW_LOST, &request, attr);

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "bridge.h"
 #include "util.h"
 
 #define FLUSH_SECONDS 10

@@ -220,6 +220,10 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
         ("fsck", "Checks the namespace."),
         ("fsck --checksums", "Also reads all local files, and compares their digests."),
     ),
+    "scrub": _of(
+        ("scrub", "Compares all files on the disk, and all objects, with what they should be."),
+        ("scrub --deep /checkpoints/run7/step100", "Also reads the objects of a checkpoint."),
+    ),
     "completion": _of(
         (
             "completion bash > /etc/bash_completion.d/spillway",

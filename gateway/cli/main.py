@@ -34,6 +34,7 @@ from gateway.cli import (
     queue,
     records,
     restore,
+    scrub,
     status,
     target,
     tokens,
@@ -191,6 +192,7 @@ SUBCOMMANDS = (
     Subcommand("upgrade", "migrate the database", database.upgrade_arguments, database.upgrade),
     Subcommand("adopt", "take over data files or a bucket", database.arguments, database.run),
     Subcommand("fsck", "check the namespace", database.fsck_arguments, database.run_fsck),
+    Subcommand("scrub", "compare files and objects, and heal them", scrub.arguments, scrub.run),
     Subcommand(
         "completion", "print a completion script for a shell", completion_arguments, complete
     ),

@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from gateway.cli import checkpoints, output, policies, promotions, trash
+from gateway.cli import checkpoints, output, policies, promotions, scrub, trash
 from gateway.cli.output import print_json
 from gateway.common import clock
 from gateway.common.text import display, shown
@@ -92,6 +92,7 @@ def lines(found: Status) -> Iterator[tuple[str, str]]:
     yield "threads", _limit_text(found.threads, status.THREADS_REMEDY)
     yield from _disk_lines(found.disk, found.descriptors)
     yield from _cache_lines(found.cache)
+    yield from scrub.lines(found.scrub)
     if found.space is not None:
         yield "space", _space_text(found.space)
 

@@ -637,6 +637,34 @@ class RecoverySettings:
 
 
 @dataclass(frozen=True)
+class ScrubSettings:
+    bytes_per_second: int = key(
+        "Most bytes that the scrub reads in a second, on average, from the disk and the bucket\n"
+        "together. 0: no limit. It always rests for at least as long as it reads.",
+        64 * _MIB,
+        checks.at_least(0),
+    )
+    local_days: float = key(
+        "Every so many days all files on the disk are read and compared with their checksums.\n"
+        "What differs is fetched again from the bucket. 0: never.",
+        30.0,
+        checks.at_least(0),
+    )
+    objects_days: float = key(
+        "Every so many days it is looked whether the bucket has all objects as they were\n"
+        "recorded, without reading them. What it lacks is sent again from the disk. 0: never.",
+        1.0,
+        checks.at_least(0),
+    )
+    deep_days: float = key(
+        "Every so many days the bytes of all objects are read from the bucket and compared with\n"
+        "their checksums. The bucket may charge for each byte. 0: never.",
+        0.0,
+        checks.at_least(0),
+    )
+
+
+@dataclass(frozen=True)
 class NamespaceSettings:
     url: str = key(
         "Database of the namespace. Empty: SQLite in data_dir.",
@@ -655,6 +683,7 @@ class Settings:
     bucket: BucketSettings
     drain: DrainSettings
     cache: CacheSettings
+    scrub: ScrubSettings
     acknowledge: AcknowledgeSettings
     checkpoints: CheckpointsSettings
     retention: RetentionSettings
@@ -715,6 +744,7 @@ SECTIONS: Mapping[str, type[Any]] = {
     "bucket": BucketSettings,
     "drain": DrainSettings,
     "cache": CacheSettings,
+    "scrub": ScrubSettings,
     "acknowledge": AcknowledgeSettings,
     "checkpoints": CheckpointsSettings,
     "retention": RetentionSettings,

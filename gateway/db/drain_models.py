@@ -233,3 +233,35 @@ class IndeterminateWriteTable(Base):
     noted_ns: Mapped[int]
     check_after_ns: Mapped[int] = mapped_column(server_default="0")
     """The key is not looked at before this time."""
+
+
+class ScrubPassTable(Base):
+    """A pass of the scrub over all files or objects. Of each kind there are two rows at most: the
+    pass that is under way, and the last one that ended."""
+
+    __tablename__ = "scrub_pass"
+    kind: Mapped[str] = mapped_column(String, primary_key=True)
+    """``local``, ``objects`` or ``deep``."""
+    is_whole: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    """1: it ended."""
+    number: Mapped[int]
+    """Its number, from 1."""
+    began_ns: Mapped[int]
+    ended_ns: Mapped[int | None]
+    ino: Mapped[int]
+    """All files with smaller numbers are done. A restart continues with this one."""
+    content_version: Mapped[int]
+    """The version of that file of which ``done_bytes`` are done."""
+    done_bytes: Mapped[int]
+    files: Mapped[int]
+    """How many were compared so far. The counts below are of this pass too."""
+    bytes: Mapped[int]
+    """The bytes that were read."""
+    found: Mapped[int]
+    """The files whose bytes, or whose objects, were not what they should be."""
+    healed: Mapped[int]
+    """Those of them that are fetched or sent again."""
+    damaged: Mapped[int]
+    """The rest of them."""
+
+    __table_args__ = (CheckConstraint("is_whole IN (0, 1)", name="is_whole"),)

@@ -34,6 +34,7 @@ eviction: Any = models.EvictionTable.__table__
 warm_request: Any = models.WarmRequestTable.__table__
 last_read: Any = models.LastReadTable.__table__
 digest: Any = drain_models.DigestTable.__table__
+scrub_pass: Any = drain_models.ScrubPassTable.__table__
 endpoint: Any = drain_models.EndpointTable.__table__
 bucket_owner: Any = drain_models.BucketOwnerTable.__table__
 upload: Any = drain_models.UploadTable.__table__

@@ -13,7 +13,7 @@ from enum import IntEnum
 
 from sqlalchemy import and_, select
 
-from gateway.common.errors import InvalidArgument, ReadOnly, Stale, TryAgain
+from gateway.common.errors import Busy, InvalidArgument, ReadOnly, Stale, TryAgain
 from gateway.common.types import Attr, InodeKind, Sealed
 from gateway.config.settings import Acknowledge
 from gateway.db import statements as sql
@@ -37,6 +37,15 @@ STORED = Statement(
     .where(inode.c.ino == b("ino"), and_(*IS_DRAINED, *HAS_CONTENT, *IS_CERTAIN))
 )
 """Selects a sealed file if the bucket has its present version, and nothing can change that."""
+CLOSED = Statement(
+    select(inode.c.ino).where(
+        inode.c.ino == b("ino"),
+        inode.c.content_version == b("version"),
+        inode.c.write_open == 0,
+        inode.c.nlink > 0,
+    )
+)
+"""Selects a file if it is closed and of a version."""
 DAMAGED = Statement(select(damage.c.ino).where(damage.c.ino == b("ino")))
 
 
@@ -167,18 +176,24 @@ def damaged(tx: Tx, ino: int, reason: str) -> None:
     tx.touch(ino)
 
 
-def lost(tx: Tx, ino: int, reason: str) -> Attr:
+def lost(tx: Tx, ino: int, reason: str, content_version: int = 0, is_stored: bool = True) -> Attr:
     """Give up the data file of a file: it lacks bytes, or the disk cannot read it.
 
     The file becomes absent, to be fetched again, if the bucket has it. If not, it is damaged. The
     caller moves the data file aside once an absent file is durable.
 
-    Raises Stale.
+    Raises Busy if the file has another version or is open for writing; Stale.
 
     Args:
         reason: one line for a person.
+        content_version: of which another process found it, after which it is fetched at once. 0:
+            the present one.
+        is_stored: whether the rows are right if they say that the bucket has the file.
     """
-    attr = give_up_copy(tx, ino)
+    if content_version and tx.one(CLOSED, ino=ino, version=content_version) is None:
+        get(tx, ino)
+        raise Busy
+    attr = give_up_copy(tx, ino, content_version > 0) if is_stored else None
     if attr is None:
         damaged(tx, ino, reason)
         return get(tx, ino)

@@ -224,19 +224,22 @@ def evict(tx: Tx, ino: int, content_version: int, found: DataFileOnDisk | None) 
     return _with_new_epoch(tx, Attr(*row))
 
 
-def give_up_copy(tx: Tx, ino: int) -> Attr | None:
+def give_up_copy(tx: Tx, ino: int, is_wanted: bool = False) -> Attr | None:
     """Make a file absent whose data file lacks bytes or cannot be read, also while clients have it
     open, and also a pinned one: that is fetched whole again.
 
     Returns None if the bucket does not have the file as it is. Raises TryAgain while a request that
     was given up may still change the object.
+
+    Args:
+        is_wanted: whether it is to be fetched whole again.
     """
     row = tx.change(GIVE_UP, the_ino=ino)
     if row is None and tx.one(STORED, ino=ino) is not None:
         raise TryAgain
     if row is None:
         return None
-    is_wanted = tx.one(WARM_REQUEST, ino=ino) is not None
+    is_wanted = is_wanted or tx.one(WARM_REQUEST, ino=ino) is not None
     attr = _with_new_epoch(tx, Attr(*row))
     if is_wanted or PinLookup(tx).cover(ino):
         tx.run(WARM_REQUEST_INSERT, ino=ino, asked_ns=tx.now_ns)

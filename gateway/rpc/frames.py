@@ -32,7 +32,7 @@ ANSWER_BYTES = _HEAD.size + _STATUS.size + _ATTR.size + _RANGE.size
 
 
 class Op(IntEnum):
-    """The operations. Those from EVICT to FAILED are for the hydrator and root."""
+    """The operations. Those from EVICT to FAILED, and LOST, are for the gateway and root."""
 
     LOOKUP = 1
     GETATTR = 2
@@ -52,6 +52,18 @@ class Op(IntEnum):
     CLIENTS = 18
     LEASES = 19
     OPENED = 20
+    LOST = 21
+
+
+class Finding(IntEnum):
+    """What LOST tells of a closed file (enum spw_finding)."""
+
+    BYTES_DIFFER = 0
+    """The data file has not the bytes of the version, and the bucket has them."""
+    BYTES_GONE = 1
+    """Neither the disk nor the bucket has the bytes of the version."""
+    FOUND_AGAIN = 2
+    """The bucket has the bytes of an absent file again."""
 
 
 class RpcRequest(NamedTuple):

@@ -23,6 +23,8 @@ DISK_FAILING = "disk_failing"
 DESCRIPTORS_GONE = "descriptors_gone"
 FILES_STUCK = "files_stuck"
 FILES_DAMAGED = "files_damaged"
+SCRUB_DAMAGE = "scrub_damage"
+SCRUB_LATE = "scrub_late"
 NAMES_HELD = "names_held"
 RPO_EXCEEDED = "rpo_exceeded"
 DELETIONS_WAIT = "deletions_wait"
@@ -52,6 +54,8 @@ def of(status: Status) -> dict[str, int]:
         DESCRIPTORS_GONE: int(not status.disk.has_descriptors),
         FILES_STUCK: status.stuck.files,
         FILES_DAMAGED: len(status.cache.damaged),
+        SCRUB_DAMAGE: status.scrub.damaged,
+        SCRUB_LATE: int(status.scrub.is_late),
         NAMES_HELD: status.held.files,
         RPO_EXCEEDED: status.catalogue.alarms,
         DELETIONS_WAIT: 0 if status.retention.asked is None else status.retention.asked.checkpoints,
@@ -103,7 +107,10 @@ class Alarm(NamedTuple):
 
 def alarms_of(status: Status) -> list[Alarm]:
     """Return the alarms, the worst first."""
-    kinds = (_processes, _bucket, _space, _disk, _descriptors, _files, _names, _limits, _people)
+    kinds = (
+        *(_processes, _bucket, _space, _disk, _descriptors, _files, _scrub, _names),
+        *(_limits, _people),
+    )
     alarms = [alarm for kind in kinds for alarm in kind(status)]
     return sorted(alarms, key=lambda alarm: not alarm.is_bad)
 
@@ -268,6 +275,23 @@ def _names(status: Status) -> Iterator[Alarm]:
             f"The bucket {old}{why}",
             "What was made since would be lost with this gateway. See that the bucket answers; "
             "the log of the recovery process says more.",
+        )
+
+
+def _scrub(status: Status) -> Iterator[Alarm]:
+    if count := status.scrub.damaged:
+        many = "1 file" if count == 1 else f"{count:,} files"
+        yield Alarm(
+            "bad",
+            f"The scrub found damage of {many} that it could not heal",
+            "The log of the scrub names each, with what to do. Then look once more: spillway scrub",
+        )
+    if status.scrub.is_late:
+        yield Alarm(
+            "warn",
+            "The scrub has not compared the whole disk for long",
+            "Look in its log for what it waits for, or raise scrub.bytes_per_second or "
+            "scrub.local_days.",
         )
 
 

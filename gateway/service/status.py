@@ -41,13 +41,14 @@ from gateway.lifecycle.trash.trash import Trash
 from gateway.namespace import lookup, server_reports
 from gateway.namespace.data_files import DataFiles
 from gateway.namespace.lookup import way_up
-from gateway.service import bucket, checkpoints, clients, reports, trash
+from gateway.service import bucket, checkpoints, clients, reports, scrub, trash
 from gateway.service import policies as retention
 from gateway.service.bucket import Bucket, Reachability
 from gateway.service.checkpoints import CatalogueStatus
 from gateway.service.clients import SharedName
 from gateway.service.policies import RetentionSummary
 from gateway.service.reports import DamagedFile, DrainReport, HydratorReport, SpaceReport
+from gateway.service.scrub import ScrubStatus
 from gateway.service.trash import TrashSummary
 
 NEAR = 0.9
@@ -566,6 +567,7 @@ class Status(Model):
     queued: DrainWork
     unsettled: Unsettled
     cache: Cache
+    scrub: ScrubStatus
     catalogue: CatalogueStatus
     retention: RetentionSummary
     trash: TrashSummary
@@ -627,6 +629,7 @@ def gather_quickly(settings: Settings, database: Database) -> Status:
         trashed = trash.summary(Trash(settings, database))
         lost = _lost_copies(settings, session)
         configured = bucket.model(settings, session)
+        scrubbed = scrub.gather(settings, session)
     processes = _processes(settings)
     alive = all(process.alive for process in processes.values()) and serves(processes)
     # Credentials that may list but not write pass a probe. Only the drain notices.
@@ -634,7 +637,7 @@ def gather_quickly(settings: Settings, database: Database) -> Status:
     space = reports.of_space(settings) if processes["ganesha"].alive else None
     full = space is not None and space.level == "full"
     is_well = not refused and not full and not waiting.stuck and not cache.damaged
-    is_well = is_well and not withheld.files and not lost.is_recent
+    is_well = is_well and not withheld.files and not lost.is_recent and not scrubbed.damaged
     has_descriptors = _has_descriptors(settings)
     shared = clients.gather_shared_names(settings)
     used = gather_limits(settings)
@@ -654,6 +657,7 @@ def gather_quickly(settings: Settings, database: Database) -> Status:
         queued=DrainWork(waiting.deletions, waiting.moves),
         unsettled=waiting.unsettled,
         cache=cache,
+        scrub=scrubbed,
         catalogue=catalogue,
         retention=policies,
         trash=trashed,

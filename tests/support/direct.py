@@ -19,12 +19,12 @@ from gateway.common.errors import SpillwayError, Stale, errno_of
 from gateway.common.types import Attr, Cred, DataFileOnDisk, SetAttr
 from gateway.config.settings import Settings
 from gateway.db.writer import Operation
-from gateway.namespace import names, rename, residency, volume
+from gateway.namespace import content, names, rename, residency, volume
 from gateway.namespace.attributes import setattr_
 from gateway.namespace.facade import Namespace
 from gateway.namespace.names import mkdir, symlink
 from gateway.rpc import control, frames
-from gateway.rpc.frames import Op, RpcReply, RpcRequest
+from gateway.rpc.frames import Finding, Op, RpcReply, RpcRequest
 from tests.support.fake_control_socket import FakeControlSocket, encoded
 
 TOGETHER = 64
@@ -78,7 +78,22 @@ class Direct:
                 return Operation(setattr_, ino, wanted)
             case Op.EVICT:
                 return Operation(residency.evict, ino, change, self._found(ino))
+            case Op.LOST if self._has_epoch(ino, ino2):
+                return self._finding(request)
         return None
+
+    def _has_epoch(self, ino: int, epoch: int) -> bool:
+        try:
+            return self._namespace.getattr(ino).epoch == epoch
+        except Stale:
+            return False
+
+    def _finding(self, request: RpcRequest) -> Operation[Any]:
+        """Return the change for what another process found of a file (fsal/native/lost.c)."""
+        if request.offset == Finding.FOUND_AGAIN:
+            return Operation(content.whole, request.ino)
+        reason, is_stored = request.name.decode(), request.offset != Finding.BYTES_GONE
+        return Operation(content.lost, request.ino, reason, request.change, is_stored)
 
     def _found(self, ino: int) -> DataFileOnDisk | None:
         """Return the data file of an inode. Without an inode the operation fails."""
@@ -98,7 +113,15 @@ class Direct:
             result, _removed = result
         elif request.op is Op.EVICT:
             self._namespace.files.remove(request.ino, result.epoch - 1)
+        elif request.op is Op.LOST and result is None:
+            result = self._namespace.getattr(request.ino)
+        elif request.op is Op.LOST and result.epoch != request.ino2:
+            self._set_aside(request.ino, request.ino2)
         return RpcReply(0, result if isinstance(result, Attr) else None)
+
+    def _set_aside(self, ino: int, epoch: int) -> None:
+        with suppress(FileNotFoundError):
+            self._namespace.files.set_aside(ino, epoch)
 
     def _other(self, request: RpcRequest) -> RpcReply:
         """Answer a request that is refused, or that is no operation of a transaction."""
@@ -114,6 +137,8 @@ class Direct:
                 return RpcReply(0, self._namespace.getattr(request.ino))
             case Op.SETATTR:
                 return RpcReply(errno.EPERM, None)
+            case Op.LOST:
+                return RpcReply(errno.ESTALE, None)
         return RpcReply(errno.ENOTSUP, None)
 
 

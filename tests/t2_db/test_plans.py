@@ -26,7 +26,7 @@ from gateway.lifecycle.retention import store as retention_statements
 from gateway.lifecycle.trash import held
 from gateway.lifecycle.trash import rows as trash_rows
 from gateway.namespace import fingerprint, latest_links, lookup, residency, rotation
-from gateway.recovery import names_copy, tables
+from gateway.recovery import names_copy, scrub_rows, tables
 from gateway.service import checkpoints, status
 
 SMALL = {
@@ -40,6 +40,7 @@ SMALL = {
         "reader",
         "catalogue",
         "names_copy",
+        "scrub_pass",
     ),
     *("trash", "elapsed_time", "pin", "promotion"),
     *("policy", "policy_approval", "approval", "known_time", "superseded"),
@@ -74,7 +75,7 @@ STATEMENTS = {
         *(retries, intent, verify, precedence, paths, survey),
         *(eviction, evictor, rows, warming, residency, checkpoint_statements),
         *(fingerprint, latest_links, rotation, held, trash_rows, transition, transitions),
-        *(retention_statements, references, risk, checkpoints, names_copy),
+        *(retention_statements, references, risk, checkpoints, names_copy, scrub_rows),
     )
     for name, value in vars(module).items()
     if isinstance(value, Statement) and not name.endswith("_INSERT")
@@ -99,7 +100,7 @@ def explain(database: Database, statement: Statement) -> list[str]:
     blobs |= {"after"} if "dirent.name >" in sql else set()
     blobs |= {"path", "run"} & set(names)
     texts = {name for name in names if "key" in name}
-    texts |= {"etag", "checksum", "bucket", "prefix", "reason", "the_work"} & set(names)
+    texts |= {"etag", "checksum", "bucket", "prefix", "reason", "the_work", "the_kind"} & set(names)
     values = {name: fixed.get(name, b"" if name in blobs else 1) for name in names}
     values |= dict.fromkeys(texts, "k")
     values |= {name: rows_of([]) for found in re.findall(GIVEN, sql) for name in found if name}

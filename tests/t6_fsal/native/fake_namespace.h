@@ -240,16 +240,19 @@ static inline int ns_arrived(uint64_t ino, uint64_t epoch, uint64_t content_vers
 }
 
 /* Gives up the data file of the row, or records its damage. */
-static inline int ns_lost(uint64_t ino, const char *reason, struct spw_attr *attr)
+static inline int ns_lost(uint64_t ino, const struct spw_loss *loss, struct spw_attr *attr)
 {
 	int rc;
 
 	pthread_mutex_lock(&ns_lock);
 	rc = ns.fail_lost;
+	if (rc == 0 && loss->content_version != 0 && loss->content_version != VERSION)
+		rc = EBUSY;
 	if (rc == 0 || ns.loses_all_the_same) {
 		ns.losses++;
-		snprintf(ns.reason, sizeof(ns.reason), "%s", reason);
-		if (ns.is_stored || ns.row.residency == SPW_ABSENT) {
+		snprintf(ns.reason, sizeof(ns.reason), "%s", loss->reason);
+		if (!loss->is_not_stored &&
+		    (ns.is_stored || ns.row.residency == SPW_ABSENT)) {
 			ns.row.residency = SPW_ABSENT;
 			ns.row.epoch++;
 		} else {

@@ -310,6 +310,7 @@ static void only_root_asks(void)
 
 	for (uint32_t op = SPW_CONTROL_EVICT; op <= SPW_CONTROL_FAILED; op++)
 		assert(spw_cold_serve(op, &asked, &reply) == EPERM);
+	assert(spw_cold_serve(SPW_CONTROL_LOST, &asked, &reply) == EPERM);
 	assert(spw_cold_serve(SPW_CONTROL_FAILED + 1, &asked, &reply) == ENOTSUP);
 	asked.request = (struct spw_request){ .ino = session, .ino2 = 50 };
 	assert(spw_cold_serve(SPW_CONTROL_WANTED, &asked, &reply) == 0 && reply.attr.ino == 0);

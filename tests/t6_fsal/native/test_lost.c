@@ -425,6 +425,72 @@ static void several_buffers_are_read_on_to_the_end(void)
 	spw_inode_put(inode);
 }
 
+/* Tell as the scrub does what it found of a file. */
+static int found(struct spw_inode *inode, uint64_t epoch, enum spw_finding finding, uint64_t version,
+		 struct spw_control_reply *reply)
+{
+	struct spw_control_request asked = {
+		.request = { .ino = inode->ino, .ino2 = epoch, .cookie = version,
+			     .name = "one byte differs", .name_len = 8 },
+		.offset = finding,
+	};
+
+	memset(reply, 0, sizeof(*reply));
+	return spw_cold_serve(SPW_CONTROL_LOST, &asked, reply);
+}
+
+static void what_the_scrub_finds_is_given_up_or_damaged(void)
+{
+	struct spw_control_reply reply;
+	struct spw_inode *inode = sealed(true);
+
+	assert(found(inode, 1, SPW_BYTES_DIFFER, VERSION, &reply) == ESTALE);
+	assert(found(inode, 0, SPW_BYTES_DIFFER, VERSION + 1, &reply) == EBUSY);
+	assert(found(inode, 0, SPW_FINDINGS, VERSION, &reply) == EINVAL);
+	assert(found(inode, 0, SPW_FOUND_AGAIN, VERSION, &reply) == EBUSY); /* it is not absent */
+	assert(spw_writer_begin(inode, NULL) == 0);
+	assert(found(inode, 0, SPW_BYTES_DIFFER, VERSION, &reply) == EBUSY);
+	end(inode);
+	settle();
+	assert(ns.losses == 0 && reply.attr.ino == 0);
+	assert(found(inode, 0, SPW_BYTES_DIFFER, VERSION, &reply) == 0);
+	assert(reply.attr.ino == next_ino && reply.attr.residency == SPW_ABSENT);
+	assert(ns.losses == 1 && ns.damages == 0 && ns.row.epoch == 1 && is_aside(next_ino, 0));
+	assert(strcmp(ns.reason, "one byte") == 0);
+	assert(read_some(inode) == EINPROGRESS);
+	hydrate(next_ino, "abcdef");
+	assert(spw_present(inode, 1, 0, 6) == 0);
+	assert(spw_arrived(inode, 1, VERSION, &reply.attr) == 0);
+	/* A failing disk must not fetch it again and again. */
+	assert(found(inode, 1, SPW_BYTES_DIFFER, VERSION, &reply) == EIO && ns.losses == 1);
+	/* The bucket lost it too, whatever the rows say: the bytes that are left stay. */
+	assert(found(inode, 1, SPW_BYTES_GONE, VERSION, &reply) == 0);
+	assert(reply.attr.residency == SPW_RESIDENT && ns.damages == 1);
+	assert(has_epoch(next_ino, 1) && read_some(inode) == EIO);
+	assert(found(inode, 1, SPW_BYTES_GONE, VERSION, &reply) == EIO && ns.damages == 1);
+	spw_inode_put(inode);
+}
+
+static void an_object_that_is_back_ends_the_damage_of_an_absent_file(void)
+{
+	struct spw_control_reply reply;
+	struct spw_inode *inode = sealed(true);
+
+	assert(spw_evict(inode, VERSION, &reply.attr) == 0);
+	assert(found(inode, 1, SPW_BYTES_GONE, VERSION, &reply) == 0 && ns.damages == 1);
+	assert(reply.attr.residency == SPW_ABSENT && ns.row.epoch == 1);
+	spw_inode_put(inode);
+	inode = get(next_ino);
+	assert(read_some(inode) == EIO);
+	ns.fail_damage = EAGAIN;
+	assert(found(inode, 1, SPW_FOUND_AGAIN, VERSION, &reply) == EAGAIN);
+	assert(read_some(inode) == EIO);
+	ns.fail_damage = 0;
+	assert(found(inode, 1, SPW_FOUND_AGAIN, VERSION, &reply) == 0 && ns.damaged == 0);
+	assert(read_some(inode) == EINPROGRESS);
+	spw_inode_put(inode);
+}
+
 int main(int argc, char **argv)
 {
 	assert(argc == 2);
@@ -442,6 +508,8 @@ int main(int argc, char **argv)
 	a_loss_without_an_answer_is_asked_for();
 	holes_of_the_next_data_file_are_no_bytes();
 	several_buffers_are_read_on_to_the_end();
+	what_the_scrub_finds_is_given_up_or_damaged();
+	an_object_that_is_back_ends_the_damage_of_an_absent_file();
 	puts("all passed");
 	return 0;
 }
