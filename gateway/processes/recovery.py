@@ -1,10 +1,12 @@
-"""``python -m gateway.processes.recovery --config PATH``: copies the names into the bucket."""
+"""``python -m gateway.processes.recovery --config PATH``: copies the names into the bucket, and
+looks for damage."""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
+import threading
 from typing import Any
 
 from gateway.common.errors import NamespaceError, StoreError, UserError
@@ -12,11 +14,12 @@ from gateway.common.process import ReportFile
 from gateway.config import datadir
 from gateway.config.settings import Settings
 from gateway.db.engine import Database
-from gateway.objectstore.ownership import Ownership
+from gateway.objectstore.ownership import Ownership, guarded
 from gateway.objectstore.s3 import S3Store
 from gateway.processes.daemon import Daemon
 from gateway.recovery.names_copy import NamesCopy
 from gateway.recovery.names_store import NamesStore
+from gateway.recovery.scrub import Scrub
 
 log = logging.getLogger("recovery")
 
@@ -26,6 +29,8 @@ NICENESS = 10
 """The NFS server and the drain go first: what waits here costs no client anything."""
 RETRY_SECONDS = 2.0
 OFF_SECONDS = 60.0
+SCRUB_AFTER_SECONDS = 300.0
+"""A gateway that has just started has more urgent work for its disk and its bucket."""
 
 
 class Recovery:
@@ -78,6 +83,8 @@ def main() -> int:
     ownership.guard(store)
     recovery = Recovery(settings, database, store)
     report = ReportFile(settings.run_dir / datadir.RECOVERY, recovery.report)
+    scrub = threading.Thread(target=_scrub, args=(settings, process.stop), daemon=True)
+    scrub.start()
     process.watched(settings, lambda: recovery.rounds)
     seconds = 0.0
     while not process.stop.wait(seconds):
@@ -93,6 +100,20 @@ def main() -> int:
     report.close()
     ownership.release()
     return process.end()
+
+
+def _scrub(settings: Settings, stop: threading.Event) -> None:
+    """Look for damage until stop is set, on a thread of its own: names never wait for it."""
+    database = Database(settings.database_url)
+    scrub = Scrub(settings, database, guarded(S3Store(settings), settings, database, stop), stop)
+    seconds = SCRUB_AFTER_SECONDS
+    while not stop.wait(seconds):
+        try:
+            seconds = scrub.step()
+        except Exception:
+            # What is not foreseen must not end the scrub.
+            log.exception("unexpected")
+            seconds = SCRUB_AFTER_SECONDS
 
 
 if __name__ == "__main__":
