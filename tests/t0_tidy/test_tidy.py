@@ -41,7 +41,7 @@ STORES_OBJECTS = {
     *("gateway.objectstore", "gateway.cache", "gateway.drain", "gateway.lifecycle.promotion"),
     *(f"gateway.catalogue.manifest_{name}" for name in ("check", "store", "writer")),
     *("gateway.catalogue.member_scan", "gateway.lifecycle.retention.guard"),
-    *("gateway.processes", "gateway.service", "gateway.cli", "tests"),
+    *("gateway.recovery", "gateway.processes", "gateway.service", "gateway.cli", "tests"),
 }
 """What may import the object store."""
 
