@@ -211,6 +211,11 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
     "fsck": _of(
         ("fsck", "Checks the namespace."),
         ("fsck --checksums", "Also reads all local files, and compares their digests."),
+        ("fsck --bucket", "Compares the names with the objects in the bucket, at any time."),
+    ),
+    "reconcile": _of(
+        ("reconcile --dry-run", "Shows what the bucket has that the names do not say."),
+        ("reconcile", "Has the names follow the bucket, after a backup was restored."),
     ),
     "completion": _of(
         (

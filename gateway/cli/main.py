@@ -22,6 +22,7 @@ from gateway.cli import (
     bucket,
     caller,
     checkpoints,
+    comparison,
     database,
     exports,
     files,
@@ -189,6 +190,12 @@ SUBCOMMANDS = (
     Subcommand("upgrade", "migrate the database", database.upgrade_arguments, database.upgrade),
     Subcommand("adopt", "take over data files or a bucket", database.arguments, database.run),
     Subcommand("fsck", "check the namespace", database.fsck_arguments, database.run_fsck),
+    Subcommand(
+        "reconcile",
+        "have the names follow the bucket",
+        comparison.arguments,
+        comparison.run,
+    ),
     Subcommand(
         "completion", "print a completion script for a shell", completion_arguments, complete
     ),
