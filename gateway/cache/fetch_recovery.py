@@ -38,7 +38,7 @@ RESTORE_CHECK_SHARE = 0.1
 RESTORE_CHECK_SECONDS = (1.0, 60.0)
 """The least and the most time between two such requests."""
 HOUR_NS = 3600 * clock.NS
-NO_OBJECT = "the bucket has no object of this version with digests of its blocks"
+NO_OBJECT = "the bucket has no object of this version"
 
 
 class FetchRecovery:
@@ -112,6 +112,8 @@ class FetchRecovery:
     def _adopt(self, hydration: Hydration, row: AbsentFileRow, source: AbsentSource) -> None:
         before = hydration.source
         is_moved = before is not None and before._replace(place=source.place) == source
+        # Without digests nothing shows that what was fetched is of the other object too.
+        is_moved = is_moved and source.learned is None
         data = None
         if not is_moved:
             with self._scheduler.lock:

@@ -28,7 +28,7 @@ from gateway.db.statements import (
 )
 from gateway.namespace.lookup import way_up
 from gateway.namespace.residency import PRESENT_BLOCKS_DELETE
-from gateway.objectstore.checksums import CRC_BYTES
+from gateway.objectstore.checksums import CRC_BYTES, block_bytes_of
 from gateway.objectstore.ranges import ObjectLocation
 
 _SOURCE = Statement(
@@ -73,6 +73,7 @@ _IS_COPIED = Statement(
     )
 )
 _PRESENT_BLOCKS_INSERT = Statement(insert(present_blocks))
+_DIGESTS_INSERT = Statement(insert(block_digest))
 _RETRY_DELETE = Statement(delete(retry).where(retry.c.work == HYDRATE, retry.c.ino == b("the_ino")))
 _RETRY_INSERT = Statement(insert(retry))
 _RETRIES = Statement(
@@ -100,6 +101,22 @@ _SIBLINGS = Statement(
 )
 
 
+class LearnedDigests:
+    """The digests of the blocks that were fetched of an object that has none recorded.
+
+    Any two are equal: they say nothing of which object it is.
+    """
+
+    def __init__(self) -> None:
+        self.by_block: dict[int, bytes] = {}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LearnedDigests)
+
+    def __hash__(self) -> int:
+        return 0
+
+
 class AbsentSource(NamedTuple):
     """An absent file, and where its bytes are."""
 
@@ -112,19 +129,33 @@ class AbsentSource(NamedTuple):
     block_bytes: int
     crcs: bytes
     """The digest of each block: see ``block_digest``."""
+    learned: LearnedDigests | None = None
+    """The digests of an object that has none recorded, because its names were made of the bucket:
+    it is read by its ETag. None: the digests are recorded."""
 
     @property
     def blocks(self) -> int:
         """The number of blocks."""
-        return len(self.crcs) // CRC_BYTES
+        return -(-self.size // self.block_bytes)
 
     def bytes_of(self, block: int) -> int:
         """Return the length of a block."""
         return min(self.block_bytes, self.size - block * self.block_bytes)
 
     def crc(self, block: int) -> bytes:
-        """Return the digest of a block."""
+        """Return the digest of a block. Empty: it is not recorded."""
         return self.crcs[block * CRC_BYTES : (block + 1) * CRC_BYTES]
+
+    def learn(self, block: int, crc: bytes) -> None:
+        """Note the digest of a block that was fetched whole, if none is recorded."""
+        if self.learned is not None:
+            self.learned.by_block[block] = crc
+
+    def digests(self) -> bytes | None:
+        """Return the digests of all blocks, if they were learned, or None."""
+        if self.learned is None or len(self.learned.by_block) < self.blocks:
+            return None
+        return b"".join(self.learned.by_block[block] for block in range(self.blocks))
 
 
 class AbsentFileRow(NamedTuple):
@@ -132,7 +163,7 @@ class AbsentFileRow(NamedTuple):
 
     epoch: int
     source: AbsentSource | None
-    """None: the bucket has no object of this version with digests."""
+    """None: the bucket has no object of this version, or its digests are of another size."""
     durable: bytes | None
     """The durable map of this epoch."""
     path: str
@@ -182,7 +213,12 @@ class Rows:
             way = list(way_up(session, ino))
         epoch, version, size, nlink, key, etag, block_bytes, crcs, blocks = row
         source = None
-        if crcs is not None and len(crcs) == -(-size // block_bytes) * CRC_BYTES:
+        if key is not None and crcs is None:
+            place, block_bytes = ObjectLocation(key, etag), block_bytes_of(size)
+            source = AbsentSource(
+                ino, epoch, version, size, place, block_bytes, b"", LearnedDigests()
+            )
+        elif crcs is not None and len(crcs) == -(-size // block_bytes) * CRC_BYTES:
             place = ObjectLocation(key, etag)
             source = AbsentSource(ino, epoch, version, size, place, block_bytes, bytes(crcs))
         path = os.fsdecode(b"/".join(name for _, _, name in reversed(way)))
@@ -226,6 +262,16 @@ class Rows:
                         blocks=file.blocks,
                     )
         return outdated
+
+    def save_digests(self, source: AbsentSource, crcs: bytes) -> None:
+        """Record the digests of an object that was fetched whole, if it is still the file's."""
+        with self._database.writing() as session:
+            row = session.one(_SOURCE, ino=source.ino)
+            if row is None or row[6] is not None or (row[0], row[1]) != source[1:3]:
+                return
+            if ObjectLocation(row[4], row[5]) != source.place:
+                return
+            session.run(_DIGESTS_INSERT, ino=source.ino, block_bytes=source.block_bytes, crcs=crcs)
 
     def save_failures(self, failures: Sequence[tuple[int, str, HydrationFailure | None]]) -> None:
         """Write or (None) delete the ``retry`` rows of some files, given by inode and key."""

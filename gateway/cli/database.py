@@ -1,6 +1,7 @@
-"""Commands for a gateway that is stopped: `spillway upgrade`, `fsck` and `adopt`.
+"""Commands for a gateway that is stopped: `spillway upgrade`, `fsck`, `adopt` and `reconcile`.
 
-`adopt` takes over data files or a bucket that the namespace did not have before.
+`adopt` takes over data files or a bucket that the namespace did not have before. `reconcile` has
+the names follow the bucket. `fsck --bucket` only compares them, also while the gateway runs.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from functools import partial
 
 from sqlalchemy.exc import DatabaseError
 
-from gateway.cli import local, output
+from gateway.cli import comparison, local, output
 from gateway.common.errors import AnotherServer, NamespaceError, SchemaError, StoreError, UserError
 from gateway.common.text import display
 from gateway.config import datadir, loader
@@ -54,12 +55,22 @@ def fsck_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also read all data files, and compare them with what they were",
     )
+    parser.add_argument(
+        "--bucket",
+        action="store_true",
+        help="only compare the names with the objects in the bucket, and change nothing; the "
+        "gateway may run",
+    )
     parser.add_argument("--json", action="store_true", help="machine-readable")
 
 
 def run_fsck(args: argparse.Namespace) -> int:
     """Check the namespace. Exit status 1 when problems are left. Raises UserError."""
     settings = loader.load(args.config)
+    if args.bucket:
+        if args.repair or args.checksums:
+            raise UserError("--bucket changes and reads nothing else: give it alone")
+        return comparison.check(settings, args.json)
     local.require_data_dir(settings)
     database = Database(settings.database_url)
     with datadir.locked(settings, "spillway fsck"):

@@ -219,6 +219,11 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
     "fsck": _of(
         ("fsck", "Checks the namespace."),
         ("fsck --checksums", "Also reads all local files, and compares their digests."),
+        ("fsck --bucket", "Compares the names with the objects in the bucket, at any time."),
+    ),
+    "reconcile": _of(
+        ("reconcile --dry-run", "Shows what the bucket has that the names do not say."),
+        ("reconcile", "Has the names follow the bucket, after a backup was restored."),
     ),
     "scrub": _of(
         ("scrub", "Compares all files on the disk, and all objects, with what they should be."),

@@ -22,6 +22,7 @@ from gateway.cli import (
     bucket,
     caller,
     checkpoints,
+    comparison,
     database,
     exports,
     files,
@@ -193,6 +194,12 @@ SUBCOMMANDS = (
     Subcommand("adopt", "take over data files or a bucket", database.arguments, database.run),
     Subcommand("fsck", "check the namespace", database.fsck_arguments, database.run_fsck),
     Subcommand("scrub", "compare files and objects, and heal them", scrub.arguments, scrub.run),
+    Subcommand(
+        "reconcile",
+        "have the names follow the bucket",
+        comparison.arguments,
+        comparison.run,
+    ),
     Subcommand(
         "completion", "print a completion script for a shell", completion_arguments, complete
     ),

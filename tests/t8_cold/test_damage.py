@@ -107,10 +107,9 @@ def test_a_damaged_object_is_an_error(
         "UPDATE object SET content_version = content_version + 1",
         "UPDATE object SET size = size + 1",
         "UPDATE block_digest SET crcs = x'0123456789abcdef'",
-        "DELETE FROM block_digest",
     ],
 )
-def test_an_object_of_another_version_or_without_digests_is_not_read(
+def test_an_object_of_another_version_or_with_digests_of_another_size_is_not_read(
     site: ColdSite, change: str
 ) -> None:
     ino, _data = site.cold_file(SIZE)
@@ -122,6 +121,26 @@ def test_an_object_of_another_version_or_without_digests_is_not_read(
     assert site.gets() == []
     assert NO_OBJECT in site.retries()[0][3]
     assert not site.is_resident(ino)
+
+
+def test_an_object_without_digests_is_read_by_its_etag_and_gets_them(site: ColdSite) -> None:
+    ino, data = site.cold_file(SIZE)
+    [digests] = site.rows("SELECT ino, block_bytes, crcs FROM block_digest")
+    site.rows("DELETE FROM block_digest RETURNING 1")
+    site.hydrate(ino, data)
+    assert site.is_resident(ino)
+    assert site.rows("SELECT ino, block_bytes, crcs FROM block_digest") == [digests]
+
+
+def test_another_object_is_not_read_for_one_without_digests(site: ColdSite) -> None:
+    ino, data = site.cold_file(SIZE)
+    site.rows("DELETE FROM block_digest RETURNING 1")
+    flip(site, data)
+    with site.hydrating():
+        site.control.want(ino, 0)
+        site.control.wait(Op.FAILED, ino)
+    assert not site.is_resident(ino)
+    assert site.rows("SELECT ino FROM block_digest") == []
 
 
 def test_the_good_blocks_of_a_damaged_object_come(site: ColdSite) -> None:

@@ -112,7 +112,7 @@ def delete_many(context: Context, keys: Sequence[str]) -> list[JobOutcome | Exce
     covered = {
         key: inodes
         for key, head in heads.items()
-        if head and (inodes := _covered(head, tombstones[key], volume))
+        if head and (inodes := covered_inodes(head, tombstones[key], volume))
     }
     results: dict[str, StoreError | None] = {**_last_copies(context, covered)}
     if doomed := [key for key in covered if key not in results]:
@@ -211,7 +211,9 @@ def _heads(context: Context, keys: Sequence[str]) -> dict[str, Head | None]:
         return dict(zip(keys, pool.map(context.store.head, keys), strict=True))
 
 
-def _covered(head: Head, tombstones: Collection[TombstoneRow], volume: str) -> set[tuple[int, int]]:
+def covered_inodes(
+    head: Head, tombstones: Collection[TombstoneRow], volume: str
+) -> set[tuple[int, int]]:
     """Return the inodes whose object may be deleted, each with its generation. Empty: the object is
     of none of them. Some servers do not keep metadata; then the recorded ETag decides.
 
