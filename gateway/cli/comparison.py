@@ -136,9 +136,7 @@ def _lines(report: BucketReport) -> Iterator[str]:
     yield "found: " + _counted(sorted(report.cases.items()))
     if report.changes:
         how = "changed" if report.is_changed else "would change"
-        yield f"{how}: " + _counted(
-            [(name, count) for name, count in sorted(report.outcomes.items()) if name != "left"]
-        )
+        yield f"{how}: {changes(report)}"
     else:
         yield "nothing to change"
     if report.asks_again:
@@ -151,6 +149,13 @@ def _lines(report: BucketReport) -> Iterator[str]:
         yield f"{report.lost} files {verb} damaged: neither the bucket nor the disk has their bytes"
     if report.not_back:
         yield report.not_back
+
+
+def changes(report: BucketReport) -> str:
+    """Return what was changed, or would be, for people."""
+    return _counted(
+        [(name, count) for name, count in sorted(report.outcomes.items()) if name != "left"]
+    )
 
 
 def _counted(counts: Sequence[tuple[str, int]]) -> str:

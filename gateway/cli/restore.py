@@ -7,10 +7,11 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from gateway.cli import init, output
+from gateway.cli import comparison, init, output
 from gateway.cli.options import moment
 from gateway.common import clock
 from gateway.common.errors import StoreError, UserError
+from gateway.common.models import to_json
 from gateway.common.text import display
 from gateway.common.units import size
 from gateway.config import datadir
@@ -77,6 +78,7 @@ def _facts(restored: Restored) -> dict[str, object]:
         "older": [display(path) for path in restored.older],
         "lost": [{"path": display(file.path), "size": file.size} for file in restored.lost],
         "problems": restored.problems,
+        "bucket": None if restored.bucket is None else to_json(restored.bucket),
     }
 
 
@@ -92,6 +94,8 @@ def _lines(settings: Settings, restored: Restored) -> list[str]:
             "version:"
         )
         lines += _listed(restored.older)
+    if restored.bucket is not None and restored.bucket.changes:
+        lines.append(f"the names follow the bucket: {comparison.changes(restored.bucket)}")
     if restored.lost:
         lost = sum(file.size for file in restored.lost)
         lines.append(

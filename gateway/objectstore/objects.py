@@ -96,7 +96,7 @@ class ListedObject(NamedTuple):
     """Bytes."""
     etag: str
     """Without quotes."""
-    stored_ns: int
+    modified_ns: int
     """When it was stored, by the clock of the store."""
 
 

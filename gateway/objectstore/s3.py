@@ -461,24 +461,44 @@ class S3Store(Deletions):
         return copied_head
 
     def listing(self, prefix: str, after: str = "") -> Iterator[ListedObject]:
-        """Yield all objects whose keys start with a prefix, in the order of their keys. Raises
-        StoreError.
+        """Yield all objects whose keys start with a prefix. Raises StoreError.
 
         Args:
+            prefix, after: as of ``pages``.
+        """
+        for page in self.pages(prefix, after):
+            yield from page
+
+    def pages(self, prefix: str, after: str = "") -> Iterator[list[ListedObject]]:
+        """Yield all objects whose keys start with a prefix, page by page, in the order that the
+        store has for keys.
+
+        Args:
+            prefix: the beginning of the keys.
             after: a key, after which the listing begins. It need not exist.
+
+        Raises:
+            StoreError: the bucket cannot be read, or its listing has no end.
         """
         begin = {"StartAfter": after} if after else {}
         while True:
             answer = self._call("list_objects_v2", None, Prefix=prefix, **begin)
-            for found in answer.get("Contents", []):
-                stored_ns = int(found["LastModified"].timestamp() * clock.NS)
-                yield ListedObject(found["Key"], found["Size"], etag_of(found), stored_ns)
-            token = answer.get("NextContinuationToken")
+            yield [
+                ListedObject(
+                    found["Key"],
+                    found["Size"],
+                    etag_of(found),
+                    int(found["LastModified"].timestamp() * clock.NS),
+                )
+                for found in answer.get("Contents", [])
+            ]
             if not answer.get("IsTruncated"):
                 return
-            if not token or token == begin.get("ContinuationToken"):
-                raise ObjectRefused(f"{prefix}: the store lists no further, and says there is more")
-            begin = {"ContinuationToken": token}
+            following = {"ContinuationToken": str(answer.get("NextContinuationToken") or "")}
+            if following in (begin, {"ContinuationToken": ""}):
+                # A list that ends early would make everything behind its end a lost object.
+                raise StoreUnavailable("the store does not list all objects: try again")
+            begin = following
 
     def uploads(self, prefix: str) -> Iterator[PendingUpload]:
         """Yield all unfinished multipart uploads of keys that start with a prefix."""

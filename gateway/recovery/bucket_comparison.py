@@ -32,16 +32,10 @@ from gateway.db.statements import (
 from gateway.drain import statements as own
 from gateway.drain.tidy.garbage import covered_inodes
 from gateway.objectstore.metadata import ObjectOrigin, origin_of
-from gateway.objectstore.objects import Head
+from gateway.objectstore.objects import Head, ListedObject
+from gateway.objectstore.s3 import S3Store
 from gateway.recovery import reconcile_rules as rules
-from gateway.recovery.bucket_scan import (
-    BucketLister,
-    BucketScan,
-    ListedObject,
-    ScannedRow,
-    ScanPage,
-    rows_at,
-)
+from gateway.recovery.bucket_scan import BucketScan, ScannedRow, ScanPage, rows_at
 from gateway.recovery.reconcile_rules import Case, FileState, KeyPlace
 
 HEADS = 16
@@ -98,7 +92,7 @@ _MANIFESTS_AT = Statement(
 )
 
 
-class Finding(NamedTuple):
+class Compared(NamedTuple):
     """A key at which the bucket is not as its row says, or that has no row."""
 
     case: Case
@@ -122,7 +116,7 @@ class Finding(NamedTuple):
 class FoundPage:
     """What was found on a page."""
 
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Compared] = field(default_factory=list)
     counts: dict[Case, int] = field(default_factory=dict)
     """What is not in the findings."""
     healed: list[ScannedRow] = field(default_factory=list)
@@ -160,7 +154,7 @@ class BucketComparison:
     ) -> None:
         self._database = database
         self._prefix = settings.bucket.prefix
-        self._store = BucketLister(settings, attempts=ATTEMPTS)
+        self._store = S3Store(settings, attempts=ATTEMPTS)
         self._scan = BucketScan(database, self._store, self._prefix)
         with database.reading() as session:
             row = session.one(VOLUME)
@@ -241,7 +235,7 @@ class BucketComparison:
     ) -> None:
         """Judge an object that was asked for."""
         key, row = entry.key, rows.rows.get(entry.key)
-        finding = Finding(Case.SAME, key, row, head, entry.modified_ns, place is KeyPlace.FILE)
+        finding = Compared(Case.SAME, key, row, head, entry.modified_ns, place is KeyPlace.FILE)
         if row is not None:
             case = self._against(session, row, head, rows)
             if case is not Case.REPLACED:
@@ -284,7 +278,7 @@ class BucketComparison:
         return state is not None and state.damage is None
 
     def _without_row(
-        self, session: Session, finding: Finding, place: KeyPlace, rows: _Rows
+        self, session: Session, finding: Compared, place: KeyPlace, rows: _Rows
     ) -> Case:
         """Judge an object that is not that of the row of its key."""
         head, key = finding.head, finding.key
@@ -344,7 +338,7 @@ class BucketComparison:
                 elif case is Case.UNDER_WAY:
                     found.count(case)
                 else:
-                    found.findings.append(Finding(case, row.key, row, head, 0))
+                    found.findings.append(Compared(case, row.key, row, head, 0))
         return found
 
 

@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 from sqlalchemy import select
 
 from gateway.common import clock
-from gateway.common.errors import StoreUnavailable
 from gateway.db.compiled import Session, Statement, b, given, rows_of
 from gateway.db.engine import Database
 from gateway.db.statements import damage, inode, object_
 from gateway.objectstore.key_mapper import KEY_PREFIXES
-from gateway.objectstore.objects import Etag, etag_of
+from gateway.objectstore.objects import Etag, ListedObject
 from gateway.objectstore.s3 import S3Store
 
 PAGE = 1000
@@ -51,17 +50,6 @@ _ROWS_AFTER = Statement(
     .order_by(object_.c.ino)
     .limit(b("most"))
 )
-
-
-class ListedObject(NamedTuple):
-    """An object as LIST shows it."""
-
-    key: str
-    size: int
-    """Bytes."""
-    etag: str
-    modified_ns: int
-    """When it was stored, by the clock of the store."""
 
 
 class ScannedRow(NamedTuple):
@@ -117,36 +105,6 @@ class InodeSet:
         return chunk is not None and bool(chunk[at // 8] & 1 << at % 8)
 
 
-class BucketLister(S3Store):
-    """A store that is also listed. Args: as of S3Store."""
-
-    def pages(self, below: str) -> Iterator[list[ListedObject]]:
-        """Yield all objects whose keys begin with a text, page by page.
-
-        Raises:
-            StoreError: the bucket cannot be read, or its listing has no end.
-        """
-        token: dict[str, str] = {}
-        while True:
-            answer = self._call("list_objects_v2", None, Prefix=below, MaxKeys=PAGE, **token)
-            yield [
-                ListedObject(
-                    entry["Key"],
-                    entry["Size"],
-                    etag_of(entry),
-                    int(entry["LastModified"].timestamp() * clock.NS),
-                )
-                for entry in answer.get("Contents", [])
-            ]
-            if not answer.get("IsTruncated"):
-                return
-            following = {"ContinuationToken": str(answer.get("NextContinuationToken") or "")}
-            if following in (token, {"ContinuationToken": ""}):
-                # A list that ends early would make everything behind its end a lost object.
-                raise StoreUnavailable("the store does not list all objects: try again")
-            token = following
-
-
 class BucketScan:
     """One scan of the bucket of a gateway.
 
@@ -156,7 +114,7 @@ class BucketScan:
         prefix: of its keys.
     """
 
-    def __init__(self, database: Database, store: BucketLister, prefix: str) -> None:
+    def __init__(self, database: Database, store: S3Store, prefix: str) -> None:
         self._database = database
         self._store = store
         self._prefix = prefix

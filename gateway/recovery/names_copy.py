@@ -414,7 +414,7 @@ def superfluous(
     old: list[ListedObject] = []
     for series in there:
         objects = list(series.objects())
-        if series.name < current and all(one.stored_ns < kept_ns for one in objects):
+        if series.name < current and all(one.modified_ns < kept_ns for one in objects):
             old.extend(objects)
         elif series.name == current:
             old.extend(_before(series, base_after, kept_ns))
@@ -429,7 +429,7 @@ def _before(series: Series, base_after: int, kept_ns: int) -> list[ListedObject]
         for listed in series.documents
         if base_after_of(listed) <= base_after
     ]
-    whole_then = [after for after, listed in documents if listed.stored_ns < kept_ns]
+    whole_then = [after for after, listed in documents if listed.modified_ns < kept_ns]
     if not whole_then:
         return []
     first = max(whole_then)

@@ -40,7 +40,7 @@ from gateway.recovery import reconcile_rows as rows
 from gateway.recovery import reconcile_rules as rules
 from gateway.recovery.bucket_comparison import (
     BucketComparison,
-    Finding,
+    Compared,
     FoundPage,
     file_of,
     state_of,
@@ -220,7 +220,7 @@ class _Reconciliation:
                 self._files.set_aside(ino, epoch)
         self._tally.add(judged)
 
-    def _apply(self, page: _Page, finding: Finding) -> list[Judged]:
+    def _apply(self, page: _Page, finding: Compared) -> list[Judged]:
         """Mend a finding. Returns what was done, first to its file."""
         decision = self._decide(page.tx, finding, page.placed)
         parts = self._parts(finding)
@@ -245,7 +245,7 @@ class _Reconciliation:
         page.namer.beside.clear()
         return judged
 
-    def _bring_back(self, page: _Page, finding: Finding) -> tuple[bytes, ...]:
+    def _bring_back(self, page: _Page, finding: Compared) -> tuple[bytes, ...]:
         """Make an object a file again. Returns its path."""
         self._make_way(page, finding, None)
         ino, path = page.namer.make(finding)
@@ -255,7 +255,7 @@ class _Reconciliation:
         page.namer.settle(ino, finding.key, path)
         return path or ()
 
-    def _take(self, page: _Page, finding: Finding, state: FileState, how: Take) -> None:
+    def _take(self, page: _Page, finding: Compared, state: FileState, how: Take) -> None:
         """Have a file take an object, and its path if that is another one."""
         if state.stored_key != finding.key:
             self._make_way(page, finding, state.ino)
@@ -265,7 +265,7 @@ class _Reconciliation:
         else:
             self._record(page, finding, state.ino, how)
 
-    def _record(self, page: _Page, finding: Finding, ino: int, how: Take) -> None:
+    def _record(self, page: _Page, finding: Compared, ino: int, how: Take) -> None:
         state = state_of(page.tx, ino)
         assert state is not None, "the file was just made or read"
         page.aside.extend(rows.record(page.tx, finding, state, how))
@@ -278,7 +278,7 @@ class _Reconciliation:
             page.tx.run(sql.TOMBSTONE_DELETE, the_key=finding.key, the_ino=row[0])
         self._comparison.saw(ino)
 
-    def _make_way(self, page: _Page, finding: Finding, ino: int | None) -> None:
+    def _make_way(self, page: _Page, finding: Compared, ino: int | None) -> None:
         """Take the key of an object from another file's row."""
         row = finding.row
         if row is None or row.ino == ino:
@@ -289,7 +289,7 @@ class _Reconciliation:
             self._displaced[row.ino] = finding.key
             rows.make_way(page.tx, self._prefix, row.ino)
 
-    def _decide(self, session: Session, finding: Finding, placed: Collection[int]) -> _Decision:
+    def _decide(self, session: Session, finding: Compared, placed: Collection[int]) -> _Decision:
         """Return what becomes of a finding."""
         case = finding.case
         if case is Case.MANIFEST:
@@ -312,7 +312,7 @@ class _Reconciliation:
         return self._decide_take(finding, state)
 
     def _decide_unrecorded(
-        self, session: Session, finding: Finding, placed: Collection[int]
+        self, session: Session, finding: Compared, placed: Collection[int]
     ) -> _Decision:
         origin = finding.origin
         state = file_of(session, origin)
@@ -328,12 +328,12 @@ class _Reconciliation:
             return _Decision(Case.SECOND_COPY, Outcome.LEFT)
         return self._decide_take(finding, state)
 
-    def _decide_take(self, finding: Finding, state: FileState) -> _Decision:
+    def _decide_take(self, finding: Compared, state: FileState) -> _Decision:
         assert finding.head is not None
         how = rules.take(state, finding.head, self._stat(state))
         return _Decision(finding.case, _OF_TAKE[how], state, how)
 
-    def _has_same_content(self, session: Session, finding: Finding, state: FileState) -> bool:
+    def _has_same_content(self, session: Session, finding: Compared, state: FileState) -> bool:
         """Return whether an object with another ETag has the bytes of its row. If nothing shows
         that, an absent file with digests takes it: each read is compared with them."""
         assert finding.row is not None and finding.head is not None
@@ -348,7 +348,7 @@ class _Reconciliation:
         except FileNotFoundError:
             return None
 
-    def _parts(self, finding: Finding) -> tuple[bytes, ...]:
+    def _parts(self, finding: Compared) -> tuple[bytes, ...]:
         try:
             return tuple(key_mapper.parts_of(self._prefix, finding.key))
         except ValueError:
@@ -374,7 +374,7 @@ def _distrust(session: Session) -> None:
             policies.put(session, policy, AUTHOR)
 
 
-def _record_manifest(tx: Tx, finding: Finding, volumes: Iterable[str]) -> None:
+def _record_manifest(tx: Tx, finding: Compared, volumes: Iterable[str]) -> None:
     """Have the catalogue compare a manifest with its checkpoint, and write it again if that is
     durable."""
     assert finding.head is not None

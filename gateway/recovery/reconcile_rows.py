@@ -25,7 +25,7 @@ from gateway.objectstore.key_mapper import KeyMapper, Parts
 from gateway.objectstore.metadata import ObjectOrigin
 from gateway.objectstore.objects import Head
 from gateway.recovery import reconcile_rules as rules
-from gateway.recovery.bucket_comparison import Finding
+from gateway.recovery.bucket_comparison import Compared
 from gateway.recovery.reconcile_rules import FileState, Take
 
 MARGIN = 1 << 20
@@ -97,7 +97,7 @@ def note_key(tx: Tx, key: str, ino: int) -> None:
     tx.run(own.INDETERMINATE_INSERT, key=key, ino=ino, noted_ns=tx.now_ns, check_after_ns=0)
 
 
-def record(tx: Tx, finding: Finding, state: FileState, how: Take) -> list[tuple[int, int]]:
+def record(tx: Tx, finding: Compared, state: FileState, how: Take) -> list[tuple[int, int]]:
     """Make the object of a finding that of its file. Returns the data files (inode and epoch) that
     are set aside when this is committed."""
     head = finding.head
@@ -115,7 +115,7 @@ def record(tx: Tx, finding: Finding, state: FileState, how: Take) -> list[tuple[
     return []
 
 
-def _put_object(tx: Tx, finding: Finding, ino: int, version: int) -> None:
+def _put_object(tx: Tx, finding: Compared, ino: int, version: int) -> None:
     head = finding.head
     assert head is not None
     tx.run(sql.OBJECT_DELETE, the_ino=ino)
@@ -211,7 +211,7 @@ class Namer:
         self.beside: list[tuple[int, Parts]] = []
         """The inodes that lost their name to another one, with the path that they have now."""
 
-    def make(self, finding: Finding) -> tuple[int, Parts | None]:
+    def make(self, finding: Compared) -> tuple[int, Parts | None]:
         """Make a file for an object. Returns its inode and its path; None: it is in
         ``lost+found``."""
         head = finding.head
@@ -244,7 +244,7 @@ class Namer:
         already."""
         names.keep(self._tx, ino)
 
-    def move(self, finding: Finding, state: FileState) -> Parts | None:
+    def move(self, finding: Compared, state: FileState) -> Parts | None:
         """Give a file the path of the key at which its object is. Returns the path that it has
         then, or None if it keeps its name."""
         tx, head = self._tx, finding.head

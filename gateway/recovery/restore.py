@@ -7,6 +7,8 @@ Steps, each of which may be killed: a restore that is begun again does them all 
    the database's own name before it is whole.
 3. Every file whose bytes the bucket has is absent: they come when they are read. A file whose last
    version was only on the lost disk is as the bucket has it, or damaged if the bucket has none.
+4. The names follow the bucket (``gateway.recovery.reconcile``), which may have got objects since the
+   last segment.
 
 Nothing in the bucket is changed but its owner. Policies delete nothing before a person has approved
 it again.
@@ -74,6 +76,8 @@ from gateway.objectstore.ownership import LOOK_SECONDS, OwnerClaim, Ownership
 from gateway.objectstore.s3 import S3Store
 from gateway.recovery.load import Loaded, Loader
 from gateway.recovery.names_store import NamesStore
+from gateway.recovery.reconcile import reconcile
+from gateway.recovery.reconcile_report import BucketReport
 from gateway.recovery.segments import SegmentReader
 from gateway.recovery.source import NamesSource, choose, later
 
@@ -182,6 +186,8 @@ class Restored:
     rows: int = 0
     problems: list[str] = field(default_factory=list)
     """What was wrong with the copy, for people."""
+    bucket: BucketReport | None = None
+    """What the comparison with the bucket changed."""
 
 
 class NamespaceRestore:
@@ -384,6 +390,7 @@ class NamespaceRestore:
         data_files = DataFiles(self._settings.files_dir)
         data_files.create()
         adopt.adopt_files(database, data_files)
+        restored.bucket = reconcile(self._settings, database, data_files)
         with database.reading() as session:
             for ino, size in session.all(_DAMAGED):
                 restored.lost.append(LostFile(_path(session, ino), size))

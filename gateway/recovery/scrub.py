@@ -37,7 +37,7 @@ from gateway.recovery.scrub_local import (
     ScrubPlace,
     ScrubVerdict,
 )
-from gateway.recovery.scrub_objects import BucketScan, HeadScan, ObjectScrub
+from gateway.recovery.scrub_objects import HeadScan, ListScan, ObjectScan, ObjectScrub
 from gateway.recovery.scrub_reading import ReadRate
 from gateway.recovery.scrub_rows import ScrubFile, ScrubKind, ScrubObject, ScrubPass
 from gateway.rpc import control
@@ -51,12 +51,7 @@ RETRY_SECONDS = 10.0
 SAVE_SECONDS = 10.0
 
 T = TypeVar("T", ScrubFile, ScrubObject)
-MakeScan = Callable[[ScrubContext], BucketScan]
-
-
-def every_object(context: ScrubContext) -> BucketScan:
-    """Return a comparison that asks for each object by itself."""
-    return HeadScan(context, _pages(context.rows.objects, 0))
+MakeScan = Callable[[ScrubContext], ObjectScan]
 
 
 class ScrubWork:
@@ -78,7 +73,7 @@ class ScrubWork:
         present: ScrubPass,
         on_found: Callable[[ScrubFinding], None] = lambda _finding: None,
         inos: Sequence[int] | None = None,
-        make_scan: MakeScan = every_object,
+        make_scan: MakeScan = ListScan,
         stop: threading.Event | None = None,
     ) -> None:
         self._context = context
@@ -240,7 +235,7 @@ class Scrub:
         store: S3Store,
         stop: threading.Event | None = None,
         open_control: OpenControl | None = None,
-        make_scan: MakeScan = every_object,
+        make_scan: MakeScan = ListScan,
     ) -> None:
         self._settings = settings
         self._database = database

@@ -29,6 +29,7 @@ from gateway.objectstore.metadata import origin_of
 from gateway.objectstore.objects import MIB, Head
 from gateway.objectstore.ranges import ObjectLocation, Ranges, is_archived
 from gateway.recovery import scrub_reading as reading
+from gateway.recovery.bucket_scan import BucketScan
 from gateway.recovery.scrub_local import (
     LocalScrub,
     ScrubContext,
@@ -66,7 +67,7 @@ class ObjectDifference(NamedTuple):
     key: str
 
 
-class BucketScan(Protocol):
+class ObjectScan(Protocol):
     """A comparison of the bucket with the rows."""
 
     @property
@@ -76,6 +77,36 @@ class BucketScan(Protocol):
     def differences(self) -> Iterator[ObjectDifference | None]:
         """Yield what differs. None: the comparison may rest here. Raises StoreError,
         NamespaceError."""
+
+
+class ListScan:
+    """A comparison of all objects with what the bucket lists.
+
+    Args:
+        context: of the scrub.
+    """
+
+    def __init__(self, context: ScrubContext) -> None:
+        prefix = context.settings.bucket.prefix
+        self._scan = BucketScan(context.database, context.store, prefix)
+        self.looked = 0
+
+    def differences(self) -> Iterator[ObjectDifference | None]:
+        """Yield what differs, and None after each other object. Raises StoreError,
+        NamespaceError."""
+        for page in self._scan.pages():
+            for listed in page.listed:
+                if (row := page.rows.get(listed.key)) is None:
+                    continue
+                self._scan.saw(row.ino)
+                self.looked += 1
+                is_same = row.names(listed.size, listed.etag)
+                state = ObjectState.REPLACED
+                yield None if is_same else ObjectDifference(state, row.ino, row.key)
+        for rows in self._scan.unlisted():
+            for row in rows:
+                self.looked += 1
+                yield ObjectDifference(ObjectState.MISSING, row.ino, row.key)
 
 
 class HeadScan:

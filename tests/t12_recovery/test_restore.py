@@ -129,3 +129,19 @@ def test_a_bucket_without_a_copy_says_so(moto_site: Site, tmp_path: Path) -> Non
         RestoredSite(site, tmp_path / "new").restore()
     # Nothing was taken.
     Ownership(site.settings, Database(site.settings.database_url)).require()
+
+
+def test_objects_that_are_newer_than_the_names_come_back(moto_site: Site, tmp_path: Path) -> None:
+    """The drain was quicker than the copy of the names."""
+    site = moto_site
+    site.write("run/latest", b"1")
+    site.drain()
+    with copied(site) as copy:
+        copy.all()
+    site.write("run/latest", b"22")
+    site.write("run/new", b"333")
+    site.drain()
+    gateway = RestoredSite(site, tmp_path / "new")
+    restored = gateway.restore()
+    assert restored.lost == []
+    assert gateway.contents() == {"run/latest": b"22", "run/new": b"333"}
