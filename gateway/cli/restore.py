@@ -95,7 +95,13 @@ def _lines(settings: Settings, restored: Restored) -> list[str]:
         )
         lines += _listed(restored.older)
     if restored.bucket is not None and restored.bucket.changes:
-        lines.append(f"the names follow the bucket: {comparison.changes(restored.bucket)}")
+        changes = comparison.changes(restored.bucket)
+        lines.append(
+            f"the names follow the bucket: {changes}"
+            if restored.bucket.is_changed
+            else f"the bucket is of today, and files of then may not be readable: {changes}; to "
+            "have the names follow it: spillway reconcile"
+        )
     if restored.lost:
         lost = sum(file.size for file in restored.lost)
         lines.append(

@@ -7,8 +7,8 @@ Steps, each of which may be killed: a restore that is begun again does them all 
    the database's own name before it is whole.
 3. Every file whose bytes the bucket has is absent: they come when they are read. A file whose last
    version was only on the lost disk is as the bucket has it, or damaged if the bucket has none.
-4. The names follow the bucket (``gateway.recovery.reconcile``), which may have got objects since the
-   last segment.
+4. The names follow the bucket (``gateway.recovery.reconcile``), which may have got objects since
+   the last segment.
 
 Nothing in the bucket is changed but its owner. Policies delete nothing before a person has approved
 it again.
@@ -76,7 +76,7 @@ from gateway.objectstore.ownership import LOOK_SECONDS, OwnerClaim, Ownership
 from gateway.objectstore.s3 import S3Store
 from gateway.recovery.load import Loaded, Loader
 from gateway.recovery.names_store import NamesStore
-from gateway.recovery.reconcile import reconcile
+from gateway.recovery.reconcile import compare, reconcile
 from gateway.recovery.reconcile_report import BucketReport
 from gateway.recovery.segments import SegmentReader
 from gateway.recovery.source import NamesSource, choose, later
@@ -226,7 +226,7 @@ class NamespaceRestore:
         if self._require_none():
             restored = Restored(0)
             with closing(Database(self._settings.database_url)) as database:
-                self._adopt(database, restored)
+                self._adopt(database, restored, at_ns is None)
             return restored
         source = choose(self._names, at_ns)
         self._say(
@@ -242,7 +242,7 @@ class NamespaceRestore:
             restored = self._settle(database, claim, loaded)
         self._keep()
         with closing(Database(self._settings.database_url)) as database:
-            self._adopt(database, restored)
+            self._adopt(database, restored, at_ns is None)
         restored.problems[:0] = [*source.problems, *([source.gap] if source.gap else [])]
         return restored
 
@@ -385,12 +385,16 @@ class NamespaceRestore:
         finally:
             os.close(directory)
 
-    def _adopt(self, database: Database, restored: Restored) -> None:
+    def _adopt(self, database: Database, restored: Restored, is_newest: bool) -> None:
         """Bind the empty disk to the namespace, and name what is lost."""
         data_files = DataFiles(self._settings.files_dir)
         data_files.create()
         adopt.adopt_files(database, data_files)
-        restored.bucket = reconcile(self._settings, database, data_files)
+        if is_newest:
+            restored.bucket = reconcile(self._settings, database, data_files)
+        else:
+            # The names of an earlier time must not become those of today.
+            restored.bucket = compare(self._settings, database)
         with database.reading() as session:
             for ino, size in session.all(_DAMAGED):
                 restored.lost.append(LostFile(_path(session, ino), size))

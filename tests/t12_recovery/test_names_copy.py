@@ -40,6 +40,7 @@ NOT_COPIED = {
     "journal": "it has the order of changes that the log has",
     "reader": "it belongs to the journal",
     "names_copy": "it says how far this copy has come",
+    "scrub_pass": "it says how far a look at the lost disk has come",
 }
 """Why the rows of the other tables stay here."""
 
