@@ -424,6 +424,25 @@ def test_an_object_whose_file_changes_meanwhile_is_left_to_the_drain(
     assert one.site.objects() == {"run/a": b"newer"}
 
 
+def test_an_object_that_moves_meanwhile_is_not_missing(
+    one: Scrubbed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ino, _data = clean(one)
+    one.evict(ino)
+    one.delete("run/a")
+    look, looks = ScrubRows.object, []
+
+    def moved(rows: ScrubRows, ino: int) -> ScrubObject | None:
+        looks.append(ino)
+        if len(looks) == 2:
+            one.rows("UPDATE object SET key = 'elsewhere'")
+        return look(rows, ino)
+
+    monkeypatch.setattr(ScrubRows, "object", moved)
+    assert counted(one.run("objects")) == NOTHING
+    assert len(looks) == 2 and one.damage(ino) is None
+
+
 def test_orders_to_the_drain_are_only_about_what_was_seen(each: Scrubbed) -> None:
     """A row that changed after the last look is not touched."""
     ino, _data = clean(each)
@@ -471,7 +490,7 @@ def test_nothing_is_done_in_a_bucket_or_on_a_disk_that_may_be_anothers(
     if kind == "local":
         with monkeypatch.context() as patch:
             patch.setattr("gateway.namespace.identity.require_surroundings", other_disk)
-            scrub._retry_at = 0.0
+            scrub._retry_at = scrub._rate._not_before = 0.0
             assert scrub.step() == scrub_module.RETRY_SECONDS
     assert everything(one.site.settings) == before and one.control.asked == []
     finish(scrub)
@@ -540,8 +559,11 @@ def test_an_object_that_changes_while_it_is_read_is_left_alone(
         return look(rows, ino)
 
     monkeypatch.setattr(ScrubRows, "object", changed)
+    reads: list[int] = []
+    monkeypatch.setattr(os, "preadv", lambda fd, _buffers, _at: reads.append(fd))
     assert counted(one.run("deep")) == NOTHING
-    assert len(looks) == 2
+    # Without the second look the local bytes would be read too.
+    assert len(looks) == 2 and reads == []
 
 
 def test_a_missing_object_is_found_by_reading_too(one: Scrubbed) -> None:
