@@ -154,6 +154,15 @@ class Scrubbed:
         return sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
 
 
+def clean(scrubbed: Scrubbed, path: str = "run/a", size: int = 100_000) -> tuple[int, bytes]:
+    """Make a file that the bucket has. Returns its inode and bytes."""
+    data = os.urandom(size)
+    ino = scrubbed.site.write(path, data)
+    scrubbed.site.drain()
+    scrubbed.site.proxy.forget()
+    return ino, data
+
+
 @contextmanager
 def _same_time(path: Path) -> Iterator[None]:
     times = path.stat()
