@@ -20,7 +20,7 @@ from gateway.common.errors import NamespaceError, WrongBytes
 from gateway.namespace.data_files import DataFiles
 from gateway.objectstore.bodies import Incoming
 from gateway.objectstore.checksums import CRC_BYTES
-from gateway.objectstore.objects import MIB
+from gateway.objectstore.objects import MIB, etag_of
 from gateway.objectstore.pace import Goes
 from gateway.objectstore.ranges import ObjectLocation, Ranges
 
@@ -169,6 +169,9 @@ def fetch(
         start = run.start * source.block_bytes
         end = min(run.stop * source.block_bytes, source.size)
         with store.get(place, start, end - start, goes_first) as body:
+            if source.learned is not None and etag_of(_described(body)) != place.etag:
+                # Not every store heeds If-Match, and no digest would show other bytes.
+                raise WrongBytes(f"{place.key}: the object is not the one that was recorded")
             for block in run:
                 crc = _receive(body, source, data, block, buffer)
                 if crc != source.crc(block) and (crc is None or source.learned is None):
@@ -181,6 +184,10 @@ def fetch(
                     source.learn(block, crc)
                 if not report(block):
                     return
+
+
+def _described(body: Incoming) -> dict[str, str]:
+    return {"ETag": body.headers.get("etag", "")}
 
 
 def _receive(

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from sqlalchemy import and_, func, literal_column, select
 
+from gateway.common.errors import ObjectRefused
 from gateway.common.types import InodeKind
 from gateway.config.settings import Settings
 from gateway.db.compiled import Session, Statement, b, given, rows_of
@@ -41,6 +42,8 @@ from gateway.recovery.reconcile_rules import Case, FileState, KeyPlace
 HEADS = 16
 """The objects that are asked for at a time."""
 ATTEMPTS = 5
+REFUSED = Head(0, "", {}, opaque_etag=True)
+"""Stands for an object of which the store tells us nothing."""
 
 _OF_INODE = (
     "ino",
@@ -192,7 +195,7 @@ class BucketComparison:
             elif not (row is None and page.is_outside):
                 asked.append((entry, place))
         keys = [entry.key for entry, _place in asked]
-        heads = self._heads(pool, keys)
+        heads = self._heads(pool, keys, page.rows)
         heads |= self._heads(pool, self._elsewhere(heads))
         with self._database.reading() as session:
             rows = _rows(session, keys, heads)
@@ -218,11 +221,28 @@ class BucketComparison:
         if row.damage is not None and row.damage.startswith(rules.DAMAGE):
             found.healed.append(row)
 
-    def _heads(self, pool: ThreadPoolExecutor, keys: Sequence[str]) -> dict[str, Head | None]:
-        return dict(zip(keys, pool.map(self._head, keys), strict=True))
+    def _heads(
+        self,
+        pool: ThreadPoolExecutor,
+        keys: Sequence[str],
+        recorded: Collection[str] | None = None,
+    ) -> dict[str, Head | None]:
+        """Ask for objects.
 
-    def _head(self, key: str) -> Head | None:
-        return self._store.head(key, with_sum=True)
+        Args:
+            recorded: the keys that have rows. An object at another key may be refused: it is of
+                another program, and no row depends on it. None: all of them.
+        """
+
+        def head(key: str) -> Head | None:
+            try:
+                return self._store.head(key, with_sum=True)
+            except ObjectRefused:
+                if recorded is None or key in recorded:
+                    raise
+                return REFUSED
+
+        return dict(zip(keys, pool.map(head, keys), strict=True))
 
     def _judge(
         self,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tests.support.clisite import assert_refused, spillway
 from tests.support.drainsite import PREFIX, Site
+from tests.support.s3proxy import Act
 from tests.support.t12.reconcile import (
     backup_of,
     compare,
@@ -85,6 +87,21 @@ def test_a_gateway_at_work_has_no_problems(moto_site: Site) -> None:
                 site.unlink(f"run/moved-{turn - 1}")
             report = compare(site)
             assert report.problems == 0, report.keys
+
+
+def test_a_file_that_is_deleted_meanwhile_is_not_missing(rclone_site: Site) -> None:
+    site = rclone_site
+    site.write("a", b"one")
+    site.drain()
+    delete_object(site, "a")
+    held = site.proxy.inject(lambda r: r.method == "HEAD" and r.key.endswith("/a"), Act.HOLD)
+    with ThreadPoolExecutor(1) as pool:
+        comparing = pool.submit(compare, site)
+        held.wait()
+        site.unlink("a")
+        held.release()
+        report = comparing.result()
+    assert report.cases == {"own": 1, "under way": 1}
 
 
 def test_reconcile_shows_what_it_would_do_and_does_it(each_site: Site) -> None:

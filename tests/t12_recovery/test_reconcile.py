@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
+from gateway.common.errors import ObjectRefused
 from gateway.common.types import Residency
 from tests.support.drainsite import PREFIX, Site
+from tests.support.s3proxy import Act
 from tests.support.t12.reconcile import (
     assert_at_rest,
     backup_of,
@@ -383,6 +387,25 @@ def test_objects_of_another_namespace_are_foreign_unless_they_are_asked_for(
     assert readable(site) == {"a": b"theirs"}
     assert_at_rest(site)
     assert reconcile(site).changes == 0
+
+
+def test_an_object_that_is_refused_is_foreign_but_never_lost(rclone_site: Site) -> None:
+    site = rclone_site
+    ino = site.write("ours", b"one")
+    site.drain()
+    put_object(site, "sealed", b"with a key that we may not use")
+    site.proxy.inject(
+        lambda r: r.method == "HEAD" and r.key.endswith(("sealed", "ours")),
+        Act.FAIL,
+        1e9,
+        403,
+        "AccessDenied",
+    )
+    assert reconcile(site).cases == {"foreign": 1, "own": 1, "same": 1}
+    site.rows(f"UPDATE object SET etag = 'another' WHERE ino = {ino} RETURNING 1")
+    with pytest.raises(ObjectRefused):
+        reconcile(site)
+    assert damaged(site) == {}
 
 
 def test_keys_of_the_gateway_are_no_files(rclone_site: Site) -> None:
