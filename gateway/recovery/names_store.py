@@ -31,7 +31,7 @@ from gateway.recovery.segments import SUFFIX, BadSegment, SegmentReader
 
 DOCUMENT = ".json"
 _SERIES = re.compile(r"(\d{6})-[0-9a-f]{8}")
-_LOG = re.compile(r"(\d{20})-(\d{20})-(\d{10})-[0-9a-f]{8}" + re.escape(SUFFIX))
+_LOG = re.compile(r"(\d{20})-(\d{20})-(\d{10})-([0-9a-f]{8})" + re.escape(SUFFIX))
 _BASE = re.compile(r"(\d{20})-[0-9a-f]{8}")
 
 
@@ -102,6 +102,8 @@ class NamesStore:
         self._ranges = Ranges(readable)
         self._store = store
         self._below = f"{names_below(settings.bucket.prefix)}/"
+        self._token = secrets.token_hex(4)
+        """The end of the names of the log's segments. Their numbers tell them apart."""
 
     def series(self) -> list[Series]:
         """Return what the bucket has, the oldest series first.
@@ -122,6 +124,9 @@ class NamesStore:
         """Return whether the log of a series tells of changes after a row of the journal, up to
         which it was recorded.
 
+        Segments of this object are left out: one whose answer was lost is followed by another one
+        that tells of the same changes.
+
         Raises:
             StoreError: the bucket cannot be listed.
         """
@@ -130,7 +135,11 @@ class NamesStore:
             listed.key.removeprefix(below)
             for listed in self._store.listing(below, f"{below}{row:020d}")
         )
-        return any((match := _LOG.fullmatch(name)) and int(match[2]) > row for name in names)
+        return any(
+            int(match[2]) > row
+            for name in names
+            if (match := _LOG.fullmatch(name)) and match[4] != self._token
+        )
 
     def has_base(self, series: str, after: int) -> bool:
         """Return whether a series has the document of a base.
@@ -154,7 +163,7 @@ class NamesStore:
         Raises:
             StoreError: it may be there all the same.
         """
-        name = f"{after:020d}-{upto:020d}-{number:010d}-{secrets.token_hex(4)}{SUFFIX}"
+        name = f"{after:020d}-{upto:020d}-{number:010d}-{self._token}{SUFFIX}"
         self._store.put(f"{self._below}{series}/log/{name}", body, {})
 
     def put_part(self, series: str, base: str, number: int, body: bytes) -> tuple[str, int]:
@@ -271,7 +280,7 @@ def _sort(series: Series, rest: str, listed: ListedObject) -> None:
     """
     kind, _slash, name = rest.partition("/")
     if kind == "log" and (match := _LOG.fullmatch(name)):
-        after, upto, number = (int(digits) for digits in match.groups())
+        after, upto, number = (int(digits) for digits in match.groups()[:3])
         series.log.append(LogSegment(upto, number, after, listed))
     elif kind == "base":
         base, slash, _part = name.partition("/")

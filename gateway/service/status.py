@@ -685,9 +685,14 @@ def _copied(settings: Settings, process: Process) -> CopiedNames:
     report = reports.of_names(settings)
     age = age_seconds(report.copied_ns)
     limit = max(LATE_SECONDS, LATE_INTERVALS * settings.recovery.names_seconds)
-    # A gateway that has just started has a base to make first.
-    waited = process.running_seconds if age is None or report.base_ns is None else age
     enabled = settings.recovery.names_in_bucket
+    running = process.running_seconds or 0.0
+    is_without = age is None or report.base_ns is None
+    patience = max(limit, BASE_SECONDS) if report.base_inodes else limit
+    is_late = (is_without and running > patience) or (
+        # The report of the process before tells nothing of one that has just started.
+        age is not None and age > limit and running > STARTING_SECONDS
+    )
     return CopiedNames(
         enabled=enabled,
         age_seconds=age,
@@ -695,7 +700,7 @@ def _copied(settings: Settings, process: Process) -> CopiedNames:
         base_age_seconds=age_seconds(report.base_ns),
         base_inodes=report.base_inodes,
         error=shown(report.error),
-        is_late=enabled and waited is not None and waited > limit,
+        is_late=enabled and is_late,
     )
 
 
@@ -732,6 +737,9 @@ def serves(processes: Mapping[str, Process]) -> bool:
 
 
 LATE_SECONDS = 300.0
+STARTING_SECONDS = 60.0
+BASE_SECONDS = 3600.0
+"""The first base of a large namespace may take so long."""
 LATE_INTERVALS = 12
 """After the longer of these a person must know that the names in the bucket are old."""
 

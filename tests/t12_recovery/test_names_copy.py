@@ -14,6 +14,7 @@ from gateway.recovery import names_copy, tables
 from tests.support.drainsite import Site
 from tests.support.namespace import Namespace
 from tests.support.postgres import PostgresServer
+from tests.support.s3proxy import Act
 from tests.support.t12.names import copied, load, rows_of, sqlite_url
 
 NOT_COPIED = {
@@ -230,3 +231,21 @@ def test_a_copy_that_is_switched_off_keeps_no_journal(moto_site: Site) -> None:
         # It begins with another series.
         copy.all()
         assert len(copy.names.series()) == 2
+
+
+def test_a_lost_answer_costs_no_other_base(moto_site: Site, tmp_path: Path) -> None:
+    site = moto_site
+    with copied(site) as copy:
+        copy.all()
+        site.write("a", b"1")
+        fault = site.proxy.inject(lambda request: "/log/" in request.key, Act.DROP_ANSWER, times=10)
+        copy.step()
+        assert copy.copy.progress().error
+        fault.discard()
+        site.write("b", b"2")
+        copy.step()
+        copy.step()
+        assert len(copy.names.series()) == 1
+        url = sqlite_url(tmp_path / "new")
+        load(copy.names, url)
+    assert rows_of(url) == rows_of(site.settings.database_url)
