@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gateway.cli import comparison, init, output
 from gateway.cli.options import moment
@@ -19,8 +20,11 @@ from gateway.config.settings import Settings
 from gateway.namespace import identity
 from gateway.nfs import ganesha_conf
 from gateway.nfs.export_service import at_start
-from gateway.recovery.restore import NamespaceRestore, Restored
 from gateway.recovery.segments import BadSegment
+
+if TYPE_CHECKING:
+    # boto3 and Alembic take long to be imported.
+    from gateway.recovery.restore import Restored
 
 SHOWN = 20
 """The files of each kind that are listed."""
@@ -45,6 +49,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Restore, and print what came back. Returns 1 when something is lost. Raises UserError."""
+    # boto3 and Alembic take long to be imported, and other commands import this module too.
+    from gateway.recovery.restore import NamespaceRestore
+
     at_ns = None if args.at is None else int(moment("--at", args.at).timestamp() * clock.NS)
     say = _silent if args.json else _say
     settings = init.prepared(args, say)
