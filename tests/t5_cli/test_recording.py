@@ -29,7 +29,7 @@ READ = {
     *("checkpoint list", "checkpoint show", "checkpoint pins", "promotion list", "trash list"),
     *("bucket test", "bucket verify", "history", "audit", "configuration", "completion"),
 }
-OF_ANOTHER_LOG = {"init", "up", "admin", "serve", "first-boot"}
+OF_ANOTHER_LOG = {"init", "restore", "up", "admin", "serve", "first-boot"}
 """They make a gateway or run it: the log of the machine has them."""
 
 
