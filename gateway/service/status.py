@@ -689,10 +689,9 @@ def _copied(settings: Settings, process: Process) -> CopiedNames:
     running = process.running_seconds or 0.0
     is_without = age is None or report.base_ns is None
     patience = max(limit, BASE_SECONDS) if report.base_inodes else limit
-    is_late = (is_without and running > patience) or (
-        # The report of the process before tells nothing of one that has just started.
-        age is not None and age > limit and running > STARTING_SECONDS
-    )
+    # The report of the process before tells nothing of one that has just started.
+    is_starting = process.alive and running <= STARTING_SECONDS
+    is_old = age is not None and age > limit and not is_starting
     return CopiedNames(
         enabled=enabled,
         age_seconds=age,
@@ -700,7 +699,7 @@ def _copied(settings: Settings, process: Process) -> CopiedNames:
         base_age_seconds=age_seconds(report.base_ns),
         base_inodes=report.base_inodes,
         error=shown(report.error),
-        is_late=enabled and is_late,
+        is_late=enabled and (is_old or (is_without and running > patience)),
     )
 
 
