@@ -45,7 +45,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.schema import CreateTable
 
-from gateway.common import clock
+from gateway.common import clock, files
 from gateway.common.errors import NamespaceError, SchemaError, UserError
 from gateway.common.types import Residency
 from gateway.common.units import duration
@@ -379,11 +379,7 @@ class NamespaceRestore:
         with made.open("rb") as file:
             os.fsync(file.fileno())
         made.rename(path)
-        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        files.sync_directory(path.parent)
 
     def _adopt(self, database: Database, restored: Restored, is_newest: bool) -> None:
         """Bind the empty disk to the namespace, and name what is lost."""
