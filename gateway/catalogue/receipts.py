@@ -9,7 +9,8 @@ place.
 
 ``/.spillway/status.json`` tells what would be lost with the gateway now. It is written when a fact
 changed, every 5 s at most. The passing of time is no such change: a reader adds the time since
-``time`` to ``seconds_at_risk``.
+``time`` to ``seconds_at_risk``. Nor is a copy of the names: the file would change with each copy,
+and be copied itself.
 """
 
 from __future__ import annotations
@@ -388,7 +389,7 @@ log = logging.getLogger("checkpoints")
 
 SECONDS = 5.0
 NAME = b"status.json"
-PASSING = ("time", "seconds_at_risk")
+PASSING = ("time", "seconds_at_risk", "names_as_of")
 
 _WAITS = (
     *IS_DIRTY,
@@ -478,6 +479,7 @@ class StatusFile:
             "oldest_unsaved": _time(since_ns) if is_waiting else None,
             "seconds_at_risk": round((now_ns - since_ns) / clock.NS, 1) if is_waiting else 0.0,
             "drain": self._drain(),
+            **self._names(now_ns),
         }
 
     def _on_disk(self, ino: int, epoch: int) -> tuple[int, int]:
@@ -494,6 +496,18 @@ class StatusFile:
             return "stopped"
         bucket = report.get("bucket")
         return str(bucket["state"]) if isinstance(bucket, dict) else "starting"
+
+    def _names(self, now_ns: int) -> dict[str, Any]:
+        """Return how old the copy of the names is. A time that is to come says nothing."""
+        report = datadir.read(self._settings, datadir.RECOVERY) or {}
+        as_of_ns = (report.get("names") or {}).get("copied_ns") or 0
+        age_seconds = (now_ns - as_of_ns) / clock.NS
+        recovery = self._settings.recovery
+        return {
+            "names_as_of": _time(as_of_ns) if as_of_ns else None,
+            "names_late": recovery.names_in_bucket
+            and not 0 <= age_seconds <= recovery.late_seconds,
+        }
 
 
 def _of(text: bytes) -> dict[str, Any]:

@@ -616,6 +616,10 @@ class CacheSettings:
     )
 
 
+LATE_SECONDS, LATE_INTERVALS = 300.0, 12
+"""Names in the bucket that are older than the longer of these are late."""
+
+
 @dataclass(frozen=True)
 class RecoverySettings:
     names_in_bucket: bool = key(
@@ -634,6 +638,11 @@ class RecoverySettings:
         7,
         checks.between(0, 3650),
     )
+
+    @property
+    def late_seconds(self) -> float:
+        """How old the names in the bucket may be before a person must know."""
+        return max(LATE_SECONDS, LATE_INTERVALS * self.names_seconds)
 
 
 @dataclass(frozen=True)

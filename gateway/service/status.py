@@ -684,7 +684,7 @@ def _dirty(waiting: Backlog) -> Dirty:
 def _copied(settings: Settings, process: Process) -> CopiedNames:
     report = reports.of_names(settings)
     age = age_seconds(report.copied_ns)
-    limit = max(LATE_SECONDS, LATE_INTERVALS * settings.recovery.names_seconds)
+    limit = settings.recovery.late_seconds
     enabled, running = settings.recovery.names_in_bucket, process.running_seconds or 0.0
     is_without = age is None or report.base_ns is None
     patience = max(limit, BASE_SECONDS) if report.base_inodes else limit
@@ -734,8 +734,6 @@ def serves(processes: Mapping[str, Process]) -> bool:
     return processes["ganesha"].phase == "ready"
 
 
-LATE_SECONDS, LATE_INTERVALS = 300.0, 12
-"""After the longer of these a person must know that the names in the bucket are old."""
 STARTING_SECONDS, BASE_SECONDS = 60.0, 3600.0
 """How long a process that started, and the first base of a large namespace, may take."""
 

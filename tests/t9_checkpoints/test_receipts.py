@@ -6,6 +6,7 @@ import json
 import random
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ from gateway.catalogue import receipts
 from gateway.catalogue.facts import CheckpointState
 from gateway.catalogue.receipt_reconciler import ReceiptReconciler
 from gateway.catalogue.receipts import ReceiptFacts, ReceiptLink, StatusFile
+from gateway.common import clock
 from gateway.common.types import GATEWAY_CRED, ROOT_CRED, SetAttr
+from gateway.config import datadir
 from gateway.db.compiled import Session
 from gateway.db.models import CHECKPOINTS_INO, ROOT_INO, RUNS_INO
 from tests.support import nfs4, trash
@@ -247,12 +250,29 @@ def test_an_idle_gateway_writes_no_status(world: World) -> None:
     assert (now["files_at_risk"], now["bytes_at_risk"]) == (2, 8)
     assert now["oldest_unsaved"] == facts["oldest_unsaved"]
     world.namespace.remove(ROOT_CRED, ROOT_INO, b"linked")
-    made._written = {**facts, "time": "", "seconds_at_risk": 7}
+    made._written = {**facts, "time": "", "seconds_at_risk": 7, "names_as_of": "then"}
     assert made.run_once() == receipts.SECONDS
     # There is no server to write to: the facts would not be known any more.
     assert made._written is not None
     assert 0 < made.run_once() <= receipts.SECONDS
     made._database.close()
+
+
+def test_the_status_says_how_old_the_names_in_the_bucket_are(world: World) -> None:
+    made = StatusFile(world.settings, threading.Event())
+    assert made._names(clock.now_ns()) == {"names_as_of": None, "names_late": True}
+    copied_ns = 1_700_000_000 * clock.NS
+    world.settings.run_dir.mkdir(parents=True, exist_ok=True)
+    report = json.dumps({"names": {"copied_ns": copied_ns}})
+    (world.settings.run_dir / datadir.RECOVERY).write_text(report)
+    for seconds, is_late in ((0, False), (300, False), (301, True), (-1, True)):
+        names = made._names(copied_ns + seconds * clock.NS)
+        assert names == {"names_as_of": "2023-11-14T22:13:20.000+00:00", "names_late": is_late}
+    recovery = replace(world.settings.recovery, names_in_bucket=False)
+    off = StatusFile(replace(world.settings, recovery=recovery), threading.Event())
+    assert off._names(copied_ns + 301 * clock.NS)["names_late"] is False
+    made._database.close()
+    off._database.close()
 
 
 @pytest.fixture(scope="module")
