@@ -1,7 +1,8 @@
 """Run the required suites: ``python -m tests.suites test`` or ``check``, as make does.
 
-Two halves that take about as long run side by side, so that both cores are used. The tests that
-depend on time follow by themselves: beside others they would measure those. What fails is run once
+Two suites run side by side, so that both cores are used: whichever ends first is followed by the
+next one. The tests that depend on time follow by themselves: beside others they would measure
+those. What fails is run once
 more at the end, with nothing beside it. A test that passes then is UNSTABLE: it is named with both
 outputs, and a run with more than UNSTABLE_MAX of them fails.
 """
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+SIDE_BY_SIDE = 2
 UNSTABLE_MAX = 3
 AGAIN_MAX = 20
 """With more failures than this nothing is run again: they are no accident."""
@@ -40,7 +42,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run. The lanes of one step run side by side."""
+    """What is run. Of the lanes of one step, ``SIDE_BY_SIDE`` run at a time, in their order."""
 
     steps: tuple[tuple[Lane, ...], ...]
 
@@ -53,7 +55,19 @@ def without(paths: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"--ignore={path}" for path in paths)
 
 
-DATA = suites("t3_namespace", "t4_drain", "t6_fsal", "t8_cold")
+LONG = (
+    "t4_drain",
+    "t9_checkpoints",
+    "t10_admin",
+    "t7_nfs",
+    "t8_cold",
+    "t12_recovery",
+    "t3_namespace",
+    "t5_cli",
+    "t6_fsal",
+    "t2_db",
+)
+"""The longest first, so that the last ones end at about the same time."""
 # make lint runs the first; the second needs a virtual environment of its own.
 NOT_REQUIRED = suites("t0_tidy", "frameworks")
 # No drain, no kills, one mount, and of PostgreSQL only the property test of all operations.
@@ -71,8 +85,8 @@ PLANS = {
     "test": Plan(
         (
             (
-                Lane("data", (*SHARED, *DATA)),
-                Lane("rest", (*SHARED, "tests", *without((*DATA, *NOT_REQUIRED)))),
+                *(Lane(name, (*SHARED, *suites(name))) for name in LONG),
+                Lane("rest", (*SHARED, "tests", *without((*suites(*LONG), *NOT_REQUIRED)))),
             ),
             (Lane("alone", ("-m", "alone", "tests", *without(NOT_REQUIRED))),),
         )
@@ -107,6 +121,7 @@ class Run:
 
     def __init__(self, lane: Lane, directory: Path, root: Path) -> None:
         self.lane = lane
+        self._began = time.monotonic()
         self.output = directory / f"{lane.name}.txt"
         self._cache = directory / f"{lane.name}.cache"
         shutil.rmtree(self._cache, ignore_errors=True)
@@ -124,6 +139,11 @@ class Run:
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
+
+    @property
+    def seconds(self) -> float:
+        """The time since its start."""
+        return time.monotonic() - self._began
 
     @property
     def code(self) -> int | None:
@@ -153,22 +173,24 @@ class Run:
 
 
 def run_lanes(lanes: Sequence[Lane], directory: Path, root: Path) -> list[Run]:
-    """Run lanes side by side, print how far they are, and the report of each at its end."""
+    """Run lanes, print how far they are, and the report of each at its end."""
     began = time.monotonic()
     runs: list[Run] = []
     with ExitStack() as stack:
-        for lane in lanes:
-            runs.append(Run(lane, directory, root))
-            stack.callback(stack.enter_context(runs[-1].process).kill)
-        waiting, next_line = list(runs), began + PROGRESS_SECONDS
-        while waiting:
+        running: list[Run] = []
+        left, next_line = list(lanes), began + PROGRESS_SECONDS
+        while left or running:
+            while left and len(running) < SIDE_BY_SIDE:
+                running.append(Run(left.pop(0), directory, root))
+                stack.callback(stack.enter_context(running[-1].process).kill)
+                runs.append(running[-1])
             time.sleep(0.2)
-            for run in [run for run in waiting if run.code is not None]:
-                waiting.remove(run)
-                print(f"---- {run.lane.name}\n{run.report()}", flush=True)
-            if waiting and time.monotonic() >= next_line:
+            for run in [run for run in running if run.code is not None]:
+                running.remove(run)
+                print(f"---- {run.lane.name}: {run.seconds:.0f} s\n{run.report()}", flush=True)
+            if running and time.monotonic() >= next_line:
                 next_line += PROGRESS_SECONDS
-                shares = ", ".join(f"{run.lane.name} {run.share_done()}" for run in runs)
+                shares = ", ".join(f"{run.lane.name} {run.share_done()}" for run in running)
                 print(f"{(time.monotonic() - began) / 60:.0f} min: {shares}", flush=True)
     return runs
 

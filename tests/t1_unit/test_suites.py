@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.suites import AGAIN_MAX, PLANS, UNSTABLE_MAX, Lane, Plan, run_plan
+from tests.suites import AGAIN_MAX, PLANS, SIDE_BY_SIDE, UNSTABLE_MAX, Lane, Plan, run_plan
 
 PASSES = "def test_passes(): pass\n"
 FAILS = "def test_fails(): assert not 'always'\n"
@@ -88,18 +88,37 @@ def test_a_lane_that_did_not_run_is_no_success(tmp_path: Path, text: str, said: 
     assert said in line
 
 
+def test_each_lane_is_run_and_so_many_side_by_side(tmp_path: Path) -> None:
+    text = textwrap.dedent(f"""
+        import os, pathlib, time
+        here = pathlib.Path("{tmp_path}")
+        def count(word):
+            return len(list(here.glob(word + "-*")))
+        def test_has_company():
+            (here / f"began-{{os.getpid()}}").touch()
+            end = time.monotonic() + 60
+            while count("began") < {SIDE_BY_SIDE}:
+                assert time.monotonic() < end
+                time.sleep(0.01)
+            assert count("began") - count("ended") <= {SIDE_BY_SIDE}
+            (here / f"ended-{{os.getpid()}}").touch()
+    """)
+    assert run(tmp_path, text, text, text) == (True, "passed, 0 UNSTABLE")
+    assert len(list(tmp_path.glob("ended-*"))) == 3
+
+
 def test_what_failed_before_is_forgotten(tmp_path: Path) -> None:
     assert not run(tmp_path, FAILS)[0]
     assert run(tmp_path, PASSES) == (True, "passed, 0 UNSTABLE")
 
 
 def test_no_file_of_tests_is_left_out() -> None:
-    """The halves of ``make test`` together are all of tests/ but what is named."""
-    data, rest = PLANS["test"].steps[0]
+    """The lanes of ``make test`` together are all of tests/ but what is named."""
+    *long, rest = PLANS["test"].steps[0]
     ignored = {
         argument.removeprefix("--ignore=") for argument in rest.arguments if "--ignore" in argument
     }
-    left = {argument for argument in ignored if argument not in data.arguments}
+    left = ignored - {argument for lane in long for argument in lane.arguments}
     assert left == {"tests/t0_tidy", "tests/frameworks"}
     for lane in (lane for plan in PLANS.values() for step in plan.steps for lane in step):
         named = [argument.removeprefix("--ignore=").split("::")[0] for argument in lane.arguments]
