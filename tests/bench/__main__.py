@@ -25,6 +25,7 @@ from tests.bench import (
     hanging,
     journalled,
     names,
+    recovery,
     report,
     saves,
     sites,
@@ -40,12 +41,13 @@ DRAIN_ALTERNATIONS = 5
 
 GROUPS = (
     *("bytes", "tmpfs", "names", "contention", "listings", "memory", "saves", "drain", "cold"),
-    *("catalogue", "admin"),
+    *("catalogue", "recovery", "admin"),
 )
 MODULES = {
     "drain": (drain,),
     "cold": (cold, hanging),
     "catalogue": (catalogued,),
+    "recovery": (recovery,),
     "admin": (governed,),
 }
 """The groups that start gateways of their own."""

@@ -1,128 +1,152 @@
-"""Measures the copy of the names: ``python -m tests.bench.recovery DIRECTORY --files N``.
+"""Measures what the copy of the names and the scrub cost clients: the same gateway while each of
+them works, and while it does not.
 
-A gateway with so many drained files copies its names into an S3 server of this machine: a base,
-while names are made beside it, and its log. Then the gateway is gone, and another one is
-restored. It prints rates, the memory of each process, and the longest change of a name.
+The copy has all changes before a run begins, on either side, so a run pays for its own ones only.
+Nothing is drained meanwhile.
 """
 
 from __future__ import annotations
 
-import argparse
-import resource
+import os
+import shutil
+import signal
 import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
-from gateway.common.types import ROOT_CRED, SetAttr
-from gateway.config.settings import Settings
-from gateway.db.models import ROOT_INO
-from gateway.objectstore.request import Conditions
+from gateway.common import clock
 from gateway.service import reports
-from tests.bench import manyfiles
+from tests.bench import load
+from tests.bench.experiments import Experiment, flight, shape
+from tests.bench.load import MIB
+from tests.bench.names import CHANGES, WORKS
+from tests.bench.rows import Measured, Row, Target
 from tests.support.clisite import PROGRAM
-from tests.support.namespace import Namespace
-from tests.support.owner import own
-from tests.support.processes import process
-from tests.support.s3server import RcloneServer, credentials
-from tests.support.volumes import make_volume, write_settings
+from tests.support.gateway import Gateway
+from tests.support.s3server import RcloneServer
 from tests.support.waiting import until
 
-BUCKET = "bench"
-FILES_IN_STEP = 100
-DEADLINE_SECONDS = 7200.0
-PAUSE_SECONDS = 0.02
-MIB = 1 << 20
+EXPORT = "/checkpoints"
+NAMES_SECONDS = 0.5
+"""A tenth of the default: a run then pays for several segments."""
+COUNT = 8000
+SCRUBBED = 16
+FILE_MIB = 64
+HELD = "held.tmp"
+"""A name that the drain leaves alone."""
+COPIED_SECONDS = 120.0
 
 
-def gateway_at(directory: Path, s3: RcloneServer) -> Settings:
-    """Make the configuration of a gateway."""
-    bucket = {"name": BUCKET, "endpoint_url": s3.url, "checksum": "md5"}
-    settings = write_settings(directory, {"bucket": bucket})
-    for made in (settings.run_dir, settings.log_dir):
-        made.mkdir(parents=True, exist_ok=True)
-    settings.credentials_file.touch(0o600)
-    settings.credentials_file.write_text(credentials())
-    return settings
+class Site:
+    """A gateway that copies its names, and has files that the scrub can read.
 
+    Args:
+        directory: to be made.
+        stack: ends it.
+    """
 
-def longest_ms(ns: Namespace, seconds: float) -> float:
-    """Make names for so long, one at a time. Returns the longest time that one took."""
-    parent = ns.mkdir(ROOT_CRED, ROOT_INO, b"beside-%d" % time.monotonic_ns(), SetAttr()).ino
-    longest, number, end = 0.0, 0, time.monotonic() + seconds
-    while time.monotonic() < end:
-        started = time.perf_counter()
-        ns.create(ROOT_CRED, parent, b"f%d" % number, SetAttr(mode=0o644), for_writing=False)
-        longest = max(longest, time.perf_counter() - started)
-        number += 1
-        time.sleep(PAUSE_SECONDS)
-    return longest * 1000
-
-
-@contextmanager
-def copying(settings: Settings, output: Path) -> Iterator[int]:
-    """Run the process that copies the names. Yields its pid."""
-    with process("recovery", settings, output) as started:
-        yield started.pid
-
-
-def peak_mib(pid: int) -> float:
-    """Return the most memory that a process has had."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    kib = next(line.split()[1] for line in lines if line.startswith("VmHWM"))
-    return int(kib) / 1024
-
-
-def measure(directory: Path, files: int) -> None:
-    """Print the figures for a namespace of so many files."""
-    with RcloneServer(directory / "s3") as s3:
-        s3.client().create_bucket(Bucket=BUCKET)
-        settings = gateway_at(directory / "lost", s3)
-        make_volume(settings)
-        manyfiles.fill(
-            settings.data_dir / "namespace.db",
-            max(1, files // manyfiles.RUNS // FILES_IN_STEP),
-            FILES_IN_STEP,
+    def __init__(self, directory: Path, stack: ExitStack) -> None:
+        server = stack.enter_context(RcloneServer(directory / "s3"))
+        self._gateway = Gateway(
+            directory / "gateway",
+            server,
+            values={
+                "drain": {"settle_seconds": 0.0},
+                "recovery": {"names_seconds": NAMES_SECONDS},
+            },
         )
-        own(settings, Conditions.NONE)
-        ns = Namespace(settings)
-        print(f"longest create, nothing beside it: {longest_ms(ns, 10):.1f} ms", flush=True)
-        with copying(settings, directory / "recovery.log") as pid:
-            started = time.monotonic()
-            longest = 0.0
-            while reports.of_names(settings).base_ns is None:
-                longest = max(longest, longest_ms(ns, 2))
-                if time.monotonic() - started > DEADLINE_SECONDS:
-                    raise TimeoutError("no base")
-            seconds = time.monotonic() - started
-            print(f"base: {files / seconds:,.0f} files/s, {seconds:.0f} s, {peak_mib(pid):.0f} MiB")
-            print(f"longest create beside it: {longest:.1f} ms", flush=True)
-            until(lambda: reports.of_names(settings).waiting == 0, "the log", 60.0)
-        ns.close()
-        restored = gateway_at(directory / "restored", s3)
-        command: list[str | Path] = [PROGRAM, "restore", "--is-gone"]
-        started = time.monotonic()
-        subprocess.run(
-            [*command, "--config", restored.source], check=False, stdout=subprocess.DEVNULL
-        )
-        seconds = time.monotonic() - started
-        most_mib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-        print(f"restore: {files / seconds:,.0f} files/s, {seconds:.0f} s, {most_mib:.0f} MiB")
+        stack.enter_context(self._gateway)
+        self._load("save", "--dir", "scrubbed", "--file", FILE_MIB * MIB, *flight(SCRUBBED, 4))
+        self._gateway.until_drained(600.0)
+
+    def names(self, is_copied: bool, _number: int) -> Sequence[float]:
+        """Make, rename and remove names, while they are copied or not. Returns the rates."""
+        options = ("--dir", HELD, "--apart", "--count", COUNT, *flight(16, 1))
+        pid = self._gateway.pid("recovery")
+        if not is_copied:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            done = [self._load(work, *options, "--prefix", prefix) for work, prefix in CHANGES]
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        ended_ns = clock.now_ns()
+        until(partial(self._is_copied, ended_ns), "all names are copied", COPIED_SECONDS)
+        return [one.ops_per_second for one in done]
+
+    def bytes(self, is_scrubbed: bool, _number: int) -> Sequence[float]:
+        """Write and read, and make names, while the scrub reads other files or not."""
+        place = ("--dir", HELD, "--file", FILE_MIB * MIB, *flight(8, 2))
+        with self._scrubbing() if is_scrubbed else ExitStack():
+            written = self._load("write", *place).mib_per_second
+            read = self._load("read", *place).mib_per_second
+            made = self._load("create", "--dir", HELD, "--count", COUNT // 4, *flight(16, 1))
+            self._load("unlink", "--dir", HELD, "--count", COUNT // 4, *flight(16, 1))
+            self._load("clear", *place)
+        return [written, read, made.ops_per_second]
+
+    @contextmanager
+    def _scrubbing(self) -> Iterator[None]:
+        """Have the scrub read all files, again and again."""
+        command: list[str | Path] = [PROGRAM, "scrub", "--config", self._gateway.settings.source]
+        ended = threading.Event()
+        running: list[subprocess.Popen[bytes]] = []
+
+        def scrub() -> None:
+            while not ended.is_set():
+                with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+                    running[:] = [process]
+                    process.wait()
+
+        thread = threading.Thread(target=scrub)
+        thread.start()
+        try:
+            until(lambda: bool(running), "the scrub")
+            yield
+        finally:
+            ended.set()
+            running[0].terminate()
+            thread.join()
+
+    def _is_copied(self, since_ns: int) -> bool:
+        report = reports.of_names(self._gateway.settings)
+        return report.waiting == 0 and (report.copied_ns or 0) >= since_ns
+
+    def _load(self, work: str, *options: object) -> load.Load:
+        return load.nfs(self._gateway.port, work, *options, export=EXPORT)
 
 
-def main() -> int:
-    """Run it. Returns 0."""
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.recovery", description=__doc__)
-    parser.add_argument("directory", type=Path)
-    parser.add_argument("--files", type=int, default=1_000_000)
-    args = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=args.directory.resolve()) as directory:
-        measure(Path(directory), args.files)
-    return 0
+def experiments(site: Site) -> Iterator[Experiment]:
+    """Compare the same gateway with and without each of them."""
+    setting = f"{shape(16, 1)}, a segment each {NAMES_SECONDS} s"
+    peer = "the same, names not copied"
+    bounds = (Target(0.97), Target(0.97), None)
+    rows = [
+        Row(work, setting, peer, "op/s", bound) for work, bound in zip(WORKS, bounds, strict=True)
+    ]
+    yield Experiment(tuple(rows), partial(site.names, True), partial(site.names, False))
+    setting = f"the scrub at its default rate, {SCRUBBED} files of {FILE_MIB} MiB"
+    peer = "the same without a scrub"
+    works = (("write 1 MiB, COMMIT", "MiB/s"), ("read 1 MiB", "MiB/s"), (WORKS[0], "op/s"))
+    rows = [Row(work, setting, peer, unit, Target(0.95)) for work, unit in works]
+    yield Experiment(
+        tuple(rows), partial(site.bytes, True), partial(site.bytes, False), is_large=True
+    )
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def measure(directory: Path, pairs: int) -> Iterator[list[Measured]]:
+    """Measure.
+
+    Args:
+        directory: on the disk to measure.
+    """
+    scratch = Path(tempfile.mkdtemp(dir=directory))
+    try:
+        with ExitStack() as stack:
+            for experiment in experiments(Site(scratch, stack)):
+                yield experiment.run(pairs)
+    finally:
+        shutil.rmtree(scratch)
