@@ -11,6 +11,8 @@ import hashlib
 import re
 import ssl
 from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
 from functools import cached_property
 from threading import RLock
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -35,6 +37,7 @@ from botocore.exceptions import (
 )
 from botocore.exceptions import ConnectionError as BotoConnectionError
 from botocore.parsers import ResponseParserError
+from botocore.utils import parse_timestamp
 
 from gateway.common import network, retry
 from gateway.common.errors import (
@@ -136,6 +139,8 @@ class BucketConnection:
         self._wire: SignedHttpClient | None = None
         self._client: S3Client | None = None
         self._session = botocore.session.Session()
+        parsers = self._session.get_component("response_parser_factory")
+        parsers.set_parser_defaults(timestamp_parser=parsed_time)
         if retry.place(settings.credentials_file).exists():
             _use_credentials(self._session, settings)
         name, self._ca_bundle = "bucket.ca_bundle", settings.bucket.ca_bundle
@@ -219,6 +224,21 @@ def _client(
         made.meta.events.register_first(f"needs-retry.s3.{operation}", _not_again)
     made.meta.events.register_first("needs-retry.s3", _not_elsewhere)
     return made
+
+
+def parsed_time(value: Any) -> datetime:
+    """Return a time of an answer. What botocore uses takes more than half of the time of a LIST.
+
+    Args:
+        value: in the form of ISO 8601, of RFC 822, or seconds since 1970.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    if isinstance(value, str) and value.endswith("Z"):
+        with suppress(ValueError):
+            return datetime.fromisoformat(value)
+    return parse_timestamp(value)
 
 
 def _add_content_md5(params: dict[str, Any], **_event: object) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from botocore.utils import parse_timestamp
 
 from gateway.common.errors import ObjectRefused, StoreUnavailable
 from gateway.objectstore import bodies, signed_http
 from gateway.objectstore.checksums import BodyChecksums, ChecksumKind, sum_of
+from gateway.objectstore.client import parsed_time
 from gateway.objectstore.objects import OBJECT_MAX_BYTES, part_bytes_of
 from gateway.objectstore.ranges import ObjectLocation, Ranges
 from gateway.objectstore.s3 import S3Store
@@ -31,6 +34,28 @@ def test_what_no_object_can_hold_is_refused() -> None:
     assert part_bytes_of(OBJECT_MAX_BYTES, 16 * MIB) == 5 * GIB
     with pytest.raises(ObjectRefused, match="more than an object can have"):
         part_bytes_of(OBJECT_MAX_BYTES + 1, 16 * MIB)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-11-30T17:51:19.123Z",
+        "2026-11-30T17:51:19Z",
+        "Mon, 30 Nov 2026 17:51:19 GMT",
+        1.5e9,
+        "Z",
+    ],
+)
+def test_times_are_what_botocore_makes_of_them(text: Any) -> None:
+    expected: Any = None
+    with suppress(ValueError):
+        expected = parse_timestamp(text)
+    if expected is None:
+        with pytest.raises(ValueError, match="Invalid timestamp"):
+            parsed_time(text)
+    else:
+        assert parsed_time(text) == expected
+        assert parsed_time(text).utcoffset() == expected.utcoffset()
 
 
 def test_body_and_answer_are_compared(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
