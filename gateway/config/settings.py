@@ -616,6 +616,10 @@ class CacheSettings:
     )
 
 
+LATE_SECONDS, LATE_INTERVALS = 300.0, 12
+"""After the longer of these a person must know that the names in the bucket are old."""
+
+
 @dataclass(frozen=True)
 class RecoverySettings:
     names_in_bucket: bool = key(
@@ -634,6 +638,17 @@ class RecoverySettings:
         7,
         checks.between(0, 3650),
     )
+    drill_days: float = key(
+        "Every so many days the names in the bucket are restored into a scratch database and\n"
+        "compared with the namespace: spillway restore --drill. 0: never.",
+        7.0,
+        checks.at_least(0),
+    )
+
+    @property
+    def late_seconds(self) -> float:
+        """The age from which on the names in the bucket are too old."""
+        return max(LATE_SECONDS, LATE_INTERVALS * self.names_seconds)
 
 
 @dataclass(frozen=True)
