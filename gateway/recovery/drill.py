@@ -462,14 +462,18 @@ class DrillTimer:
         self._database = database
         self._store = store
         self._stop = stop
-        self._is_tidy = False
+
+    def begin(self) -> None:
+        """Remove what a drill left that was killed. What cannot be removed is left to the next
+        drill."""
+        try:
+            tidy(self._settings, self._database)
+        except (NamespaceError, OSError) as exc:
+            log.warning("what a drill left stays for now: %s", exc)
 
     def step(self) -> float:
         """Make a drill if one is due. Returns the seconds until the next look."""
         days = self._settings.recovery.drill_days
-        if not self._is_tidy:
-            tidy(self._settings, self._database)
-            self._is_tidy = True
         if not days or not self._settings.recovery.names_in_bucket:
             return IDLE_SECONDS
         if not drill_record.is_due(days, drill_record.begun(self._settings).last):
