@@ -51,6 +51,7 @@ ROUTERS = (
     policies.router,
     policies.retention_router,
     status.router,
+    status.recovery_router,
     status.statistics_router,
     status.clients_router,
     files.router,

@@ -115,6 +115,12 @@ def of_status(status: Status) -> Iterator[Metric]:
     text = "The bucket has the names as they were so long ago."
     yield from gauge("names_copied_age_seconds", text, names.age_seconds)
     yield from gauge("names_waiting", "Changes of names that the bucket lacks.", names.waiting)
+    if (drill := status.drill).last is not None:
+        yield from gauge(
+            "drill_ok", "Whether the last drill brought everything back.", drill.last.is_ok
+        )
+        text = "Time since the last drill of a restore."
+        yield from gauge("drill_age_seconds", text, drill.age_seconds)
     yield from gauge("disk_size_bytes", "Size of the disk.", disk.total_bytes)
     yield from gauge("disk_used_bytes", "Of the disk.", disk.used_bytes)
     yield from gauge("disk_free_bytes", "For users that are not root.", disk.free_bytes)

@@ -26,10 +26,10 @@ from gateway.catalogue.risk import measure
 from gateway.common import clock
 from gateway.common.errors import NamespaceError
 from gateway.db.compiled import Statement
-from gateway.service import checkpoints, status
+from gateway.service import checkpoints
 from gateway.service.alarms import alarms_of
 from gateway.service.checkpoints import Checkpoint
-from gateway.service.reports import DrainReport
+from gateway.service.reports import DrainReport, age_seconds
 from gateway.service.status import Status
 
 router = APIRouter()
@@ -71,7 +71,7 @@ def _drain(gateway_status: Status) -> dict[str, Any]:
         "uploads": report.uploads,
         "failing": report.failing or 0,
         "bucket": report.bucket,
-        "bucket_seconds": status.age_seconds(report.bucket.since_ns),
+        "bucket_seconds": age_seconds(report.bucket.since_ns),
         "requests_at_once": report.requests_at_once,
     }
 

@@ -93,6 +93,7 @@ NAVIGATION = (
             ("files", "Files", "/files"),
             ("queue", "Queue", "/queue"),
             ("clients", "Clients", "/clients"),
+            ("recovery", "Recovery", "/recovery"),
         ),
     ),
     (

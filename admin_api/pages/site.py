@@ -28,6 +28,7 @@ from admin_api.pages import (
     files,
     login,
     policies,
+    recovery,
     render,
     settings,
 )
@@ -41,6 +42,7 @@ PAGES = (
     checkpoints.orders_router,
     login.router,
     dashboard.live_router,
+    recovery.router,
     files.router,
     files.queue_router,
     policies.plan_router,

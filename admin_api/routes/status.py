@@ -22,9 +22,10 @@ from gateway.config.settings import Settings
 from gateway.db import schema
 from gateway.rpc import statistics
 from gateway.rpc.statistics import Statistics
-from gateway.service import bucket, clients
+from gateway.service import bucket, clients, recovery
 from gateway.service.bucket import Reachability, SetUp
 from gateway.service.clients import ClientList, Opens
+from gateway.service.recovery import Recovery
 from gateway.service.status import Status
 
 router = APIRouter(prefix="/status", tags=["status"])
@@ -38,6 +39,15 @@ def read_status(figures: Figured, _viewer: Viewer) -> Status:
     is in the next one.
     """
     return figures.status()
+
+
+recovery_router = APIRouter(prefix="/recovery", tags=["status"])
+
+
+@recovery_router.get("", responses=describe(409, 503))
+def read_recovery(gateway: Governed, figures: Figured, _viewer: Viewer) -> Recovery:
+    """Read what would be lost if this machine were lost now, and what would bring the rest back."""
+    return recovery.gather(gateway.settings, gateway.database, figures.gathered())
 
 
 statistics_router = APIRouter(prefix="/statistics", tags=["status"])

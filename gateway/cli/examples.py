@@ -209,6 +209,7 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
             "Brings everything back on an empty machine, from the bucket alone.",
         ),
         ("restore --at 90m", "As the names were an hour and a half ago."),
+        ("restore --drill", "Does the bucket bring everything back? Nothing is changed."),
     ),
     "upgrade": _of(("upgrade", "Migrates the database to this version. The gateway is stopped.")),
     "adopt": _of(

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway.cli import comparison, init, output
+from gateway.cli import comparison, drill, init, output
 from gateway.cli.options import moment
 from gateway.common import clock
 from gateway.common.errors import StoreError, UserError
@@ -45,10 +45,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="the former gateway is known to be off: do not wait until it has seen that it lost "
         "the bucket",
     )
+    drill.arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Restore, and print what came back. Returns 1 when something is lost. Raises UserError."""
+    if args.drill:
+        return drill.run(args)
+    if args.dir is not None:
+        raise UserError("--dir is for --drill: give both")
     # boto3 and Alembic take long to be imported, and other commands import this module too.
     from gateway.recovery.restore import NamespaceRestore
 

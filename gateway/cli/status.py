@@ -23,11 +23,17 @@ from gateway.service import clients, status
 from gateway.service.alarms import alarms_of
 from gateway.service.bucket import Checksum
 from gateway.service.clients import OPENS_MAX, Client, ClientList, Open, Opens
+from gateway.service.copied_names import CopiedNames, DrillStatus
 from gateway.service.gateway import Gateway
-from gateway.service.reports import DrainReport, HydratorReport, RestoringFile, SpaceReport
+from gateway.service.reports import (
+    DrainReport,
+    HydratorReport,
+    RestoringFile,
+    SpaceReport,
+    age_seconds,
+)
 from gateway.service.status import (
     Cache,
-    CopiedNames,
     Disk,
     Limited,
     LostCopies,
@@ -35,7 +41,6 @@ from gateway.service.status import (
     Process,
     Status,
     Unsettled,
-    age_seconds,
 )
 
 HEALTHY = 0
@@ -83,6 +88,8 @@ def lines(found: Status) -> Iterator[tuple[str, str]]:
     yield from _drain_lines(found.drain)
     yield from _waiting_lines(found)
     yield "names", _names_text(found.names)
+    if found.drill.every_days or found.drill.last is not None:
+        yield "drill", _drill_text(found.drill)
     yield from checkpoints.lines(found.catalogue)
     yield from policies.status_lines(found.retention)
     yield from trash.lines(found.trash)
@@ -150,6 +157,21 @@ def _names_text(names: CopiedNames) -> str:
     if names.error:
         text += f"; NOT COPIED: {names.error}"
     return text + (" (LATE)" if names.is_late else "")
+
+
+def _drill_text(drill: DrillStatus) -> str:
+    if (last := drill.last) is None:
+        text = "none yet"
+    elif last.is_ok:
+        text = f"everything came back, {last.files:,} files compared"
+    else:
+        what = last.problems[0] if last.problems else f"{last.differing:,} files differ"
+        text = f"NOT EVERYTHING CAME BACK: {shown(what)}: spillway restore --drill"
+    if drill.age_seconds is not None:
+        text += f"; {duration(drill.age_seconds)} ago"
+    if drill.error:
+        text += f"; the last try could not be made: {drill.error}"
+    return text + (" (LATE)" if drill.is_late else "")
 
 
 def _disk_lines(disk: Disk, descriptors: Limited) -> Iterator[tuple[str, str]]:

@@ -43,6 +43,11 @@ SCRUB = "scrub.{when}"
 (``healed``), and one after the position was saved (``saved``). Hits are counted. The pass that
 comes next must find what is left, and nothing twice."""
 
+DRILL = "drill.{when}"
+"""A place after the drill's reader of the journal began (``begun``), one after the names were
+loaded (``loaded``), and one after they were compared (``compared``). The drill that comes next, or
+the next start, must leave neither the reader nor the scratch database."""
+
 _armed = os.environ.get("SPILLWAY_FAILPOINT", "")
 
 

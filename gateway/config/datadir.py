@@ -19,6 +19,8 @@ DRAIN = "drain.json"
 CACHE = "cache.json"
 """The report of the hydrator."""
 RECOVERY = "recovery.json"
+DRILL = "drill.json"
+"""What the last drill of a restore found. It is kept."""
 UNRECOGNISED = "unrecognised.json"
 """How many directories look like checkpoints, and no rule knows them."""
 

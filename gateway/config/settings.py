@@ -617,7 +617,7 @@ class CacheSettings:
 
 
 LATE_SECONDS, LATE_INTERVALS = 300.0, 12
-"""Names in the bucket that are older than the longer of these are late."""
+"""After the longer of these a person must know that the names in the bucket are old."""
 
 
 @dataclass(frozen=True)
@@ -638,10 +638,16 @@ class RecoverySettings:
         7,
         checks.between(0, 3650),
     )
+    drill_days: float = key(
+        "Every so many days the names in the bucket are restored into a scratch database and\n"
+        "compared with the namespace: spillway restore --drill. 0: never.",
+        7.0,
+        checks.at_least(0),
+    )
 
     @property
     def late_seconds(self) -> float:
-        """How old the names in the bucket may be before a person must know."""
+        """The age from which on the names in the bucket are too old."""
         return max(LATE_SECONDS, LATE_INTERVALS * self.names_seconds)
 
 

@@ -14,7 +14,6 @@ from gateway.catalogue.receipt_reconciler import ReceiptReconciler
 from gateway.catalogue.receipts import StatusFile
 from gateway.catalogue.tracker import WRITING_SECONDS, Follower
 from gateway.catalogue.unrecognised import UnrecognisedSurvey
-from gateway.common.errors import NamespaceError, UserError
 from gateway.config.settings import Settings
 from gateway.db.engine import Database
 from gateway.lifecycle.promotion.task import Promoter
@@ -31,16 +30,12 @@ STOP_SECONDS = 4.5
 
 
 def main() -> int:
-    """Run the process. Returns the exit status: 0 if it was told to stop, 1 if a person must act
-    first."""
+    """Run the process. Returns the exit status if it was told to stop."""
     process = Daemon("checkpoints", __doc__, STOP_SECONDS)
-    try:
+    with process.starting():
         settings = process.settings()
         # A second one would write rows of an older moment over those of the first.
         process.alone(settings, LOCK)
-    except (UserError, NamespaceError) as exc:
-        print(exc, file=sys.stderr)
-        return 1
     receipts = ReceiptReconciler(settings, process.stop)
     manifests = Manifests(settings, Database(settings.database_url), process.stop)
     others = [manifests, *_tasks(settings, process.stop)]

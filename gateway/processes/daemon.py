@@ -15,12 +15,13 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
 from gateway.common import clock, files, logs, process
-from gateway.common.errors import InUse, UserError
+from gateway.common.errors import InUse, NamespaceError, UserError
 from gateway.common.process import start_ticks
 from gateway.config import datadir, loader
 from gateway.config.settings import DEFAULT_CONFIG, Settings
@@ -151,6 +152,33 @@ class Daemon:
         """A signal calls it after it has set stop."""
         signal.signal(signal.SIGTERM, self._on_signal)
         signal.signal(signal.SIGINT, self._on_signal)
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """End the process with exit status 1 if a person must act first."""
+        try:
+            yield
+        except (UserError, NamespaceError) as exc:
+            print(exc, file=sys.stderr)
+            sys.exit(1)
+
+    def repeat(
+        self, step: Callable[[], float], first_seconds: float, after_failure_seconds: float
+    ) -> None:
+        """Work until a signal. What is not foreseen is logged, and does not end the work.
+
+        Args:
+            step: does what is due. Returns after how many seconds something may be due again.
+            first_seconds: the time until the first step.
+            after_failure_seconds: the time until the next one after a failure.
+        """
+        seconds = first_seconds
+        while not self.stop.wait(seconds):
+            try:
+                seconds = step()
+            except Exception:
+                logging.getLogger(self._name).exception("unexpected")
+                seconds = after_failure_seconds
 
     def settings(self) -> Settings:
         """Load the settings, and check that schema, data files and bucket are those of the

@@ -1,5 +1,5 @@
-"""``python -m gateway.processes.recovery --config PATH``: copies the names into the bucket, and
-looks for damage."""
+"""``python -m gateway.processes.recovery --config PATH``: copies the names into the bucket, looks
+for damage, and tries whether the bucket brings everything back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import threading
 from typing import Any
 
-from gateway.common.errors import NamespaceError, StoreError, UserError
+from gateway.common.errors import NamespaceError, StoreError
 from gateway.common.process import ReportFile
 from gateway.config import datadir
 from gateway.config.settings import Settings
@@ -17,6 +17,7 @@ from gateway.db.engine import Database
 from gateway.objectstore.ownership import Ownership, guarded
 from gateway.objectstore.s3 import S3Store
 from gateway.processes.daemon import Daemon
+from gateway.recovery.drill import DrillTimer
 from gateway.recovery.names_copy import NamesCopy
 from gateway.recovery.names_store import NamesStore
 from gateway.recovery.scrub import Scrub
@@ -30,6 +31,7 @@ NICENESS = 10
 RETRY_SECONDS = 2.0
 OFF_SECONDS = 60.0
 SCRUB_AFTER_SECONDS = 300.0
+DRILL_AFTER_SECONDS = 600.0
 """A gateway that has just started has more urgent work for its disk and its bucket."""
 
 
@@ -58,7 +60,9 @@ class Recovery:
             return max(0.0, self._names.step())
         except NamespaceError as exc:
             log.warning("the names wait for the database: %s", exc)
-            return RETRY_SECONDS
+        except (OSError, StoreError) as exc:
+            log.warning("%s", exc)
+        return RETRY_SECONDS
 
     def report(self) -> dict[str, Any]:
         """Return what a person should see."""
@@ -66,16 +70,12 @@ class Recovery:
 
 
 def main() -> int:
-    """Run the process. Returns the exit status: 0 if it was told to stop, 1 if a person must act
-    first."""
+    """Run the process. Returns the exit status if it was told to stop."""
     process = Daemon("recovery", __doc__, STOP_SECONDS)
-    try:
+    with process.starting():
         settings = process.settings()
         # Two of them would write one log.
         process.alone(settings, LOCK)
-    except (UserError, NamespaceError) as exc:
-        print(exc, file=sys.stderr)
-        return 1
     os.nice(NICENESS)
     database = Database(settings.database_url)
     ownership = Ownership(settings, database, process.stop)
@@ -83,37 +83,29 @@ def main() -> int:
     ownership.guard(store)
     recovery = Recovery(settings, database, store)
     report = ReportFile(settings.run_dir / datadir.RECOVERY, recovery.report)
-    scrub = threading.Thread(target=_scrub, args=(settings, process.stop), daemon=True)
-    scrub.start()
+    # Names never wait for the others.
+    for work in (_scrub, _drill):
+        threading.Thread(target=work, args=(process, settings), daemon=True).start()
     process.watched(settings, lambda: recovery.rounds)
-    seconds = 0.0
-    while not process.stop.wait(seconds):
-        try:
-            seconds = recovery.step()
-        except (OSError, StoreError) as exc:
-            log.warning("%s", exc)
-            seconds = RETRY_SECONDS
-        except Exception:
-            # What is not foreseen must not end the copy.
-            log.exception("unexpected")
-            seconds = RETRY_SECONDS
+    process.repeat(recovery.step, 0.0, RETRY_SECONDS)
     report.close()
     ownership.release()
     return process.end()
 
 
-def _scrub(settings: Settings, stop: threading.Event) -> None:
-    """Look for damage until stop is set, on a thread of its own: names never wait for it."""
+def _scrub(process: Daemon, settings: Settings) -> None:
+    """Look for damage."""
     database = Database(settings.database_url)
-    scrub = Scrub(settings, database, guarded(S3Store(settings), settings, database, stop), stop)
-    seconds = SCRUB_AFTER_SECONDS
-    while not stop.wait(seconds):
-        try:
-            seconds = scrub.step()
-        except Exception:
-            # What is not foreseen must not end the scrub.
-            log.exception("unexpected")
-            seconds = SCRUB_AFTER_SECONDS
+    store = guarded(S3Store(settings), settings, database, process.stop)
+    scrub = Scrub(settings, database, store, process.stop)
+    process.repeat(scrub.step, SCRUB_AFTER_SECONDS, SCRUB_AFTER_SECONDS)
+
+
+def _drill(process: Daemon, settings: Settings) -> None:
+    """Make drills. Nothing is written to the bucket."""
+    timer = DrillTimer(settings, Database(settings.database_url), S3Store(settings), process.stop)
+    timer.begin()
+    process.repeat(timer.step, DRILL_AFTER_SECONDS, DRILL_AFTER_SECONDS)
 
 
 if __name__ == "__main__":

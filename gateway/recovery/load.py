@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Inspector, inspect
 
+from gateway.common.errors import SchemaError
+from gateway.db import schema
 from gateway.db.engine import Connection, Database
 from gateway.recovery.segments import BadSegment, SegmentHead, SegmentReader, TableForm
 
@@ -45,6 +47,19 @@ class Loaded:
     """By table, how many rows referred to what is not there. They are gone."""
     head: SegmentHead | None = None
     """The head of the last segment."""
+
+
+def require_known(revision: str) -> None:
+    """Require that this program knows a schema.
+
+    Raises:
+        SchemaError: it does not.
+    """
+    if revision not in schema.known():
+        raise SchemaError(
+            f"the copy has schema {revision}, which this program does not know: it was written by "
+            "a newer Spillway; install that version"
+        )
 
 
 class Loader:

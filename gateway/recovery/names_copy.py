@@ -60,6 +60,8 @@ PAGE_INOS = 2048
 SELDOM_SECONDS = 60.0
 """How often the tables that the catalogue writes are compared."""
 RETRY_SECONDS = 10.0
+CLOCK_SLACK_NS = clock.NS
+"""A clock that is corrected by so little was not set."""
 LOG_SEGMENTS_MAX = 5000
 LOG_BYTES_MIN = 16 << 20
 """A new base is made when the log has so many segments, or is larger than this and the base."""
@@ -156,7 +158,8 @@ class NamesCopy:
         """By table, a hash of each row as it was copied last, by its key."""
         self._log_at = 0.0
         self._seldom_at = 0.0
-        self._copied_ns = 0
+        self._copied: tuple[int, int] | None = None
+        """When all names were in the bucket: by the clock, and since the start of the machine."""
         self._waiting = 0
         self._error = ""
 
@@ -177,7 +180,8 @@ class NamesCopy:
         """Return how far it is."""
         inodes = 0 if self._base is None else self._base.inodes
         base_ns = self._state.base_ns or 0
-        return CopyProgress(self._copied_ns, self._waiting, base_ns, inodes, self._error)
+        copied_ns = 0 if self._copied is None else _by_clock(*self._copied)
+        return CopyProgress(copied_ns, self._waiting, base_ns, inodes, self._error)
 
     def step(self) -> float:
         """Copy what is due.
@@ -249,7 +253,7 @@ class NamesCopy:
 
     def _copy_log(self, reader: Reader) -> None:
         """Put a segment with what changed since the last one. Raises StoreError, Lost."""
-        after, at_ns = reader.position, clock.now_ns()
+        after, at_ns, uptime_ns = reader.position, clock.now_ns(), clock.uptime_ns()
         with self._database.reading() as session:
             touched = _touched(reader, session)
             self._waiting = reader.unsaved
@@ -264,7 +268,7 @@ class NamesCopy:
             self._compared.update(compared)
         self._waiting = 0
         if reader.is_at_end:
-            self._copied_ns = at_ns
+            self._copied = at_ns, uptime_ns
 
     def _put(self, reader: Reader, body: bytes, after: int, at_ns: int) -> None:
         # A try that fails counts too: of two segments up to one row, the later one is used last.
@@ -437,6 +441,18 @@ def _before(series: Series, base_after: int, kept_ns: int) -> list[ListedObject]
     old += [listed for listed in series.parts if base_after_of(listed) < first]
     old += [segment.listed for segment in series.log if segment.upto <= first]
     return old
+
+
+def _by_clock(at_ns: int, uptime_ns: int) -> int:
+    """Return when something was, by the clock as it is set now. A clock that was set back must not
+    make it look younger.
+
+    Args:
+        at_ns: when it was, by the clock as it was set then.
+        uptime_ns: when it was, since the start of the machine.
+    """
+    moved_ns = clock.now_ns() - clock.uptime_ns() - (at_ns - uptime_ns)
+    return at_ns + moved_ns if abs(moved_ns) > CLOCK_SLACK_NS else at_ns
 
 
 def _touched(reader: Reader, session: Session) -> set[int]:

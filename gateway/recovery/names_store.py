@@ -17,7 +17,9 @@ import io
 import json
 import re
 import secrets
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -30,6 +32,8 @@ from gateway.objectstore.s3 import S3Store
 from gateway.recovery.segments import SUFFIX, BadSegment, SegmentReader
 
 DOCUMENT = ".json"
+READS_AHEAD = 8
+"""Segments that are read at a time."""
 _SERIES = re.compile(r"(\d{6})-[0-9a-f]{8}")
 _LOG = re.compile(r"(\d{20})-(\d{20})-(\d{10})-([0-9a-f]{8})" + re.escape(SUFFIX))
 _BASE = re.compile(r"(\d{20})-[0-9a-f]{8}")
@@ -204,8 +208,10 @@ class NamesStore:
         """Return the segments of a base, as the bucket has them.
 
         Raises:
-            BadSegment: one is missing, or has another size.
+            BadSegment: there is none, or one is missing or has another size.
         """
+        if not document.segments:
+            raise BadSegment(f"the base {document.name} has no segments")
         below = f"{self._below}{series.name}/base/{document.name}/"
         there = {listed.key: listed for listed in series.parts}
         parts = []
@@ -225,6 +231,21 @@ class NamesStore:
             StoreError: the bucket does not give it.
         """
         return SegmentReader(io.BytesIO(self._read(listed)), listed.key)
+
+    def each_opened(self, listed: Iterable[ListedObject]) -> Iterator[SegmentReader]:
+        """Yield segments in their order. The next ones are asked for meanwhile.
+
+        Raises:
+            BadSegment, StoreError: as of ``opened``.
+        """
+        with ThreadPoolExecutor(READS_AHEAD, thread_name_prefix="names") as pool:
+            asked: deque[Future[SegmentReader]] = deque()
+            for one in listed:
+                asked.append(pool.submit(self.opened, one))
+                if len(asked) >= READS_AHEAD:
+                    yield asked.popleft().result()
+            while asked:
+                yield asked.popleft().result()
 
     def delete(self, objects: Iterable[ListedObject]) -> int:
         """Delete objects of the copy. Returns how many.

@@ -19,11 +19,10 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,7 +45,7 @@ from sqlalchemy import (
 from sqlalchemy.schema import CreateTable
 
 from gateway.common import clock, files
-from gateway.common.errors import NamespaceError, SchemaError, UserError
+from gateway.common.errors import NamespaceError, UserError
 from gateway.common.types import Residency
 from gateway.common.units import duration
 from gateway.config.settings import Settings
@@ -70,19 +69,15 @@ from gateway.namespace.data_files import DataFiles
 from gateway.namespace.lookup import path_of
 from gateway.namespace.residency import HAS_VERSION
 from gateway.objectstore import ownership
-from gateway.objectstore.objects import ListedObject
 from gateway.objectstore.owner_object import REQUEST_SECONDS, OwnerStore, SeenOwner
 from gateway.objectstore.ownership import LOOK_SECONDS, OwnerClaim, Ownership
 from gateway.objectstore.s3 import S3Store
-from gateway.recovery.load import Loaded, Loader
+from gateway.recovery.load import Loaded, Loader, require_known
 from gateway.recovery.names_store import NamesStore
 from gateway.recovery.reconcile import compare, reconcile
 from gateway.recovery.reconcile_report import BucketReport
-from gateway.recovery.segments import SegmentReader
 from gateway.recovery.source import NamesSource, choose, later
 
-READS_AHEAD = 8
-"""Segments that are read at a time."""
 SUFFIX = ".restoring"
 
 Say = Callable[[str], None]
@@ -234,8 +229,15 @@ class NamespaceRestore:
             f"{len(source.log):,} segments of the log after it"
         )
         claim, alive_seconds = self._take(bytes.fromhex(source.base.namespace))
-        with self._new_database(source) as database, closing(Loader(database)) as loader:
-            self._load(loader, source, at_ns)
+        parts = self._names.each_opened(source.parts)
+        first = next(parts)
+        with (
+            self._new_database(first.head.schema) as database,
+            closing(Loader(database)) as loader,
+        ):
+            for segment in chain([first], parts):
+                loader.use(segment)
+            self._load_log(loader, source, at_ns)
             if at_ns is None:
                 self._load_later(loader, source, 0.0 if is_gone else alive_seconds, wait)
             loaded = loader.end()
@@ -291,29 +293,21 @@ class NamespaceRestore:
         return claim, _alive_seconds(seen)
 
     @contextmanager
-    def _new_database(self, source: NamesSource) -> Iterator[Database]:
+    def _new_database(self, revision: str) -> Iterator[Database]:
         """Make an empty database with the schema of the copy."""
         database = Database(self._settings.database_url)
         if database.path is not None:
             database.close()
             database = Database(f"sqlite:///{database.path}{SUFFIX}")
-        first = self._names.opened(source.parts[0]).head.schema
-        if first not in schema.known():
-            raise SchemaError(
-                f"the copy has schema {first}, which this program does not know: it was written by "
-                "a newer Spillway; install that version"
-            )
+        require_known(revision)
         with closing(database):
             if database.path is None:
                 _mark(database)
-            migration.upgrade(database, revision=first)
+            migration.upgrade(database, revision=revision)
             yield database
 
-    def _load(self, loader: Loader, source: NamesSource, at_ns: int | None) -> None:
-        for segment in self._opened(source.parts):
-            loader.use(segment)
-        wanted = [segment.listed for segment in source.log]
-        for segment in self._opened(wanted):
+    def _load_log(self, loader: Loader, source: NamesSource, at_ns: int | None) -> None:
+        for segment in self._names.each_opened(found.listed for found in source.log):
             if at_ns is not None and segment.head.at_ns > at_ns:
                 break
             loader.use(segment)
@@ -328,19 +322,9 @@ class NamespaceRestore:
                 "waited for (--is-gone: it is known to be off)"
             )
             wait(seconds)
-        for segment in self._opened([found.listed for found in later(source, self._names)]):
+        found = later(source, self._names)
+        for segment in self._names.each_opened(one.listed for one in found):
             loader.use(segment)
-
-    def _opened(self, listed: Sequence[ListedObject]) -> Iterator[SegmentReader]:
-        """Yield segments in their order. The next ones are asked for meanwhile."""
-        with ThreadPoolExecutor(READS_AHEAD, thread_name_prefix="restore") as pool:
-            asked: deque[Future[SegmentReader]] = deque()
-            for one in listed:
-                asked.append(pool.submit(self._names.opened, one))
-                if len(asked) >= READS_AHEAD:
-                    yield asked.popleft().result()
-            while asked:
-                yield asked.popleft().result()
 
     def _settle(self, database: Database, claim: OwnerClaim, loaded: Loaded) -> Restored:
         """Make the rows those of this gateway, whose disk is empty."""

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from gateway.common.errors import START
-from gateway.common.text import display
+from gateway.common.text import display, shown
 from gateway.common.units import duration, size
 from gateway.service import clients
-from gateway.service.reports import ReportedBucket, SpaceReport
-from gateway.service.status import UNITS, Status, age_seconds, serves
+from gateway.service.reports import ReportedBucket, SpaceReport, age_seconds
+from gateway.service.status import UNITS, Status, serves
 
 PROCESS_DOWN = "process_down"
 BUCKET_UNREACHABLE = "bucket_unreachable"
@@ -30,6 +30,8 @@ RPO_EXCEEDED = "rpo_exceeded"
 DELETIONS_WAIT = "deletions_wait"
 CLOCK_AHEAD = "clock_ahead"
 NAMES_LATE = "names_late"
+DRILL_FAILED = "drill_failed"
+DRILL_LATE = "drill_late"
 PROMOTIONS_FAILED = "promotions_failed"
 CONNECTIONS_NEAR_LIMIT = "connections_near_limit"
 THREADS_NEAR_LIMIT = "threads_near_limit"
@@ -61,6 +63,8 @@ def of(status: Status) -> dict[str, int]:
         DELETIONS_WAIT: 0 if status.retention.asked is None else status.retention.asked.checkpoints,
         CLOCK_AHEAD: int(status.retention.clock_ahead_seconds > 0),
         NAMES_LATE: int(status.names.is_late),
+        DRILL_FAILED: int(status.drill.is_failed),
+        DRILL_LATE: int(status.drill.is_late),
         PROMOTIONS_FAILED: status.promotions["failed"],
         CONNECTIONS_NEAR_LIMIT: int(status.connections.near),
         THREADS_NEAR_LIMIT: int(status.threads.near),
@@ -109,7 +113,7 @@ def alarms_of(status: Status) -> list[Alarm]:
     """Return the alarms, the worst first."""
     kinds = (
         *(_processes, _bucket, _space, _disk, _descriptors, _files, _scrub, _names),
-        *(_limits, _people),
+        *(_drill, _limits, _people),
     )
     alarms = [alarm for kind in kinds for alarm in kind(status)]
     return sorted(alarms, key=lambda alarm: not alarm.is_bad)
@@ -275,6 +279,26 @@ def _names(status: Status) -> Iterator[Alarm]:
             f"The bucket {old}{why}",
             "What was made since would be lost with this gateway. See that the bucket answers; "
             "the log of the recovery process says more.",
+        )
+
+
+def _drill(status: Status) -> Iterator[Alarm]:
+    drill = status.drill
+    if drill.last is not None and drill.is_failed:
+        count = drill.last.differing
+        why = drill.last.problems[0] if drill.last.problems else f"{count:,} files differ"
+        yield Alarm(
+            "bad",
+            f"The last drill says that the bucket does not bring everything back: {shown(why)}",
+            "Look again: spillway restore --drill. What to do then: docs/tasks/restore.md, "
+            "The drill.",
+        )
+    if drill.is_late:
+        yield Alarm(
+            "warn",
+            "No drill of a restore was made for long",
+            f"{drill.error or 'The log of the recovery process says more'}. To make one now: "
+            "spillway restore --drill",
         )
 
 

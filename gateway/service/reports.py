@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from gateway.common import clock
 from gateway.common.models import Model, Nanoseconds, from_json
 from gateway.common.text import shown
 from gateway.config import datadir
@@ -199,6 +200,13 @@ class NamesReport(Model):
 
 
 R = TypeVar("R", DrainReport, HydratorReport)
+
+
+def age_seconds(since_ns: Any) -> float | None:
+    """Return the time since a moment of a report, or None if it is no moment."""
+    if not isinstance(since_ns, int) or since_ns <= 0:
+        return None
+    return round(max(0, clock.now_ns() - since_ns) / clock.NS, 1)
 
 
 def of_drain(settings: Settings) -> DrainReport | None:

@@ -41,13 +41,20 @@ from gateway.lifecycle.trash.trash import Trash
 from gateway.namespace import lookup, server_reports
 from gateway.namespace.data_files import DataFiles
 from gateway.namespace.lookup import way_up
-from gateway.service import bucket, checkpoints, clients, reports, scrub, trash
+from gateway.service import bucket, checkpoints, clients, copied_names, reports, scrub, trash
 from gateway.service import policies as retention
 from gateway.service.bucket import Bucket, Reachability
 from gateway.service.checkpoints import CatalogueStatus
 from gateway.service.clients import SharedName
+from gateway.service.copied_names import CopiedNames, DrillStatus
 from gateway.service.policies import RetentionSummary
-from gateway.service.reports import DamagedFile, DrainReport, HydratorReport, SpaceReport
+from gateway.service.reports import (
+    DamagedFile,
+    DrainReport,
+    HydratorReport,
+    SpaceReport,
+    age_seconds,
+)
 from gateway.service.scrub import ScrubStatus
 from gateway.service.trash import TrashSummary
 
@@ -192,26 +199,6 @@ class Unsettled(Model):
     objects: int
     last_seconds: float | None = field(metadata={"examples": [170.5]})
     """Time until the drain looks at the last of them."""
-
-
-@dataclass(frozen=True, slots=True)
-class CopiedNames(Model):
-    """The copy of the names in the bucket: what a loss of this gateway would cost."""
-
-    enabled: bool
-    """Whether `recovery.names_in_bucket` is on."""
-    age_seconds: float | None = field(metadata={"examples": [3.2]})
-    """The bucket has every name as it was so long ago. None: it has none yet."""
-    waiting: int
-    """Changes that are read and not in the bucket."""
-    base_age_seconds: float | None = field(metadata={"examples": [86400.0]})
-    """Time since the newest base was whole. None: there is none."""
-    base_inodes: int
-    """Inodes of the base that is being made. 0: none is."""
-    error: str = field(metadata={"examples": [""]})
-    """Why nothing is copied now. Empty: nothing is wrong."""
-    is_late: bool
-    """Whether the names in the bucket are older than a person should accept."""
 
 
 class Backlog(NamedTuple):
@@ -562,6 +549,7 @@ class Status(Model):
     drain: DrainReport | None
     dirty: Dirty
     names: CopiedNames
+    drill: DrillStatus
     stuck: StuckFiles
     held: HeldFiles
     queued: DrainWork
@@ -641,8 +629,9 @@ def gather_quickly(settings: Settings, database: Database) -> Status:
     has_descriptors = _has_descriptors(settings)
     shared = clients.gather_shared_names(settings)
     used = gather_limits(settings)
-    copied = _copied(settings, processes["recovery"])
-    is_well = is_well and not copied.is_late
+    names = copied_names.copied(settings, processes["recovery"].running_seconds)
+    drill = copied_names.drilled(settings)
+    is_well = is_well and not names.is_late and not drill.is_failed
     return Status(
         healthy=alive and is_well and has_descriptors and not catalogue.alarms and not shared,
         config=str(settings.source),
@@ -651,7 +640,8 @@ def gather_quickly(settings: Settings, database: Database) -> Status:
         bucket=configured,
         drain=drain,
         dirty=_dirty(waiting),
-        names=copied,
+        names=names,
+        drill=drill,
         stuck=StuckFiles(len(waiting.stuck), waiting.stuck[:STUCK_SHOWN]),
         held=withheld,
         queued=DrainWork(waiting.deletions, waiting.moves),
@@ -678,27 +668,6 @@ def _dirty(waiting: Backlog) -> Dirty:
         open_for_writing_files=waiting.open_files,
         open_for_writing_bytes=waiting.open_bytes,
         oldest=waiting.oldest,
-    )
-
-
-def _copied(settings: Settings, process: Process) -> CopiedNames:
-    report = reports.of_names(settings)
-    age = age_seconds(report.copied_ns)
-    limit = settings.recovery.late_seconds
-    enabled, running = settings.recovery.names_in_bucket, process.running_seconds or 0.0
-    is_without = age is None or report.base_ns is None
-    patience = max(limit, BASE_SECONDS) if report.base_inodes else limit
-    # The report of the process before tells nothing of one that has just started.
-    is_starting = process.alive and running <= STARTING_SECONDS
-    is_old = age is not None and age > limit and not is_starting
-    return CopiedNames(
-        enabled=enabled,
-        age_seconds=age,
-        waiting=report.waiting,
-        base_age_seconds=age_seconds(report.base_ns),
-        base_inodes=report.base_inodes,
-        error=shown(report.error),
-        is_late=enabled and (is_old or (is_without and running > patience)),
     )
 
 
@@ -734,21 +703,10 @@ def serves(processes: Mapping[str, Process]) -> bool:
     return processes["ganesha"].phase == "ready"
 
 
-STARTING_SECONDS, BASE_SECONDS = 60.0, 3600.0
-"""How long a process that started, and the first base of a large namespace, may take."""
-
-
 def _up_phase(up: dict[str, Any] | None) -> str | None:
     if up is None or datadir.is_of_services(up):
         return UNITS
     return up.get("state")
-
-
-def age_seconds(since_ns: Any) -> float | None:
-    """Return the time since a moment of a report, or None if it is no moment."""
-    if not isinstance(since_ns, int) or since_ns <= 0:
-        return None
-    return round(max(0, clock.now_ns() - since_ns) / clock.NS, 1)
 
 
 def _lost_copies(settings: Settings, session: Session) -> LostCopies:

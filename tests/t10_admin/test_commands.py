@@ -62,6 +62,7 @@ OFFERED = {
     "GET /retention/clock": "policy clock",
     "POST /retention/clock/confirm": "policy clock --confirm",
     "GET /status": "status",
+    "GET /recovery": "status",
     "GET /statistics": "statistics",
     "GET /clients": "clients",
     "GET /clients/opens": "clients --open",

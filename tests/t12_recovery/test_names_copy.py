@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.common import clock
 from gateway.common.types import InodeKind
 from gateway.db.checkpoint_models import Base
 from gateway.recovery import names_copy, tables
@@ -249,3 +250,23 @@ def test_a_lost_answer_costs_no_other_base(moto_site: Site, tmp_path: Path) -> N
         url = sqlite_url(tmp_path / "new")
         load(copy.names, url)
     assert rows_of(url) == rows_of(site.settings.database_url)
+
+
+def test_a_clock_that_is_set_back_makes_no_names_young(
+    moto_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is copied meanwhile, as in an outage."""
+    with copied(moto_site) as copy:
+        copy.all()
+        passed, moved = 0, 0
+        now_ns, uptime_ns = clock.now_ns, clock.uptime_ns
+        monkeypatch.setattr(clock, "now_ns", lambda: now_ns() + passed + moved)
+        monkeypatch.setattr(clock, "uptime_ns", lambda: uptime_ns() + passed)
+
+        def age_seconds() -> float:
+            return (clock.now_ns() - copy.copy.progress().copied_ns) / clock.NS
+
+        assert age_seconds() < 60
+        passed = 600 * clock.NS
+        for moved in (0, -3600 * clock.NS, 86_400 * clock.NS):
+            assert 600 <= age_seconds() < 660

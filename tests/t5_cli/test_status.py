@@ -8,12 +8,14 @@ import re
 import socket
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy
 
+from admin_api.metrics import of_status
 from gateway.common import clock
 from gateway.common.errors import UserError
 from gateway.common.models import from_json
@@ -23,6 +25,8 @@ from gateway.config.settings import Settings
 from gateway.db.compiled import Statement
 from gateway.db.models import ROOT_INO
 from gateway.db.schema import opened, reading
+from gateway.recovery import drill_record
+from gateway.recovery.drill_record import DrillReport
 from gateway.service import alarms
 from gateway.service.alarms import alarms_of
 from gateway.service.status import Status
@@ -174,6 +178,59 @@ def test_names_that_are_not_in_the_bucket(site: Site, bucket: RcloneServer) -> N
         "none in the bucket yet; a base is made: 5,000 inodes so far (LATE)"
     )
     assert line(lines, "why").startswith("The bucket has no names. What was made since")
+
+
+def test_a_clock_that_was_set_back_makes_no_names_young(site: Site, bucket: RcloneServer) -> None:
+    pretend_running(site.settings, {"bucket": {"state": "reachable"}})
+    report_names(site.settings, -7200)
+    code, facts, lines = status(site)
+    assert (code, facts["names"]["is_late"]) == (1, True)
+    assert line(lines, "names").endswith("(LATE)")
+    report_names(site.settings, -1)
+    assert status(site)[1]["names"]["is_late"] is False
+
+
+def test_a_drill_that_failed_or_is_late(site: Site, bucket: RcloneServer) -> None:
+    pretend_running(site.settings, {"bucket": {"state": "reachable"}})
+    now_ns = clock.now_ns()
+    found = DrillReport(
+        began_ns=now_ns - 60 * clock.NS,
+        ended_ns=now_ns - 30 * clock.NS,
+        is_ok=True,
+        as_of_ns=now_ns - 60 * clock.NS,
+        files=1234,
+        changed=0,
+        differing=0,
+        first=[],
+        objects=100,
+        problems=[],
+        compare_seconds=1.0,
+        restore_seconds=20.0,
+    )
+    drill_record.ended(site.settings, found)
+    code, facts, lines = status(site)
+    assert (code, facts["drill"]["is_late"], facts["drill"]["last"]["files"]) == (0, False, 1234)
+    assert line(lines, "drill").startswith("everything came back, 1,234 files compared; 3")
+    metrics = {metric.name: metric.samples for metric in of_status(from_json(Status, facts))}
+    assert metrics["spillway_drill_ok"][0].value == 1
+    assert metrics["spillway_drill_age_seconds"][0].value >= 30
+    drill_record.ended(site.settings, replace(found, is_ok=False, problems=["a segment is bad"]))
+    code, facts, lines = status(site)
+    assert (code, facts["healthy"]) == (1, False)
+    assert line(lines, "drill").startswith("NOT EVERYTHING CAME BACK: a segment is bad")
+    assert "does not bring everything back: a segment is bad" in line(lines, "why")
+    assert alarms.of(from_json(Status, facts))[alarms.DRILL_FAILED] == 1
+    # It was long ago, or the clock was set back since.
+    for age_days in (15, -1):
+        ended_ns = now_ns - age_days * 86_400 * clock.NS
+        drill_record.ended(site.settings, replace(found, ended_ns=ended_ns))
+        code, facts, lines = status(site)
+        assert (code, facts["drill"]["is_late"]) == (0, True)
+        assert line(lines, "drill").endswith("(LATE)")
+        [alarm] = alarms_of(from_json(Status, facts))
+        assert "No drill" in alarm.text and not alarm.is_bad
+    site.edit("recovery", "drill_days", "0")
+    assert status(site)[1]["drill"]["is_late"] is False
 
 
 def test_names_that_a_person_keeps_out_of_the_bucket(site: Site, bucket: RcloneServer) -> None:

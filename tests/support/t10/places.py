@@ -4,6 +4,7 @@ from __future__ import annotations
 
 PLACES = {
     "dashboard": "/",
+    "recovery": "/recovery",
     "checkpoints": "/checkpoints",
     "checkpoint-list": "/checkpoints/list?run=llama-70b/pretrain-v3",
     "checkpoint": "/checkpoints/{checkpoint}",
