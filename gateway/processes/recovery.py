@@ -17,6 +17,7 @@ from gateway.db.engine import Database
 from gateway.objectstore.ownership import Ownership, guarded
 from gateway.objectstore.s3 import S3Store
 from gateway.processes.daemon import Daemon
+from gateway.recovery.copy_objects import BucketObjects
 from gateway.recovery.names_copy import NamesCopy
 from gateway.recovery.names_store import NamesStore
 from gateway.recovery.scrub import Scrub
@@ -44,7 +45,7 @@ class Recovery:
 
     def __init__(self, settings: Settings, database: Database, store: S3Store) -> None:
         self._is_on = settings.recovery.names_in_bucket
-        self._names = NamesCopy(settings, database, NamesStore(settings, store))
+        self._names = NamesCopy(settings, database, NamesStore(BucketObjects(settings, store)))
         self.rounds = 0
         """For a watchdog."""
 

@@ -74,6 +74,7 @@ from gateway.objectstore.objects import ListedObject
 from gateway.objectstore.owner_object import REQUEST_SECONDS, OwnerStore, SeenOwner
 from gateway.objectstore.ownership import LOOK_SECONDS, OwnerClaim, Ownership
 from gateway.objectstore.s3 import S3Store
+from gateway.recovery.copy_objects import BucketObjects
 from gateway.recovery.load import Loaded, Loader
 from gateway.recovery.names_store import NamesStore
 from gateway.recovery.reconcile import compare, reconcile
@@ -201,7 +202,7 @@ class NamespaceRestore:
     def __init__(self, settings: Settings, say: Say) -> None:
         self._settings = settings
         self._say = say
-        self._names = NamesStore(settings, S3Store(settings))
+        self._names = NamesStore(BucketObjects(settings, S3Store(settings)))
 
     def run(
         self,
