@@ -1,5 +1,5 @@
-"""``python -m gateway.processes.recovery --config PATH``: copies the names into the bucket, and
-looks for damage."""
+"""``python -m gateway.processes.recovery --config PATH``: copies names and settings to the bucket,
+and looks for damage."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from gateway.recovery.copy_objects import BucketObjects
 from gateway.recovery.names_copy import NamesCopy
 from gateway.recovery.names_store import NamesStore
 from gateway.recovery.scrub import Scrub
+from gateway.recovery.settings_copy import SettingsCopy
+from gateway.recovery.settings_store import SettingsStore
 
 log = logging.getLogger("recovery")
 
@@ -45,7 +47,9 @@ class Recovery:
 
     def __init__(self, settings: Settings, database: Database, store: S3Store) -> None:
         self._is_on = settings.recovery.names_in_bucket
-        self._names = NamesCopy(settings, database, NamesStore(BucketObjects(settings, store)))
+        objects = BucketObjects(settings, store)
+        self._names = NamesCopy(settings, database, NamesStore(objects))
+        self._settings = SettingsCopy(settings, database, SettingsStore(objects))
         self.rounds = 0
         """For a watchdog."""
 
@@ -56,14 +60,18 @@ class Recovery:
             if not self._is_on:
                 self._names.leave()
                 return OFF_SECONDS
-            return max(0.0, self._names.step())
+            seconds = min(self._names.step(), self._settings.step())
+            return max(0.0, seconds)
         except NamespaceError as exc:
-            log.warning("the names wait for the database: %s", exc)
+            log.warning("names and settings wait for the database: %s", exc)
             return RETRY_SECONDS
 
     def report(self) -> dict[str, Any]:
         """Return what a person should see."""
-        return {"names": self._names.progress()._asdict()}
+        return {
+            "names": self._names.progress()._asdict(),
+            "settings": self._settings.progress()._asdict(),
+        }
 
 
 def main() -> int:
