@@ -46,7 +46,7 @@ from sqlalchemy import (
 from sqlalchemy.schema import CreateTable
 
 from gateway.common import clock, files
-from gateway.common.errors import NamespaceError, SchemaError, UserError
+from gateway.common.errors import NamespaceError, SchemaError, StoreUnavailable, UserError
 from gateway.common.types import Residency
 from gateway.common.units import duration
 from gateway.config.settings import Settings
@@ -74,7 +74,7 @@ from gateway.objectstore.objects import ListedObject
 from gateway.objectstore.owner_object import REQUEST_SECONDS, OwnerStore, SeenOwner
 from gateway.objectstore.ownership import LOOK_SECONDS, OwnerClaim, Ownership
 from gateway.objectstore.s3 import S3Store
-from gateway.recovery.copy_objects import BucketObjects
+from gateway.recovery.copy_objects import BucketObjects, CopyObjects
 from gateway.recovery.load import Loaded, Loader
 from gateway.recovery.names_store import NamesStore
 from gateway.recovery.reconcile import compare, reconcile
@@ -188,7 +188,7 @@ class Restored:
     problems: list[str] = field(default_factory=list)
     """What was wrong with the copy, for people."""
     bucket: BucketReport | None = None
-    """What the comparison with the bucket changed."""
+    """What the comparison with the bucket changed. None: the bucket did not answer."""
 
 
 class NamespaceRestore:
@@ -197,12 +197,15 @@ class NamespaceRestore:
     Args:
         settings: of the gateway. Its directories are made, and it has credentials.
         say: what a person is told while it works.
+        objects: the copy (default: that in the bucket). With another one, the bucket need not
+            answer.
     """
 
-    def __init__(self, settings: Settings, say: Say) -> None:
+    def __init__(self, settings: Settings, say: Say, objects: CopyObjects | None = None) -> None:
         self._settings = settings
         self._say = say
-        self._names = NamesStore(BucketObjects(settings, S3Store(settings)))
+        self._names = NamesStore(objects or BucketObjects(settings, S3Store(settings)))
+        self._needs_bucket = objects is None or isinstance(objects, BucketObjects)
 
     def run(
         self,
@@ -234,7 +237,7 @@ class NamespaceRestore:
             f"base of {clock.iso(source.base.ended_ns)}, {source.base.inodes:,} inodes; "
             f"{len(source.log):,} segments of the log after it"
         )
-        claim, alive_seconds = self._take(bytes.fromhex(source.base.namespace))
+        claim, alive_seconds = self._taken(bytes.fromhex(source.base.namespace))
         with self._new_database(source) as database, closing(Loader(database)) as loader:
             self._load(loader, source, at_ns)
             if at_ns is None:
@@ -253,26 +256,24 @@ class NamespaceRestore:
         Returns:
             Whether an earlier restore has loaded the names, and only the last step is missing.
         """
-        database = Database(self._settings.database_url)
-        with closing(database):
+        is_loaded = require_none(self._settings)
+        with closing(Database(self._settings.database_url)) as database:
             if database.path is not None and not database.path.exists():
                 for name in _files_of(Path(f"{database.path}{SUFFIX}")):
                     name.unlink(missing_ok=True)
-                return False
-            if schema.current(database) is None:
-                return False
-            if _has_marker(database):
+            elif not is_loaded and _has_marker(database):
                 _empty(database)
-                return False
-            with database.reading() as session:
-                row = session.one(sql.IDENTITY)
-            if row is not None and row[1] is None and row[3] is not None:
-                # A namespace that was made has data files before it has a bucket.
-                return True
-            raise UserError(
-                f"the database {database.url} has a namespace: a restore makes a new one. If that "
-                "one is not wanted, move it away, or correct namespace.url"
-            )
+        return is_loaded
+
+    def _taken(self, fs_id: bytes) -> tuple[OwnerClaim | None, float]:
+        """Take the bucket, if it answers. One that is needed must. Otherwise as ``_take``."""
+        try:
+            return self._take(fs_id)
+        except StoreUnavailable as exc:
+            if self._needs_bucket:
+                raise
+            self._say(f"the bucket does not answer, and is neither taken nor compared: {exc}")
+            return None, 0.0
 
     def _take(self, fs_id: bytes) -> tuple[OwnerClaim, float]:
         """Take the bucket. Returns the claim, and for how many seconds its former gateway may
@@ -343,7 +344,7 @@ class NamespaceRestore:
             while asked:
                 yield asked.popleft().result()
 
-    def _settle(self, database: Database, claim: OwnerClaim, loaded: Loaded) -> Restored:
+    def _settle(self, database: Database, claim: OwnerClaim | None, loaded: Loaded) -> Restored:
         """Make the rows those of this gateway, whose disk is empty."""
         head = loaded.head
         assert head is not None, "a base has segments"
@@ -353,7 +354,8 @@ class NamespaceRestore:
         now_ns = clock.now_ns()
         with database.writing() as session:
             session.run(_WHOSE, bucket=bucket.name, prefix=bucket.prefix)
-            ownership.write(session, self._settings, claim)
+            if claim is not None:
+                ownership.write(session, self._settings, claim)
             restored.older = [_path(session, ino) for (ino,) in session.all(_OLDER)]
             session.run(_OLDER_KEYS, now_ns=now_ns)
             session.run(_TAKE_OLDER, now_ns=now_ns)
@@ -387,9 +389,11 @@ class NamespaceRestore:
         data_files = DataFiles(self._settings.files_dir)
         data_files.create()
         adopt.adopt_files(database, data_files)
-        if is_newest:
+        with database.reading() as session:
+            is_taken = ownership.read(session, self._settings).token is not None
+        if is_taken and is_newest:
             restored.bucket = reconcile(self._settings, database, data_files)
-        else:
+        elif is_taken:
             # The names of an earlier time must not become those of today.
             restored.bucket = compare(self._settings, database)
         with database.reading() as session:
@@ -401,6 +405,28 @@ MARKER = "restore_unfinished"
 """A table of a server's database that only a restore makes. While it is there, the other tables
 are those of a restore that has not ended."""
 _UNMARK = Statement(text(f"DROP TABLE IF EXISTS {MARKER}"))
+
+
+def require_none(settings: Settings) -> bool:
+    """Raise UserError if there is a namespace already. It changes nothing.
+
+    Returns:
+        Whether an earlier restore has loaded the names, and only the last step is missing.
+    """
+    with closing(Database(settings.database_url)) as database:
+        if database.path is not None and not database.path.exists():
+            return False
+        if schema.current(database) is None or _has_marker(database):
+            return False
+        with database.reading() as session:
+            row = session.one(sql.IDENTITY)
+        if row is not None and row[1] is None and row[3] is not None:
+            # A namespace that was made has data files before it has a bucket.
+            return True
+        raise UserError(
+            f"the database {database.url} has a namespace: a restore makes a new one. If that one "
+            "is not wanted, move it away, or correct namespace.url"
+        )
 
 
 def _mark(database: Database) -> None:
