@@ -209,6 +209,11 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
             "Brings everything back on an empty machine, from the bucket alone.",
         ),
         ("restore --at 90m", "As the names were an hour and a half ago."),
+        ("restore --bucket b --from /backup/4f…-20261123T093000Z", "From a backup."),
+    ),
+    "backup": _of(
+        ("backup /backup", "Makes a new directory below /backup, while the gateway runs."),
+        ("backup --json /backup", "The same, for a timer that looks at what it says."),
     ),
     "upgrade": _of(("upgrade", "Migrates the database to this version. The gateway is stopped.")),
     "adopt": _of(

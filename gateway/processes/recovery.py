@@ -9,6 +9,7 @@ import sys
 import threading
 from typing import Any
 
+from gateway.common import clock
 from gateway.common.errors import NamespaceError, StoreError, UserError
 from gateway.common.process import ReportFile
 from gateway.config import datadir
@@ -17,6 +18,7 @@ from gateway.db.engine import Database
 from gateway.objectstore.ownership import Ownership, guarded
 from gateway.objectstore.s3 import S3Store
 from gateway.processes.daemon import Daemon
+from gateway.recovery import backup
 from gateway.recovery.copy_objects import BucketObjects
 from gateway.recovery.names_copy import NamesCopy
 from gateway.recovery.names_store import NamesStore
@@ -32,6 +34,7 @@ NICENESS = 10
 """The NFS server and the drain go first: what waits here costs no client anything."""
 RETRY_SECONDS = 2.0
 OFF_SECONDS = 60.0
+BACKUP_SECONDS = 60.0
 SCRUB_AFTER_SECONDS = 300.0
 """A gateway that has just started has more urgent work for its disk and its bucket."""
 
@@ -46,6 +49,9 @@ class Recovery:
     """
 
     def __init__(self, settings: Settings, database: Database, store: S3Store) -> None:
+        self._gateway = settings
+        self._database = database
+        self._looked_at = 0.0
         self._is_on = settings.recovery.names_in_bucket
         objects = BucketObjects(settings, store)
         self._names = NamesCopy(settings, database, NamesStore(objects))
@@ -57,6 +63,7 @@ class Recovery:
         """Do what is due. Returns after how many seconds something may be due again."""
         self.rounds += 1
         try:
+            self._look_for_backups()
             if not self._is_on:
                 self._names.leave()
                 return OFF_SECONDS
@@ -65,6 +72,13 @@ class Recovery:
         except NamespaceError as exc:
             log.warning("names and settings wait for the database: %s", exc)
             return RETRY_SECONDS
+
+    def _look_for_backups(self) -> None:
+        """End what a backup that was killed has left."""
+        now = clock.monotonic_seconds()
+        if now - self._looked_at >= BACKUP_SECONDS or not self._looked_at:
+            backup.end_left_reader(self._gateway, self._database)
+            self._looked_at = now
 
     def report(self) -> dict[str, Any]:
         """Return what a person should see."""

@@ -132,7 +132,8 @@ class DirectoryObjects:
     def put(self, key: str, body: bytes) -> None:
         """Do what ``CopyObjects.put`` says. ``sync`` makes the name durable."""
         path = Path(key)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for directory in reversed([*path.relative_to(self._root).parents]):
+            (self._root / directory).mkdir(mode=0o700, exist_ok=True)
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "wb") as file:
             file.write(body)
