@@ -6,7 +6,8 @@ Steps, each of which may be killed: a restore that is begun again does them all 
 2. A new database gets the base and the log, and what the log has got since. Nothing is there under
    the database's own name before it is whole.
 3. Every file whose bytes the bucket has is absent: they come when they are read. A file whose last
-   version was only on the lost disk is as the bucket has it, or damaged if the bucket has none.
+   version was only on the lost disk is as the bucket has it, or damaged if the bucket has none. If
+   only the database was lost, the data files are adopted instead (``gateway.namespace.adopt``).
 4. The names follow the bucket (``gateway.recovery.reconcile``), which may have got objects since
    the last segment.
 
@@ -24,6 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,7 +67,8 @@ from gateway.db.statements import (
     object_,
     volume,
 )
-from gateway.namespace import adopt
+from gateway.drain import verify
+from gateway.namespace import adopt, data_files
 from gateway.namespace.data_files import DataFiles
 from gateway.namespace.lookup import path_of
 from gateway.namespace.residency import HAS_VERSION
@@ -205,6 +208,8 @@ class NamespaceRestore:
         self._settings = settings
         self._say = say
         self._names = NamesStore(objects or BucketObjects(settings, S3Store(settings)))
+        self._has_disk = False
+        """Whether the data files are those of the namespace: only its database was lost."""
         self._needs_bucket = objects is None or isinstance(objects, BucketObjects)
 
     def run(
@@ -237,6 +242,7 @@ class NamespaceRestore:
             f"base of {clock.iso(source.base.ended_ns)}, {source.base.inodes:,} inodes; "
             f"{len(source.log):,} segments of the log after it"
         )
+        self._require_disk(source.base.namespace, at_ns)
         claim, alive_seconds = self._taken(bytes.fromhex(source.base.namespace))
         with self._new_database(source) as database, closing(Loader(database)) as loader:
             self._load(loader, source, at_ns)
@@ -264,6 +270,24 @@ class NamespaceRestore:
             elif not is_loaded and _has_marker(database):
                 _empty(database)
         return is_loaded
+
+    def _require_disk(self, namespace: str, at_ns: int | None) -> None:
+        """Find out whether the disk was lost. Raises UserError if it does not fit."""
+        files_dir = self._settings.files_dir
+        stamped = data_files.read(files_dir)
+        if stamped is None:
+            return
+        if stamped.fs_id != namespace:
+            raise UserError(
+                f"{files_dir} has the data files of another namespace: correct gateway.data_dir, "
+                "or move them away"
+            )
+        if at_ns is not None:
+            raise UserError(
+                f"{files_dir} has the data files of today, which are not those of an earlier time: "
+                "give another gateway.data_dir"
+            )
+        self._has_disk = True
 
     def _taken(self, fs_id: bytes) -> tuple[OwnerClaim | None, float]:
         """Take the bucket, if it answers. One that is needed must. Otherwise as ``_take``."""
@@ -356,10 +380,11 @@ class NamespaceRestore:
             session.run(_WHOSE, bucket=bucket.name, prefix=bucket.prefix)
             if claim is not None:
                 ownership.write(session, self._settings, claim)
-            restored.older = [_path(session, ino) for (ino,) in session.all(_OLDER)]
-            session.run(_OLDER_KEYS, now_ns=now_ns)
-            session.run(_TAKE_OLDER, now_ns=now_ns)
-            session.run(_TAKE_ABSENT)
+            if not self._has_disk:
+                restored.older = [_path(session, ino) for (ino,) in session.all(_OLDER)]
+                session.run(_OLDER_KEYS, now_ns=now_ns)
+                session.run(_TAKE_OLDER, now_ns=now_ns)
+                session.run(_TAKE_ABSENT)
             session.run(_APPROVALS_FORGET)
             session.run(_UNMARK)
             restored.files = _count(session, _FILES)
@@ -385,14 +410,14 @@ class NamespaceRestore:
         files.sync_directory(path.parent)
 
     def _adopt(self, database: Database, restored: Restored, is_newest: bool) -> None:
-        """Bind the empty disk to the namespace, and name what is lost."""
-        data_files = DataFiles(self._settings.files_dir)
-        data_files.create()
-        adopt.adopt_files(database, data_files)
+        """Bind the disk to the namespace, and name what is lost."""
+        disk = DataFiles(self._settings.files_dir)
+        disk.create()
+        adopt.adopt_files(database, disk, partial(verify.is_unchanged, database, disk))
         with database.reading() as session:
             is_taken = ownership.read(session, self._settings).token is not None
         if is_taken and is_newest:
-            restored.bucket = reconcile(self._settings, database, data_files)
+            restored.bucket = reconcile(self._settings, database, disk)
         elif is_taken:
             # The names of an earlier time must not become those of today.
             restored.bucket = compare(self._settings, database)
