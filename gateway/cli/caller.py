@@ -97,7 +97,7 @@ CHANGING: dict[str, frozenset[str] | None] = {
     **dict.fromkeys(("mkdir", "chown", "chmod", "mv", "rm", "evict", "warm")),
     **dict.fromkeys(f"checkpoint {verb}" for verb in ("promote", "pin", "unpin", "delete")),
     **dict.fromkeys(("promotion remove", "trash restore", "trash release", "trash empty")),
-    **dict.fromkeys(("bucket setup", "upgrade", "adopt", "reconcile", "fsck", "scrub")),
+    **dict.fromkeys(("bucket setup", "upgrade", "adopt", "reconcile", "fsck", "scrub", "backup")),
     "policy": frozenset({"set", "remove", "enable", "disable", "approve", "clock"}),
     "export": frozenset({"set", "remove", "reload"}),
     "job": frozenset({"cancel"}),

@@ -210,6 +210,11 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
         ),
         ("restore --at 90m", "As the names were an hour and a half ago."),
         ("restore --drill", "Does the bucket bring everything back? Nothing is changed."),
+        ("restore --bucket b --from /backup/4f…-20261123T093000Z", "From a backup."),
+    ),
+    "backup": _of(
+        ("backup /backup", "Makes a new directory below /backup, while the gateway runs."),
+        ("backup --json /backup", "The same, for a timer that looks at what it says."),
     ),
     "upgrade": _of(("upgrade", "Migrates the database to this version. The gateway is stopped.")),
     "adopt": _of(

@@ -13,8 +13,8 @@ import io
 import os
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -57,6 +57,14 @@ OPTIONS = (
     ("namespace-url", "namespace", "url", "URL", "database (none: SQLite in the data directory)"),
 )
 """Option, section, key, name of the value, help."""
+
+Values = Mapping[str, Mapping[str, Any]]
+"""Keys of the configuration, by section."""
+Complete = Callable[[Settings, Values], Values]
+"""Returns the values with which a gateway is made, from the settings as they were given and their
+values. Raises UserError, StoreError."""
+FORMER = ".before-restore"
+"""The end of the name of a configuration as it was before it was completed."""
 
 _KEY_NAMES = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 
@@ -121,6 +129,7 @@ def prepared(
     say: Callable[[str], None],
     adopts: bool = True,
     is_new: bool = True,
+    complete: Complete | None = None,
 ) -> Settings:
     """Make the configuration, the directories and the credentials file, as far as they are missing.
 
@@ -129,6 +138,7 @@ def prepared(
         say: takes a line for each.
         adopts: whether the bucket may have objects.
         is_new: whether the configuration may have had a namespace whose database is gone.
+        complete: completes the configuration when the bucket can be reached.
 
     Returns:
         The settings.
@@ -138,7 +148,7 @@ def prepared(
     """
     path: Path = args.config
     keys = _keys(args.access_key_id)
-    text = None if path.exists() else _new_config(args, path)
+    text = None if path.exists() else loader.render(_new_values(args, path))
     settings = (
         loader.load(path)
         if text is None
@@ -154,15 +164,55 @@ def prepared(
     _require_free(settings, keys, adopts)
     # The directory is first: if data_dir cannot be made, no file that names it may be left behind.
     say(_data_dir(settings))
-    if text is None:
-        say(f"configuration {path}: exists, kept as it is{_ignored(args)}")
-    else:
-        _write_config(path, text)
-        taken = ", ".join(_variables().values())
-        say(f"configuration {path}: written{f', with {taken}' if taken else ''}")
+    if complete is None:
+        say(_configuration(args, text))
     say(_directories(settings))
     say(_credentials(settings, keys))
+    if complete is not None:
+        settings = _completed(args, text, settings, complete, say)
     return settings
+
+
+def _configuration(args: argparse.Namespace, text: str | None) -> str:
+    """Write the configuration, if there is none. Raises UserError."""
+    path: Path = args.config
+    if text is None:
+        return f"configuration {path}: exists, kept as it is{_ignored(args)}"
+    _write_config(path, text)
+    taken = ", ".join(_variables().values())
+    return f"configuration {path}: written{f', with {taken}' if taken else ''}"
+
+
+def _completed(
+    args: argparse.Namespace,
+    text: str | None,
+    settings: Settings,
+    complete: Complete,
+    say: Callable[[str], None],
+) -> Settings:
+    """Write the configuration, with what completes it. Returns the settings. Raises UserError."""
+    path: Path = args.config
+    given = tomllib.loads(path.read_text(encoding="utf-8") if text is None else text)
+    values = complete(settings, given)
+    if values == given:
+        say(_configuration(args, text))
+        return settings
+    whole = loader.render(values)
+    completed = loader.from_mapping(tomllib.loads(whole), os.environ, path)
+    ganesha_conf.render(completed)
+    if text is not None:
+        say(_configuration(args, whole))
+        return completed
+    former = path.with_name(f"{path.name}{FORMER}")
+    try:
+        with suppress(FileExistsError):
+            os.link(path, former)
+        replace(path, whole, path.stat().st_mode & 0o777)
+    except OSError as exc:
+        say(f"configuration {path}: exists, and cannot be changed ({exc.strerror}): kept as it is")
+        return settings
+    say(f"configuration {path}: completed; as it was: {former}{_ignored(args)}")
+    return completed
 
 
 def make_directories(settings: Settings) -> bool:
@@ -207,7 +257,7 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def _new_config(args: argparse.Namespace, path: Path) -> str:
+def _new_values(args: argparse.Namespace, path: Path) -> dict[str, dict[str, Any]]:
     values: dict[str, dict[str, Any]] = {}
     for option, section, key, _metavar, _text in OPTIONS:
         given = getattr(args, option.replace("-", "_"))
@@ -226,7 +276,7 @@ def _new_config(args: argparse.Namespace, path: Path) -> str:
     # Without these the next command, which may lack the variables, would use another gateway.
     for (section, key), value in _from_environment(values, path).items():
         values.setdefault(section, {})[key] = value
-    return loader.render(values)
+    return values
 
 
 def _variables() -> dict[tuple[str, str], str]:

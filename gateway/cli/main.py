@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TextIO, cast
 
 from gateway.cli import (
+    backup,
     bucket,
     caller,
     checkpoints,
@@ -75,6 +76,7 @@ class Subcommand(NamedTuple):
 SUBCOMMANDS = (
     Subcommand("init", "initialise a gateway", init.arguments, init.run),
     Subcommand("restore", "bring everything back from the bucket", restore.arguments, restore.run),
+    Subcommand("backup", "copy names and settings to a directory", backup.arguments, backup.run),
     Subcommand("up", "run the gateway in the foreground", up.arguments, up.run),
     Subcommand("admin", "run the admin API alone", up.admin_arguments, up.run_admin),
     Subcommand("serve", "run one process, for systemd", up.serve_arguments, up.serve),

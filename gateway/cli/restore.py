@@ -25,6 +25,7 @@ from gateway.recovery.segments import BadSegment
 if TYPE_CHECKING:
     # boto3 and Alembic take long to be imported.
     from gateway.recovery.restore import Restored
+    from gateway.recovery.settings_restore import SettingsRestore
 
 SHOWN = 20
 """The files of each kind that are listed."""
@@ -38,6 +39,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="as the names were then, like 2026-11-23T09:30, or like 90m for so long ago "
         "(default: the newest)",
+    )
+    parser.add_argument(
+        "--from",
+        dest="backup",
+        metavar="DIR",
+        type=Path,
+        help="a backup that spillway backup made, in place of the copy in the bucket",
     )
     parser.add_argument(
         "--is-gone",
@@ -56,23 +64,40 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("--dir is for --drill: give both")
     # boto3 and Alembic take long to be imported, and other commands import this module too.
     from gateway.recovery.restore import NamespaceRestore
+    from gateway.recovery.settings_restore import SettingsRestore
 
     at_ns = None if args.at is None else int(moment("--at", args.at).timestamp() * clock.NS)
     say = _silent if args.json else _say
-    settings = init.prepared(args, say)
-    with datadir.locked(settings, "spillway restore"):
-        try:
-            restored = NamespaceRestore(settings, say).run(at_ns, args.is_gone)
-        except (StoreError, BadSegment) as exc:
-            raise UserError(
-                f"cannot restore: {exc}; nothing was changed but the owner of the bucket: run this "
-                "again"
-            ) from None
-        say(identity.remember(settings))
-        exports, _left_out = at_start(settings)
-        ganesha_conf.write(settings, exports)
-    output.show(_facts(restored), "\n".join(_lines(settings, restored)), args.json)
-    return 1 if restored.lost or restored.problems else 0
+    former = SettingsRestore(_backup(args.backup), at_ns)
+    try:
+        settings = init.prepared(args, say, complete=former.complete)
+        with datadir.locked(settings, "spillway restore"):
+            former.put_tokens(settings)
+            restored = NamespaceRestore(settings, say, former.objects(settings)).run(
+                at_ns, args.is_gone
+            )
+            restored.problems += former.problems
+            say(identity.remember(settings))
+            exports, _left_out = at_start(settings)
+            ganesha_conf.write(settings, exports)
+    except (StoreError, BadSegment) as exc:
+        raise UserError(
+            f"cannot restore: {exc}; nothing was changed but the owner of the bucket: run this "
+            "again"
+        ) from None
+    lines = [*_settings_lines(former), *_lines(settings, restored)]
+    output.show(_facts(restored, former), "\n".join(lines), args.json)
+    return 1 if restored.lost or restored.problems or restored.bucket is None else 0
+
+
+def _backup(path: Path | None) -> Path | None:
+    """Return the directory of a backup, as an absolute path. Raises UserError if it is none."""
+    if path is None:
+        return None
+    path = path.expanduser().absolute()
+    if not (path / "names").is_dir():
+        raise UserError(f"--from {path}: it is no backup: give a directory that has names/")
+    return path
 
 
 def _silent(_line: str) -> None:
@@ -83,8 +108,14 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _facts(restored: Restored) -> dict[str, object]:
+def _facts(restored: Restored, former: SettingsRestore) -> dict[str, object]:
     return {
+        "settings": {
+            "as_of": None if former.of_time is None else clock.rfc3339(former.of_time.time_ns),
+            "taken": former.taken,
+            "left": former.left,
+            "tokens": former.tokens,
+        },
         "as_of": clock.rfc3339(restored.as_of_ns) if restored.as_of_ns else None,
         "files": restored.files,
         "older": [display(path) for path in restored.older],
@@ -92,6 +123,16 @@ def _facts(restored: Restored) -> dict[str, object]:
         "problems": restored.problems,
         "bucket": None if restored.bucket is None else to_json(restored.bucket),
     }
+
+
+def _settings_lines(former: SettingsRestore) -> list[str]:
+    if former.of_time is None:
+        return ["the copy has no settings: they are as you gave them; make tokens: spillway token"]
+    when = clock.iso(former.of_time.time_ns)
+    lines = [f"settings of {when}: {', '.join(former.taken) or 'none is taken'}"]
+    lines += [f"  not {key}: {why}" for key, why in former.left.items()]
+    lines.append(f"tokens and audit log: {former.tokens}")
+    return lines
 
 
 def _lines(settings: Settings, restored: Restored) -> list[str]:
@@ -113,6 +154,12 @@ def _lines(settings: Settings, restored: Restored) -> list[str]:
             if restored.bucket.is_changed
             else f"the bucket is of today, and files of then may not be readable: {changes}; to "
             "have the names follow it: spillway reconcile"
+        )
+    if restored.bucket is None:
+        lines.append(
+            "PROBLEM: the bucket did not answer: it is not taken, and the names may be older than "
+            "it. When it answers, before the first start: spillway adopt bucket, then: spillway "
+            "reconcile"
         )
     if restored.lost:
         lost = sum(file.size for file in restored.lost)

@@ -178,9 +178,9 @@ def manifests_below(prefix: str) -> str:
     return _below(prefix, f"{OURS}/checkpoints")
 
 
-def names_below(prefix: str) -> str:
-    """Return the prefix of the keys of the copy of the names (gateway.recovery.names_store)."""
-    return _below(prefix, f"{OURS}/names")
+def ours_below(prefix: str) -> str:
+    """Return the beginning of the keys of what belongs to the gateway."""
+    return _below(prefix, f"{OURS}/")
 
 
 def promoted_below(prefix: str) -> str:

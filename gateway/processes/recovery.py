@@ -1,5 +1,5 @@
-"""``python -m gateway.processes.recovery --config PATH``: copies the names into the bucket, looks
-for damage, and tries whether the bucket brings everything back."""
+"""``python -m gateway.processes.recovery --config PATH``: copies names and settings to the bucket,
+looks for damage, and tries whether the bucket brings everything back."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import threading
 from typing import Any
 
+from gateway.common import clock
 from gateway.common.errors import NamespaceError, StoreError
 from gateway.common.process import ReportFile
 from gateway.config import datadir
@@ -17,10 +18,14 @@ from gateway.db.engine import Database
 from gateway.objectstore.ownership import Ownership, guarded
 from gateway.objectstore.s3 import S3Store
 from gateway.processes.daemon import Daemon
+from gateway.recovery import backup
+from gateway.recovery.copy_objects import BucketObjects
 from gateway.recovery.drill import DrillTimer
 from gateway.recovery.names_copy import NamesCopy
 from gateway.recovery.names_store import NamesStore
 from gateway.recovery.scrub import Scrub
+from gateway.recovery.settings_copy import SettingsCopy
+from gateway.recovery.settings_store import SettingsStore
 
 log = logging.getLogger("recovery")
 
@@ -30,6 +35,7 @@ NICENESS = 10
 """The NFS server and the drain go first: what waits here costs no client anything."""
 RETRY_SECONDS = 2.0
 OFF_SECONDS = 60.0
+BACKUP_SECONDS = 60.0
 SCRUB_AFTER_SECONDS = 300.0
 DRILL_AFTER_SECONDS = 600.0
 """A gateway that has just started has more urgent work for its disk and its bucket."""
@@ -45,8 +51,13 @@ class Recovery:
     """
 
     def __init__(self, settings: Settings, database: Database, store: S3Store) -> None:
+        self._gateway = settings
+        self._database = database
+        self._looked_at = 0.0
         self._is_on = settings.recovery.names_in_bucket
-        self._names = NamesCopy(settings, database, NamesStore(settings, store))
+        objects = BucketObjects(settings, store)
+        self._names = NamesCopy(settings, database, NamesStore(objects))
+        self._settings = SettingsCopy(settings, database, SettingsStore(objects))
         self.rounds = 0
         """For a watchdog."""
 
@@ -54,19 +65,31 @@ class Recovery:
         """Do what is due. Returns after how many seconds something may be due again."""
         self.rounds += 1
         try:
+            self._look_for_backups()
             if not self._is_on:
                 self._names.leave()
                 return OFF_SECONDS
-            return max(0.0, self._names.step())
+            seconds = min(self._names.step(), self._settings.step())
+            return max(0.0, seconds)
         except NamespaceError as exc:
-            log.warning("the names wait for the database: %s", exc)
+            log.warning("names and settings wait for the database: %s", exc)
         except (OSError, StoreError) as exc:
             log.warning("%s", exc)
         return RETRY_SECONDS
 
+    def _look_for_backups(self) -> None:
+        """End what a backup that was killed has left."""
+        now = clock.monotonic_seconds()
+        if now - self._looked_at >= BACKUP_SECONDS or not self._looked_at:
+            backup.end_left_reader(self._gateway, self._database)
+            self._looked_at = now
+
     def report(self) -> dict[str, Any]:
         """Return what a person should see."""
-        return {"names": self._names.progress()._asdict()}
+        return {
+            "names": self._names.progress()._asdict(),
+            "settings": self._settings.progress()._asdict(),
+        }
 
 
 def main() -> int:

@@ -48,6 +48,7 @@ from gateway.objectstore.objects import MIB
 from gateway.objectstore.s3 import S3Store
 from gateway.recovery import drill_comparison, drill_record
 from gateway.recovery import names_copy as copying
+from gateway.recovery.copy_objects import BucketObjects
 from gateway.recovery.drill_comparison import NamesComparison, TouchedInodes
 from gateway.recovery.drill_record import DrillReport
 from gateway.recovery.load import Loader, require_known
@@ -117,7 +118,7 @@ class Drill:
         self._settings = settings
         self._database = database
         self._store = store
-        self._names = NamesStore(settings, store)
+        self._names = NamesStore(BucketObjects(settings, store))
         self._say = say
         self._stop = stop or threading.Event()
         # A name that nothing else has: it is removed after a kill too.

@@ -101,6 +101,32 @@ class CopyState:
         )
 
 
+class CopyStanding:
+    """What the database remembers of the copy in the bucket: a reader of the journal, and a row."""
+
+    reader = READER
+    """The name of the reader."""
+
+    def is_there(self, session: Session) -> bool:
+        """Return whether anything is remembered."""
+        return self.state(session) is not None
+
+    def state(self, session: Session) -> CopyState | None:
+        """Return how far the copy has come, or None if it has not begun."""
+        row = session.one(_STATE)
+        return None if row is None else CopyState(*row[1:])
+
+    def save(self, session: Session, state: CopyState) -> None:
+        """Remember how far the copy has come, inside a write transaction."""
+        session.run(_STATE_DELETE)
+        session.run(_STATE_INSERT, id=1, **asdict(state))
+
+    def forget(self, session: Session) -> None:
+        """Remember nothing, inside a write transaction: the journal is not kept for it any more."""
+        session.run(READER_DELETE, reader=self.reader)
+        session.run(_STATE_DELETE)
+
+
 class CopyProgress(NamedTuple):
     """How far the copy is, for the report."""
 
@@ -142,13 +168,21 @@ class NamesCopy:
     Args:
         settings: of the gateway.
         database: of the gateway.
-        names: the copy in the bucket.
+        names: the copy.
+        standing: what the database remembers of it (default: that of the copy in the bucket).
     """
 
-    def __init__(self, settings: Settings, database: Database, names: NamesStore) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        names: NamesStore,
+        standing: CopyStanding | None = None,
+    ) -> None:
         self._settings = settings.recovery
         self._database = database
         self._names = names
+        self._standing = standing or CopyStanding()
         self._reader: Reader | None = None
         """The reader of the journal. None: it must begin or resume."""
         self._state = CopyState("")
@@ -170,11 +204,10 @@ class NamesCopy:
             NamespaceError: the database cannot be used now.
         """
         with self._database.reading() as session:
-            if session.one(_STATE) is None:
+            if not self._standing.is_there(session):
                 return
         with self._database.writing() as session:
-            session.run(READER_DELETE, reader=READER)
-            session.run(_STATE_DELETE)
+            self._standing.forget(session)
 
     def progress(self) -> CopyProgress:
         """Return how far it is."""
@@ -222,13 +255,12 @@ class NamesCopy:
 
     def _resumed(self) -> Reader:
         """Continue the series. Raises Lost, StoreError."""
-        reader = Reader(READER)
+        reader = Reader(self._standing.reader)
         with self._database.reading() as session:
-            row = session.one(_STATE)
-            if row is None:
+            state = self._standing.state(session)
+            if state is None:
                 raise Lost("the names were never copied")
             reader.resume(session)
-        state = CopyState(*row[1:])
         if self._names.has_later(state.series, reader.position):
             raise Lost("the bucket has names that this database does not know")
         if state.series != self._state.series:
@@ -244,10 +276,10 @@ class NamesCopy:
     def _begun(self) -> Reader:
         """Begin a new series. Raises StoreError, Lost."""
         state = CopyState(series_name(self._names.series()))
-        reader = Reader(READER)
+        reader = Reader(self._standing.reader)
         with self._database.writing() as session:
             reader.begin(session)
-            _save(session, state)
+            self._standing.save(session, state)
         self._state, self._base, self._compared, self._seldom_at = state, None, {}, 0.0
         return reader
 
@@ -282,7 +314,7 @@ class NamesCopy:
         self._names.put_log(state.series, after, reader.position, state.number, body)
         with self._database.writing() as session:
             reader.save(session)
-            _save(session, state)
+            self._standing.save(session, state)
         self._state = state
 
     def _compare(self, session: Session, segment: SegmentWriter) -> dict[str, _Hashes]:
@@ -382,7 +414,7 @@ class NamesCopy:
             log_segments=0,
         )
         with self._database.writing() as session:
-            _save(session, state)
+            self._standing.save(session, state)
         self._state, self._base = state, None
         log.info("a base of the names is whole: %d inodes, %s", base.inodes, size(document.size))
         self._tidy(base.after)
@@ -469,8 +501,3 @@ def _last_row(session: Session) -> int:
     row = session.one(_LAST)
     assert row is not None, "a query without a table has one row"
     return int(row[0])
-
-
-def _save(session: Session, state: CopyState) -> None:
-    session.run(_STATE_DELETE)
-    session.run(_STATE_INSERT, id=1, **asdict(state))

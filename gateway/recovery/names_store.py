@@ -1,14 +1,12 @@
 """Objects of the copy of the names: their keys, what is there, and reading them.
 
-    <prefix>/.spillway/names/<series>/log/<after>-<upto>-<number>-<random>.jsonl.gz
-    <prefix>/.spillway/names/<series>/base/<after>-<random>/<number>.jsonl.gz
-    <prefix>/.spillway/names/<series>/base/<after>-<random>.json
+    names/<series>/log/<after>-<upto>-<number>-<random>.jsonl.gz
+    names/<series>/base/<after>-<random>/<number>.jsonl.gz
+    names/<series>/base/<after>-<random>.json
 
 ``after`` and ``upto`` are rows of the journal. A series is one unbroken log: a journal that was not
 kept, or a restored database, begins another one, with a higher number at its beginning. The
 document of a base is put when all of its segments are there, so without it there is no base.
-
-No key is ever used twice: a request whose answer is late may replace nothing.
 """
 
 from __future__ import annotations
@@ -20,15 +18,11 @@ import secrets
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from gateway.common.errors import ObjectRefused
-from gateway.config.settings import Settings
-from gateway.objectstore.key_mapper import names_below
 from gateway.objectstore.objects import ListedObject
-from gateway.objectstore.ranges import ObjectLocation, Ranges
-from gateway.objectstore.s3 import S3Store
+from gateway.recovery.copy_objects import CopyObjects
 from gateway.recovery.segments import SUFFIX, BadSegment, SegmentReader
 
 DOCUMENT = ".json"
@@ -93,19 +87,15 @@ class Series:
 
 
 class NamesStore:
-    """The copy of the names in one bucket.
+    """The copy of the names in one place.
 
     Args:
-        settings: of the gateway.
-        store: with the permit of the gateway, if it is to write.
+        objects: of the copy.
     """
 
-    def __init__(self, settings: Settings, store: S3Store) -> None:
-        # Names must be readable at once where the files are in an archive.
-        readable = replace(settings, bucket=replace(settings.bucket, storage_class=""))
-        self._ranges = Ranges(readable)
-        self._store = store
-        self._below = f"{names_below(settings.bucket.prefix)}/"
+    def __init__(self, objects: CopyObjects) -> None:
+        self._objects = objects
+        self._below = f"{objects.below}names/"
         self._token = secrets.token_hex(4)
         """The end of the names of the log's segments. Their numbers tell them apart."""
 
@@ -116,7 +106,7 @@ class NamesStore:
             StoreError: the bucket cannot be listed.
         """
         found: dict[str, Series] = {}
-        for listed in self._store.listing(self._below):
+        for listed in self._objects.listing(self._below):
             name, _slash, rest = listed.key.removeprefix(self._below).partition("/")
             if _SERIES.fullmatch(name):
                 _sort(found.setdefault(name, Series(name)), rest, listed)
@@ -137,7 +127,7 @@ class NamesStore:
         below = f"{self._below}{series}/log/"
         names = (
             listed.key.removeprefix(below)
-            for listed in self._store.listing(below, f"{below}{row:020d}")
+            for listed in self._objects.listing(below, f"{below}{row:020d}")
         )
         return any(
             int(match[2]) > row
@@ -159,7 +149,7 @@ class NamesStore:
             StoreError: the bucket cannot be listed.
         """
         below = f"{self._below}{series}/base/{after:020d}-"
-        return any(listed.key.endswith(DOCUMENT) for listed in self._store.listing(below))
+        return any(listed.key.endswith(DOCUMENT) for listed in self._objects.listing(below))
 
     def put_log(self, series: str, after: int, upto: int, number: int, body: bytes) -> None:
         """Put a segment of the log.
@@ -168,7 +158,7 @@ class NamesStore:
             StoreError: it may be there all the same.
         """
         name = f"{after:020d}-{upto:020d}-{number:010d}-{self._token}{SUFFIX}"
-        self._store.put(f"{self._below}{series}/log/{name}", body, {})
+        self._objects.put(f"{self._below}{series}/log/{name}", body)
 
     def put_part(self, series: str, base: str, number: int, body: bytes) -> tuple[str, int]:
         """Put a segment of a base. Returns its name and its size in bytes.
@@ -177,7 +167,7 @@ class NamesStore:
             StoreError: it may be there all the same.
         """
         name = f"{number:06d}{SUFFIX}"
-        self._store.put(f"{self._below}{series}/base/{base}/{name}", body, {})
+        self._objects.put(f"{self._below}{series}/base/{base}/{name}", body)
         return name, len(body)
 
     def put_document(self, series: str, document: BaseDocument) -> None:
@@ -187,7 +177,7 @@ class NamesStore:
             StoreError: it may be there all the same.
         """
         text = json.dumps({"format": 1, **asdict(document)}, indent=1).encode() + b"\n"
-        self._store.put(f"{self._below}{series}/base/{document.name}{DOCUMENT}", text, {})
+        self._objects.put(f"{self._below}{series}/base/{document.name}{DOCUMENT}", text)
 
     def document(self, listed: ListedObject) -> BaseDocument:
         """Read the document of a base.
@@ -197,7 +187,7 @@ class NamesStore:
             StoreError: the bucket does not give it.
         """
         try:
-            facts: dict[str, Any] = json.loads(self._read(listed))
+            facts: dict[str, Any] = json.loads(self._objects.read(listed))
             facts.pop("format")
             segments = [(str(name), int(size)) for name, size in facts.pop("segments")]
             return BaseDocument(segments=segments, **facts)
@@ -230,7 +220,7 @@ class NamesStore:
             BadSegment: it does not begin as a segment does.
             StoreError: the bucket does not give it.
         """
-        return SegmentReader(io.BytesIO(self._read(listed)), listed.key)
+        return SegmentReader(io.BytesIO(self._objects.read(listed)), listed.key)
 
     def each_opened(self, listed: Iterable[ListedObject]) -> Iterator[SegmentReader]:
         """Yield segments in their order. The next ones are asked for meanwhile.
@@ -255,21 +245,8 @@ class NamesStore:
         """
         keys = [listed.key for listed in objects]
         assert all(key.startswith(self._below) for key in keys), "only the copy is deleted here"
-        for at in range(0, len(keys), 1000):
-            for failure in self._store.delete_many(keys[at : at + 1000]).values():
-                if failure is not None:
-                    raise failure
+        self._objects.delete(keys)
         return len(keys)
-
-    def _read(self, listed: ListedObject) -> bytes:
-        body = bytearray(listed.size)
-        if listed.size == 0:
-            return b""
-        with self._ranges.get(ObjectLocation(listed.key, listed.etag), 0, listed.size) as incoming:
-            count = incoming.readinto(memoryview(body))
-        if count != listed.size:
-            raise ObjectRefused(f"{listed.key}: {count} bytes came, {listed.size} expected")
-        return bytes(body)
 
 
 def base_name(after: int) -> str:

@@ -6,7 +6,8 @@ Steps, each of which may be killed: a restore that is begun again does them all 
 2. A new database gets the base and the log, and what the log has got since. Nothing is there under
    the database's own name before it is whole.
 3. Every file whose bytes the bucket has is absent: they come when they are read. A file whose last
-   version was only on the lost disk is as the bucket has it, or damaged if the bucket has none.
+   version was only on the lost disk is as the bucket has it, or damaged if the bucket has none. If
+   only the database was lost, the data files are adopted instead (``gateway.namespace.adopt``).
 4. The names follow the bucket (``gateway.recovery.reconcile``), which may have got objects since
    the last segment.
 
@@ -22,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -45,7 +47,7 @@ from sqlalchemy import (
 from sqlalchemy.schema import CreateTable
 
 from gateway.common import clock, files
-from gateway.common.errors import NamespaceError, UserError
+from gateway.common.errors import NamespaceError, StoreUnavailable, UserError
 from gateway.common.types import Residency
 from gateway.common.units import duration
 from gateway.config.settings import Settings
@@ -64,7 +66,8 @@ from gateway.db.statements import (
     object_,
     volume,
 )
-from gateway.namespace import adopt
+from gateway.drain import verify
+from gateway.namespace import adopt, data_files
 from gateway.namespace.data_files import DataFiles
 from gateway.namespace.lookup import path_of
 from gateway.namespace.residency import HAS_VERSION
@@ -72,6 +75,7 @@ from gateway.objectstore import ownership
 from gateway.objectstore.owner_object import REQUEST_SECONDS, OwnerStore, SeenOwner
 from gateway.objectstore.ownership import LOOK_SECONDS, OwnerClaim, Ownership
 from gateway.objectstore.s3 import S3Store
+from gateway.recovery.copy_objects import BucketObjects, CopyObjects
 from gateway.recovery.load import Loaded, Loader, require_known
 from gateway.recovery.names_store import NamesStore
 from gateway.recovery.reconcile import compare, reconcile
@@ -182,7 +186,7 @@ class Restored:
     problems: list[str] = field(default_factory=list)
     """What was wrong with the copy, for people."""
     bucket: BucketReport | None = None
-    """What the comparison with the bucket changed."""
+    """What the comparison with the bucket changed. None: the bucket did not answer."""
 
 
 class NamespaceRestore:
@@ -191,12 +195,17 @@ class NamespaceRestore:
     Args:
         settings: of the gateway. Its directories are made, and it has credentials.
         say: what a person is told while it works.
+        objects: the copy (default: that in the bucket). With another one, the bucket need not
+            answer.
     """
 
-    def __init__(self, settings: Settings, say: Say) -> None:
+    def __init__(self, settings: Settings, say: Say, objects: CopyObjects | None = None) -> None:
         self._settings = settings
         self._say = say
-        self._names = NamesStore(settings, S3Store(settings))
+        self._names = NamesStore(objects or BucketObjects(settings, S3Store(settings)))
+        self._has_disk = False
+        """Whether the data files are those of the namespace: only its database was lost."""
+        self._needs_bucket = objects is None or isinstance(objects, BucketObjects)
 
     def run(
         self,
@@ -228,7 +237,8 @@ class NamespaceRestore:
             f"base of {clock.iso(source.base.ended_ns)}, {source.base.inodes:,} inodes; "
             f"{len(source.log):,} segments of the log after it"
         )
-        claim, alive_seconds = self._take(bytes.fromhex(source.base.namespace))
+        self._require_disk(source.base.namespace, at_ns)
+        claim, alive_seconds = self._taken(bytes.fromhex(source.base.namespace))
         parts = self._names.each_opened(source.parts)
         first = next(parts)
         with (
@@ -254,26 +264,42 @@ class NamespaceRestore:
         Returns:
             Whether an earlier restore has loaded the names, and only the last step is missing.
         """
-        database = Database(self._settings.database_url)
-        with closing(database):
+        is_loaded = require_none(self._settings)
+        with closing(Database(self._settings.database_url)) as database:
             if database.path is not None and not database.path.exists():
                 for name in _files_of(Path(f"{database.path}{SUFFIX}")):
                     name.unlink(missing_ok=True)
-                return False
-            if schema.current(database) is None:
-                return False
-            if _has_marker(database):
+            elif not is_loaded and _has_marker(database):
                 _empty(database)
-                return False
-            with database.reading() as session:
-                row = session.one(sql.IDENTITY)
-            if row is not None and row[1] is None and row[3] is not None:
-                # A namespace that was made has data files before it has a bucket.
-                return True
+        return is_loaded
+
+    def _require_disk(self, namespace: str, at_ns: int | None) -> None:
+        """Find out whether the disk was lost. Raises UserError if it does not fit."""
+        files_dir = self._settings.files_dir
+        stamped = data_files.read(files_dir)
+        if stamped is None:
+            return
+        if stamped.fs_id != namespace:
             raise UserError(
-                f"the database {database.url} has a namespace: a restore makes a new one. If that "
-                "one is not wanted, move it away, or correct namespace.url"
+                f"{files_dir} has the data files of another namespace: correct gateway.data_dir, "
+                "or move them away"
             )
+        if at_ns is not None:
+            raise UserError(
+                f"{files_dir} has the data files of today, which are not those of an earlier time: "
+                "give another gateway.data_dir"
+            )
+        self._has_disk = True
+
+    def _taken(self, fs_id: bytes) -> tuple[OwnerClaim | None, float]:
+        """Take the bucket, if it answers. One that is needed must. Otherwise as ``_take``."""
+        try:
+            return self._take(fs_id)
+        except StoreUnavailable as exc:
+            if self._needs_bucket:
+                raise
+            self._say(f"the bucket does not answer, and is neither taken nor compared: {exc}")
+            return None, 0.0
 
     def _take(self, fs_id: bytes) -> tuple[OwnerClaim, float]:
         """Take the bucket. Returns the claim, and for how many seconds its former gateway may
@@ -326,7 +352,7 @@ class NamespaceRestore:
         for segment in self._names.each_opened(one.listed for one in found):
             loader.use(segment)
 
-    def _settle(self, database: Database, claim: OwnerClaim, loaded: Loaded) -> Restored:
+    def _settle(self, database: Database, claim: OwnerClaim | None, loaded: Loaded) -> Restored:
         """Make the rows those of this gateway, whose disk is empty."""
         head = loaded.head
         assert head is not None, "a base has segments"
@@ -336,11 +362,13 @@ class NamespaceRestore:
         now_ns = clock.now_ns()
         with database.writing() as session:
             session.run(_WHOSE, bucket=bucket.name, prefix=bucket.prefix)
-            ownership.write(session, self._settings, claim)
-            restored.older = [_path(session, ino) for (ino,) in session.all(_OLDER)]
-            session.run(_OLDER_KEYS, now_ns=now_ns)
-            session.run(_TAKE_OLDER, now_ns=now_ns)
-            session.run(_TAKE_ABSENT)
+            if claim is not None:
+                ownership.write(session, self._settings, claim)
+            if not self._has_disk:
+                restored.older = [_path(session, ino) for (ino,) in session.all(_OLDER)]
+                session.run(_OLDER_KEYS, now_ns=now_ns)
+                session.run(_TAKE_OLDER, now_ns=now_ns)
+                session.run(_TAKE_ABSENT)
             session.run(_APPROVALS_FORGET)
             session.run(_UNMARK)
             restored.files = _count(session, _FILES)
@@ -366,13 +394,15 @@ class NamespaceRestore:
         files.sync_directory(path.parent)
 
     def _adopt(self, database: Database, restored: Restored, is_newest: bool) -> None:
-        """Bind the empty disk to the namespace, and name what is lost."""
-        data_files = DataFiles(self._settings.files_dir)
-        data_files.create()
-        adopt.adopt_files(database, data_files)
-        if is_newest:
-            restored.bucket = reconcile(self._settings, database, data_files)
-        else:
+        """Bind the disk to the namespace, and name what is lost."""
+        disk = DataFiles(self._settings.files_dir)
+        disk.create()
+        adopt.adopt_files(database, disk, partial(verify.is_unchanged, database, disk))
+        with database.reading() as session:
+            is_taken = ownership.read(session, self._settings).token is not None
+        if is_taken and is_newest:
+            restored.bucket = reconcile(self._settings, database, disk)
+        elif is_taken:
             # The names of an earlier time must not become those of today.
             restored.bucket = compare(self._settings, database)
         with database.reading() as session:
@@ -384,6 +414,28 @@ MARKER = "restore_unfinished"
 """A table of a server's database that only a restore makes. While it is there, the other tables
 are those of a restore that has not ended."""
 _UNMARK = Statement(text(f"DROP TABLE IF EXISTS {MARKER}"))
+
+
+def require_none(settings: Settings) -> bool:
+    """Raise UserError if there is a namespace already. It changes nothing.
+
+    Returns:
+        Whether an earlier restore has loaded the names, and only the last step is missing.
+    """
+    with closing(Database(settings.database_url)) as database:
+        if database.path is not None and not database.path.exists():
+            return False
+        if schema.current(database) is None or _has_marker(database):
+            return False
+        with database.reading() as session:
+            row = session.one(sql.IDENTITY)
+        if row is not None and row[1] is None and row[3] is not None:
+            # A namespace that was made has data files before it has a bucket.
+            return True
+        raise UserError(
+            f"the database {database.url} has a namespace: a restore makes a new one. If that one "
+            "is not wanted, move it away, or correct namespace.url"
+        )
 
 
 def _mark(database: Database) -> None:

@@ -196,7 +196,7 @@ class NamesReport(Model):
     base_inodes: int = 0
     """Inodes of the base that is being made. 0: none is."""
     error: str = ""
-    """Why nothing is copied now."""
+    """Why names or settings are not copied now."""
 
 
 R = TypeVar("R", DrainReport, HydratorReport)
@@ -220,12 +220,15 @@ def of_hydrator(settings: Settings) -> HydratorReport | None:
 
 
 def of_names(settings: Settings) -> NamesReport:
-    """Return the last report of the copy of the names."""
-    names = (datadir.read(settings, datadir.RECOVERY) or {}).get("names")
+    """Return the last report of the copy of the names, with what is wrong with the settings beside
+    them."""
+    report = datadir.read(settings, datadir.RECOVERY) or {}
+    names, beside = report.get("names"), report.get("settings") or {}
     if not names:
         return NamesReport()
     times = {name: names.get(name) or None for name in ("copied_ns", "base_ns")}
-    return from_json(NamesReport, {**names, **times})
+    error = names.get("error") or beside.get("error") or ""
+    return from_json(NamesReport, {**names, **times, "error": error})
 
 
 def of_space(settings: Settings) -> SpaceReport | None:

@@ -38,7 +38,7 @@ START_DEADLINE_SECONDS = 120.0
 # rclone, cmd/serve/s3/backend.go: tempObjectPrefix, and the name that v1.75.0 gave to multipart.
 _TEMPORARY = re.compile(r"\.rclone_(temp|multipart_upload)_")
 _OWNER = ".spillway/owner.json"
-_OURS, _NAMES = ".spillway", "names"
+_OURS, _COPIES = ".spillway", ("names", "settings")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
@@ -168,15 +168,15 @@ class RcloneServer(Server):
         """Return the objects below a bucket, or a directory of it, by path from there.
 
         They are read from the disk, so this works while the server is stopped. What a gateway has
-        for itself is left out (its owner object, and the copy of its names), and what is deleted
-        meanwhile, and the temporary files of uploads, as in the server's listings. While an object
-        is replaced, its file is missing for some milliseconds.
+        for itself is left out (its owner object, the copies of names and settings), and what is
+        deleted meanwhile, and the temporary files of uploads, as in the server's listings. While an
+        object is replaced, its file is missing for some milliseconds.
         """
         root = self.directory / below
         files = {}
         for directory, below_it, names in os.walk(root):
-            if Path(directory).name == _OURS and _NAMES in below_it:
-                below_it.remove(_NAMES)
+            if Path(directory).name == _OURS:
+                below_it[:] = [name for name in below_it if name not in _COPIES]
             for path in (Path(directory, name) for name in names if not _TEMPORARY.match(name)):
                 if path.match(_OWNER):
                     continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,10 @@ import pytest
 from gateway.common import clock
 from gateway.common.errors import UserError
 from gateway.db.engine import Database
+from gateway.namespace import data_files
+from gateway.namespace.data_files import DataFiles
 from gateway.objectstore.ownership import Ownership
+from gateway.recovery.restore import NamespaceRestore
 from tests.support.drainsite import Site
 from tests.support.postgres import PostgresServer
 from tests.support.t12.names import copied
@@ -145,3 +149,51 @@ def test_objects_that_are_newer_than_the_names_come_back(moto_site: Site, tmp_pa
     restored = gateway.restore()
     assert restored.lost == []
     assert gateway.contents() == {"run/latest": b"22", "run/new": b"333"}
+
+
+def test_a_disk_that_was_not_lost_keeps_what_only_it_has(each_site: Site, tmp_path: Path) -> None:
+    """Only the database is lost."""
+    site = each_site
+    site.write("old", b"1")
+    site.write("changed", b"1")
+    site.drain()
+    with copied(site) as copy:
+        copy.all()
+        site.write("new", b"22")
+        site.write("changed", b"333")
+        copy.step()
+    site.write("later", b"4444")
+    before_ns = clock.now_ns()
+    site.namespace.close()
+    url = f"sqlite:///{tmp_path}/restored.db"
+    settings = replace(site.settings, namespace=replace(site.settings.namespace, url=url))
+    other = RestoredSite(site, tmp_path / "other")
+    with pytest.raises(UserError, match="data files of today"):
+        NamespaceRestore(settings, print).run(before_ns, is_gone=True)
+    restored = NamespaceRestore(settings, print).run(is_gone=True)
+    assert (restored.lost, restored.older, restored.problems) == ([], [], [])
+    other.settings = settings
+    assert other.problems() == []
+    dirty = other.rows(
+        "SELECT name FROM dirent JOIN inode ON inode.ino = dirent.ino "
+        "WHERE content_version > drained_version AND residency <> 0 ORDER BY name"
+    )
+    assert [bytes(name) for (name,) in dirty] == [b"changed", b"new"]
+    # The copy of the names does not know this one: its bytes are not deleted.
+    assert b"4444" in [path.read_bytes() for path in (settings.files_dir / "set-aside").iterdir()]
+
+
+def test_the_data_files_of_another_namespace_stop_it(moto_site: Site, tmp_path: Path) -> None:
+    site = moto_site
+    with copied(site) as copy:
+        copy.all()
+    gateway = RestoredSite(site, tmp_path / "new")
+    files = DataFiles(gateway.settings.files_dir)
+    files.create()
+    stamped = data_files.read(site.settings.files_dir)
+    assert stamped is not None
+    data_files.write(gateway.settings.files_dir, stamped._replace(fs_id="0" * 32))
+    with pytest.raises(UserError, match="of another namespace"):
+        gateway.restore()
+    # Nothing was taken.
+    Ownership(site.settings, Database(site.settings.database_url)).require()

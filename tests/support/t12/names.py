@@ -12,6 +12,7 @@ from gateway.db.engine import Database
 from gateway.objectstore.ownership import guarded
 from gateway.objectstore.s3 import S3Store
 from gateway.recovery import source, tables
+from gateway.recovery.copy_objects import BucketObjects
 from gateway.recovery.load import Loaded, Loader
 from gateway.recovery.names_copy import NamesCopy
 from gateway.recovery.names_store import NamesStore
@@ -27,7 +28,7 @@ class Copied:
         self._site = site
         self._database = Database(site.settings.database_url)
         self._store = guarded(S3Store(site.settings), site.settings, self._database)
-        self.names = NamesStore(site.settings, self._store)
+        self.names = NamesStore(BucketObjects(site.settings, self._store))
         self.copy = NamesCopy(site.settings, self._database, self.names)
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from gateway.config.settings import Settings
 from gateway.objectstore.s3 import S3Store
+from gateway.recovery.copy_objects import BucketObjects
 from gateway.recovery.names_store import NamesStore, Series
 from tests.support.drainsite import PREFIX, Site
 from tests.support.s3proxy import Request
@@ -19,7 +20,7 @@ SECONDS = 60.0
 
 def names_store(settings: Settings) -> NamesStore:
     """Return the copy of the names of a gateway, to be read."""
-    return NamesStore(settings, S3Store(settings))
+    return NamesStore(BucketObjects(settings, S3Store(settings)))
 
 
 def series_of(settings: Settings) -> list[Series]:
