@@ -1,5 +1,5 @@
-"""``python -m gateway.processes.recovery --config PATH``: copies the names into the bucket, and
-looks for damage."""
+"""``python -m gateway.processes.recovery --config PATH``: copies the names into the bucket, looks
+for damage, and imports what other programs have."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from gateway.db.engine import Database
 from gateway.objectstore.ownership import Ownership, guarded
 from gateway.objectstore.s3 import S3Store
 from gateway.processes.daemon import Daemon
+from gateway.recovery.importer import Importer
 from gateway.recovery.names_copy import NamesCopy
 from gateway.recovery.names_store import NamesStore
 from gateway.recovery.scrub import Scrub
@@ -85,6 +86,8 @@ def main() -> int:
     report = ReportFile(settings.run_dir / datadir.RECOVERY, recovery.report)
     scrub = threading.Thread(target=_scrub, args=(settings, process.stop), daemon=True)
     scrub.start()
+    imports = threading.Thread(target=_import, args=(settings, process.stop), daemon=True)
+    imports.start()
     process.watched(settings, lambda: recovery.rounds)
     seconds = 0.0
     while not process.stop.wait(seconds):
@@ -114,6 +117,19 @@ def _scrub(settings: Settings, stop: threading.Event) -> None:
             # What is not foreseen must not end the scrub.
             log.exception("unexpected")
             seconds = SCRUB_AFTER_SECONDS
+
+
+def _import(settings: Settings, stop: threading.Event) -> None:
+    """Carry imports out until stop is set, on a thread of its own: names never wait for it."""
+    importer = Importer(settings, Database(settings.database_url), stop)
+    seconds = 0.0
+    while not stop.wait(seconds):
+        try:
+            seconds = importer.step()
+        except Exception:
+            # What is not foreseen must not end the imports.
+            log.exception("unexpected")
+            seconds = RETRY_SECONDS
 
 
 if __name__ == "__main__":
