@@ -43,6 +43,14 @@ static int ask(enum spw_op op, const struct spw_request *request, struct spw_att
 	return rc;
 }
 
+/* Returns whether only the gateway changes a directory, as far as is known. */
+static bool is_reserved(uint64_t dir)
+{
+	struct spw_attr attr;
+
+	return !spw_inode_known(dir, &attr) || attr.reserved;
+}
+
 int spw_find(const struct spw_request *request, struct spw_attr *attr)
 {
 	uint64_t began = spw_dentry_asked();
@@ -56,8 +64,9 @@ int spw_find(const struct spw_request *request, struct spw_attr *attr)
 	rc = ask(SPW_LOOKUP, request, attr);
 	if (rc == 0)
 		spw_dentry_learn(request->ino, request->name, request->name_len, attr->ino, began);
-	/* The gateway makes names where clients find none, without this process. */
-	else if (rc == ENOENT && !(request->flags & SPW_FOR_GATEWAY))
+	/* The gateway makes names without this process, where clients find none and in directories
+	 * that only it changes. */
+	else if (rc == ENOENT && !(request->flags & SPW_FOR_GATEWAY) && !is_reserved(request->ino))
 		spw_dentry_learn(request->ino, request->name, request->name_len, SPW_NO_INO, began);
 	return rc;
 }

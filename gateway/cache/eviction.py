@@ -23,16 +23,18 @@ import fnmatch
 import logging
 import os
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from enum import StrEnum
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from sqlalchemy import case, exists, func, or_, select, tuple_
+from sqlalchemy import case, exists, func, literal_column, or_, select, tuple_
 
 from gateway.common import clock
-from gateway.common.errors import ObjectRefused
+from gateway.common.errors import ObjectRefused, StoreRefused
 from gateway.config.settings import Settings
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b, given
@@ -43,6 +45,8 @@ from gateway.db.statements import (
     IS_RESIDENT,
     TRASH_TREE,
     dirent,
+    imported_object,
+    imported_prefix,
     inode,
     last_read,
     object_,
@@ -144,7 +148,7 @@ _FILES = inode.join(object_, object_.c.ino == inode.c.ino).outerjoin(
 )
 _MAY_LEAVE = (*IS_CLEAN, *HAS_VERSION, *IS_CERTAIN)
 """The conditions of ``EVICT`` (gateway.namespace.residency), which decides."""
-_COLUMNS = (
+_COLUMNS: tuple[Any, ...] = (
     inode.c.ino,
     inode.c.content_version,
     inode.c.epoch,
@@ -152,48 +156,65 @@ _COLUMNS = (
     object_.c.key,
     object_.c.size,
     object_.c.etag,
+    literal_column("NULL"),
     _used_ns,
 )
-SURVEY = Statement(
-    select(dirent.c.parent, func.max(_used_ns), func.sum(inode.c.used))
-    .select_from(_FILES.join(dirent, dirent.c.ino == inode.c.ino))
-    .where(
-        IS_REGULAR,
-        IS_RESIDENT,
-        inode.c.used > 0,
-        inode.c.drained_version == inode.c.content_version,
+
+
+def _survey(used_ns: Any, files: Any) -> Statement:
+    return Statement(
+        select(dirent.c.parent, func.max(used_ns), func.sum(inode.c.used))
+        .select_from(files.join(dirent, dirent.c.ino == inode.c.ino))
+        .where(
+            IS_REGULAR,
+            IS_RESIDENT,
+            inode.c.used > 0,
+            inode.c.drained_version == inode.c.content_version,
+        )
+        .group_by(dirent.c.parent)
     )
-    .group_by(dirent.c.parent)
-)
+
+
+SURVEY = _survey(_used_ns, _FILES)
 """Selects the directories with clean files: newest use, and bytes on the disk. The other conditions
 would double its time, and hold for nearly all of these files."""
-INSIDE = Statement(
-    select(*_COLUMNS)
-    .select_from(_FILES.join(dirent, dirent.c.ino == inode.c.ino))
-    .where(
-        dirent.c.parent == b("parent"),
-        IS_RESIDENT,
-        inode.c.used > 0,
-        *_MAY_LEAVE,
-        tuple_(_used_ns, inode.c.ino) > tuple_(b("after_ns"), b("after_ino")),
+
+
+def _inside(columns: Any, used_ns: Any, files: Any, may_leave: Any) -> Statement:
+    return Statement(
+        select(*columns)
+        .select_from(files.join(dirent, dirent.c.ino == inode.c.ino))
+        .where(
+            dirent.c.parent == b("parent"),
+            IS_RESIDENT,
+            inode.c.used > 0,
+            *may_leave,
+            tuple_(used_ns, inode.c.ino) > tuple_(b("after_ns"), b("after_ino")),
+        )
+        .order_by(used_ns, inode.c.ino)
+        .limit(b("most"))
     )
-    .order_by(_used_ns, inode.c.ino)
-    .limit(b("most"))
-)
-PARTIAL = Statement(
-    select(*_COLUMNS)
-    .select_from(_FILES.join(present_blocks, present_blocks.c.ino == inode.c.ino))
-    .where(
-        IS_ABSENT,
-        *_MAY_LEAVE,
-        present_blocks.c.epoch == inode.c.epoch,
-        ~exists().where(warm_request.c.ino == inode.c.ino),
-        _used_ns < b("before_ns"),
-        tuple_(_used_ns, inode.c.ino) > tuple_(b("after_ns"), b("after_ino")),
+
+
+def _partial(columns: Any, used_ns: Any, files: Any, may_leave: Any) -> Statement:
+    return Statement(
+        select(*columns)
+        .select_from(files.join(present_blocks, present_blocks.c.ino == inode.c.ino))
+        .where(
+            IS_ABSENT,
+            *may_leave,
+            present_blocks.c.epoch == inode.c.epoch,
+            ~exists().where(warm_request.c.ino == inode.c.ino),
+            used_ns < b("before_ns"),
+            tuple_(used_ns, inode.c.ino) > tuple_(b("after_ns"), b("after_ino")),
+        )
+        .order_by(used_ns, inode.c.ino)
+        .limit(b("most"))
     )
-    .order_by(_used_ns, inode.c.ino)
-    .limit(b("most"))
-)
+
+
+INSIDE = _inside(_COLUMNS, _used_ns, _FILES, _MAY_LEAVE)
+PARTIAL = _partial(_COLUMNS, _used_ns, _FILES, _MAY_LEAVE)
 """Selects absent files that have some of their blocks on the disk."""
 TRASHED = Statement(
     select(*_COLUMNS)
@@ -211,16 +232,41 @@ TRASHED = Statement(
 )
 """Selects the clean files in the trash."""
 _INOS = given("inos", ino=int)
-GIVEN = Statement(
-    select(*_COLUMNS)
-    .select_from(
-        _INOS.join(_FILES, inode.c.ino == _INOS.c.ino).outerjoin(
-            present_blocks, present_blocks.c.ino == inode.c.ino
+
+
+def _given(columns: Any, files: Any, may_leave: Any) -> Statement:
+    return Statement(
+        select(*columns)
+        .select_from(
+            _INOS.join(files, inode.c.ino == _INOS.c.ino).outerjoin(
+                present_blocks, present_blocks.c.ino == inode.c.ino
+            )
         )
+        .where(or_(IS_RESIDENT, present_blocks.c.ino.is_not(None)), *may_leave)
     )
-    .where(or_(IS_RESIDENT, present_blocks.c.ino.is_not(None)), *_MAY_LEAVE)
-)
+
+
+GIVEN = _given(_COLUMNS, _FILES, _MAY_LEAVE)
 """Selects those of some files that may be evicted now."""
+
+# The same of imported files, whose objects are in other buckets.
+_IMPORTED_FILES = (
+    inode.join(imported_object, imported_object.c.ino == inode.c.ino)
+    .join(imported_prefix, imported_prefix.c.top == imported_object.c.top)
+    .outerjoin(last_read, last_read.c.ino == inode.c.ino)
+)
+_IMPORTED_MAY_LEAVE = (*IS_CLEAN, imported_object.c.size == inode.c.size)
+_IMPORTED_COLUMNS = (
+    *(inode.c[name] for name in ("ino", "content_version", "epoch", "used")),
+    *(imported_object.c[name] for name in ("key", "size", "etag")),
+    imported_prefix.c.bucket,
+    _read_ns,
+)
+_OF_IMPORTS = (_IMPORTED_COLUMNS, _read_ns, _IMPORTED_FILES, _IMPORTED_MAY_LEAVE)
+IMPORTED_SURVEY = _survey(_read_ns, _IMPORTED_FILES)
+IMPORTED_INSIDE = _inside(*_OF_IMPORTS)
+IMPORTED_PARTIAL = _partial(*_OF_IMPORTS)
+IMPORTED_GIVEN = _given(_IMPORTED_COLUMNS, _IMPORTED_FILES, _IMPORTED_MAY_LEAVE)
 
 
 class Candidate(NamedTuple):
@@ -236,6 +282,8 @@ class Candidate(NamedTuple):
     size: int
     """Bytes of its object."""
     etag: str
+    bucket: str | None
+    """The bucket of an import. None: the gateway's own one."""
     used_ns: int
     """The time of its last use: the last read, the arrival or the upload."""
 
@@ -248,12 +296,16 @@ class Directory(NamedTuple):
     """The time of the newest use of one of them."""
     used: int
     """Bytes of them on the local disk."""
+    is_imported: bool = False
+    """Whether they are of an import."""
 
 
 def survey(session: Session) -> list[Directory]:
     """Return the directories with clean files, the longest unused first."""
     directories = [
-        Directory(ino, newest_ns, int(used)) for ino, newest_ns, used in session.all(SURVEY)
+        Directory(ino, newest_ns, int(used), is_imported)
+        for statement, is_imported in ((SURVEY, False), (IMPORTED_SURVEY, True))
+        for ino, newest_ns, used in session.all(statement)
     ]
     return sorted(directories, key=lambda directory: (directory.newest_ns, directory.ino))
 
@@ -295,7 +347,8 @@ class Candidates:
     def partial(self) -> Iterator[Candidate]:
         """Yield absent files with blocks on the disk that were not used for UNUSED_SECONDS."""
         before_ns = clock.now_ns() - int(UNUSED_SECONDS * clock.NS)
-        for page in self._pages(PARTIAL, before_ns=before_ns):
+        pages = (self._pages(one, before_ns=before_ns) for one in (PARTIAL, IMPORTED_PARTIAL))
+        for page in chain.from_iterable(pages):
             try:
                 stat = self._files.path(page.ino, page.epoch).stat()
             except FileNotFoundError:
@@ -313,7 +366,8 @@ class Candidates:
     def inside(self, directories: Iterable[Directory]) -> Iterator[Candidate]:
         """Yield the candidates in directories, one directory after the other."""
         for directory in directories:
-            for candidate in self._pages(INSIDE, parent=directory.ino):
+            statement = IMPORTED_INSIDE if directory.is_imported else INSIDE
+            for candidate in self._pages(statement, parent=directory.ino):
                 # A file with several names is found in several directories.
                 if candidate.ino not in self._seen and self.reason_against(candidate) is None:
                     self._seen.add(candidate.ino)
@@ -325,7 +379,8 @@ class Candidates:
         Args:
             inos: inos of ``rows_of``.
         """
-        return {row[0]: Candidate(*row) for row in self._session.all(GIVEN, inos=inos)}
+        rows = [row for one in (GIVEN, IMPORTED_GIVEN) for row in self._session.all(one, inos=inos)]
+        return {row[0]: Candidate(*row) for row in rows}
 
     def top_of(self, directory: int) -> bytes | None:
         """Return the name of the top directory that a directory is or is below, or None."""
@@ -354,6 +409,7 @@ class Candidates:
             is_trashed = False
             if self._keep.keeps((*above, name)):
                 return "kept (cache.keep)"
+            is_at_home |= one.bucket is not None
             is_at_home |= self._keys.key_of((*above, name)) == one.key
         return None if is_at_home or is_trashed else "renamed, and its object is not moved yet"
 
@@ -423,7 +479,11 @@ class Eviction:
     def __init__(self, settings: Settings, database: Database, store: S3Store) -> None:
         self._files = DataFiles(settings.files_dir)
         self._database = database
+        self._settings = settings
         self._store = store
+        self._imported: dict[str, S3Store] = {}
+        """The buckets of imports that were asked, by name."""
+        self._making = threading.Lock()
         self._pool = ThreadPoolExecutor(HEADS, "cache-head")
 
     def __enter__(self) -> Self:
@@ -485,14 +545,30 @@ class Eviction:
         """Return why a candidate stays, and the same for people. None: the bucket has the object as
         it was recorded."""
         try:
-            head = self._store.head(candidate.key)
+            head = self._store_of(candidate).head(candidate.key)
         except ObjectRefused as exc:
+            return EvictionVerdict.REFUSED, str(exc)
+        except StoreRefused as exc:
+            if candidate.bucket is None:
+                raise
             return EvictionVerdict.REFUSED, str(exc)
         if head is None:
             return EvictionVerdict.DIFFERS, f"the object {candidate.key} is missing"
         if (head.size, head.etag) != (candidate.size, candidate.etag):
             return EvictionVerdict.DIFFERS, f"the object {candidate.key} is not what was recorded"
         return None, ""
+
+    def _store_of(self, candidate: Candidate) -> S3Store:
+        if candidate.bucket is None:
+            return self._store
+        with self._making:
+            if candidate.bucket not in self._imported:
+                # The import is here because boto3 takes half a second to import.
+                from gateway.objectstore.imported import ImportedStore, settings_of
+
+                settings = settings_of(self._settings, candidate.bucket)
+                self._imported[candidate.bucket] = ImportedStore(settings)
+            return self._imported[candidate.bucket]
 
     def _forget(self, evicted: Iterable[tuple[int, int]]) -> None:
         """Delete the rows of evictions whose data files are gone, for good.

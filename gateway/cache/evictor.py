@@ -50,7 +50,7 @@ from gateway.config import checks
 from gateway.config.settings import Settings
 from gateway.db.compiled import Session, Statement, given, rows_of
 from gateway.db.engine import Database
-from gateway.db.statements import IS_ABSENT, block_digest, inode, present_blocks
+from gateway.db.statements import IS_ABSENT, IS_IMPORTED, block_digest, inode, present_blocks
 from gateway.namespace import identity
 from gateway.namespace.data_files import DataFiles
 from gateway.rpc.control import ControlSocket
@@ -134,6 +134,16 @@ _UNNAMED = Statement(
         ~exists().where(present_blocks.c.ino == inode.c.ino),
     )
 )
+_UNNAMED_IMPORTED = Statement(
+    select(inode.c.ino, inode.c.epoch, inode.c.size)
+    .select_from(_FILES.join(inode, inode.c.ino == _FILES.c.ino))
+    .where(
+        IS_ABSENT,
+        IS_IMPORTED,
+        inode.c.epoch == _FILES.c.epoch,
+        ~exists().where(present_blocks.c.ino == inode.c.ino),
+    )
+)
 _INSERT = Statement(insert(present_blocks))
 
 
@@ -147,17 +157,27 @@ def record(database: Database, files: DataFiles) -> int:
     with database.reader() as connection:
         session = Session(connection, database.dialect)
         for page in _pages(files):
-            if not session.all(_UNNAMED, files=page):
+            if not _unnamed(session, page):
                 continue
             with database.transaction(connection):
                 # A map that was written since is not replaced.
                 rows = [
                     {"ino": ino, "epoch": epoch, "block_bytes": length, "blocks": NO_BLOCKS}
-                    for ino, epoch, length in session.all(_UNNAMED, files=page)
+                    for ino, epoch, length in _unnamed(session, page)
                 ]
                 session.run_each(_INSERT, rows)
             count += len(rows)
     return count
+
+
+def _unnamed(session: Session, page: str) -> list[tuple[int, int, int]]:
+    """Return the absent files of a page without a map, with their epochs and sizes of blocks."""
+    # The import is here because awscrt takes time to import.
+    from gateway.objectstore.checksums import block_bytes_of
+
+    own = [(ino, epoch, length) for ino, epoch, length in session.all(_UNNAMED, files=page)]
+    imported = session.all(_UNNAMED_IMPORTED, files=page)
+    return own + [(ino, epoch, block_bytes_of(size)) for ino, epoch, size in imported]
 
 
 def _pages(files: DataFiles) -> Iterator[str]:

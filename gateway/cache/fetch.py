@@ -20,9 +20,10 @@ from gateway.common.errors import NamespaceError, WrongBytes
 from gateway.namespace.data_files import DataFiles
 from gateway.objectstore.bodies import Incoming
 from gateway.objectstore.checksums import CRC_BYTES
+from gateway.objectstore.imported import AnyRanges
 from gateway.objectstore.objects import MIB, etag_of
 from gateway.objectstore.pace import Goes
-from gateway.objectstore.ranges import ObjectLocation, Ranges
+from gateway.objectstore.ranges import ObjectLocation
 
 log = logging.getLogger("cache")
 
@@ -140,7 +141,7 @@ BUFFER_BYTES = MIB
 
 
 def fetch(
-    store: Ranges,
+    store: AnyRanges,
     source: AbsentSource,
     place: ObjectLocation,
     data: DataFile,

@@ -24,7 +24,8 @@ from gateway.common.errors import (
 )
 from gateway.config.settings import CacheSettings
 from gateway.namespace.data_files import DataFiles
-from gateway.objectstore.ranges import Ranges, is_archived
+from gateway.objectstore.imported import AnyRanges
+from gateway.objectstore.ranges import is_archived
 
 log = logging.getLogger("cache")
 
@@ -39,6 +40,8 @@ RESTORE_CHECK_SECONDS = (1.0, 60.0)
 """The least and the most time between two such requests."""
 HOUR_NS = 3600 * clock.NS
 NO_OBJECT = "the bucket has no object of this version"
+REFRESH = " (the file is of an import: spillway import, with the same source and path, takes what \
+is there now)"
 
 
 class FetchRecovery:
@@ -52,7 +55,7 @@ class FetchRecovery:
         self,
         scheduler: FetchScheduler,
         rows: Rows,
-        store: Ranges,
+        store: AnyRanges,
         files: DataFiles,
         clients: WaitingClients,
         settings: CacheSettings,
@@ -217,6 +220,8 @@ class FetchRecovery:
             epoch: epoch of the data file.
         """
         key = "" if hydration.source is None else hydration.source.place.key
+        if hydration.source is not None and hydration.source.place.bucket is not None:
+            error += REFRESH
         with self._scheduler.lock:
             pause_seconds = self._scheduler.give_up(hydration, block, error)
             if block == WHOLE:

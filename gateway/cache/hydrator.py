@@ -37,8 +37,9 @@ from gateway.config import datadir
 from gateway.config.settings import Settings
 from gateway.db.engine import Database
 from gateway.namespace.data_files import DataFiles
+from gateway.objectstore.imported import AnyRanges
 from gateway.objectstore.pace import Pace, Rates
-from gateway.objectstore.ranges import Ranges, is_archived
+from gateway.objectstore.ranges import is_archived
 from gateway.rpc.frames import ALL_BYTES, Op, RpcRequest
 
 log = logging.getLogger("cache")
@@ -77,7 +78,7 @@ class Hydrator:
         """The time since which the disk has been nearly too full for writers."""
         rates = Rates(cache.bytes_per_second, cache.requests_per_second)
         self._pace = Pace(rates, cache.workers, stop)
-        self._store = Ranges(settings, pace=self._pace)
+        self._store = AnyRanges(settings, pace=self._pace)
         self._clients = WaitingClients(settings, self._on_wanted, self._on_answer, stop)
         self._prefetcher = Prefetcher(
             self._scheduler, rows, FILES_PER_WORKER * cache.workers, cache.read_ahead

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from sqlalchemy import and_, delete, exists, insert, select
+from sqlalchemy import and_, delete, exists, insert, select, update
 
 from gateway.cache import warming
 from gateway.common import clock
@@ -19,6 +19,8 @@ from gateway.db.statements import (
     IS_ABSENT,
     block_digest,
     dirent,
+    imported_object,
+    imported_prefix,
     inode,
     object_,
     present_blocks,
@@ -63,6 +65,39 @@ _SOURCE = Statement(
         )
     )
     .where(inode.c.ino == b("ino"), IS_ABSENT)
+)
+_IMPORTED_SOURCE = Statement(
+    select(
+        imported_object.c.key,
+        imported_object.c.etag,
+        imported_object.c.block_bytes,
+        imported_object.c.crcs,
+        present_blocks.c.blocks,
+        imported_prefix.c.bucket,
+    )
+    .select_from(
+        imported_object.join(inode, inode.c.ino == imported_object.c.ino)
+        .join(imported_prefix, imported_prefix.c.top == imported_object.c.top)
+        .outerjoin(
+            present_blocks,
+            and_(
+                present_blocks.c.ino == inode.c.ino,
+                present_blocks.c.epoch == inode.c.epoch,
+                present_blocks.c.block_bytes == imported_object.c.block_bytes,
+            ),
+        )
+    )
+    .where(inode.c.ino == b("ino"), imported_object.c.size == inode.c.size)
+)
+"""The same of an imported file."""
+_IMPORTED_DIGESTS = Statement(
+    update(imported_object)
+    .where(
+        imported_object.c.ino == b("the_ino"),
+        imported_object.c.etag == b("the_etag"),
+        imported_object.c.crcs.is_(None),
+    )
+    .values(block_bytes=b("new_block_bytes"), crcs=b("new_crcs"))
 )
 _HAS_EPOCH = Statement(
     select(inode.c.ino).where(inode.c.ino == b("ino"), inode.c.epoch == b("epoch"), IS_ABSENT)
@@ -210,16 +245,19 @@ class Rows:
             row = session.one(_SOURCE, ino=ino)
             if row is None:
                 return None
+            bucket = None
+            if row[4] is None and (found := session.one(_IMPORTED_SOURCE, ino=ino)) is not None:
+                row, bucket = (*row[:4], *found[:5]), found[5]
             way = list(way_up(session, ino))
         epoch, version, size, nlink, key, etag, block_bytes, crcs, blocks = row
         source = None
         if key is not None and crcs is None:
-            place, block_bytes = ObjectLocation(key, etag), block_bytes_of(size)
+            place, block_bytes = ObjectLocation(key, etag, bucket=bucket), block_bytes_of(size)
             source = AbsentSource(
                 ino, epoch, version, size, place, block_bytes, b"", LearnedDigests()
             )
         elif crcs is not None and len(crcs) == -(-size // block_bytes) * CRC_BYTES:
-            place = ObjectLocation(key, etag)
+            place = ObjectLocation(key, etag, bucket=bucket)
             source = AbsentSource(ino, epoch, version, size, place, block_bytes, bytes(crcs))
         path = os.fsdecode(b"/".join(name for _, _, name in reversed(way)))
         _, parent, name = way[0] if way else (ino, 0, b"")
@@ -266,6 +304,16 @@ class Rows:
     def save_digests(self, source: AbsentSource, crcs: bytes) -> None:
         """Record the digests of an object that was fetched whole, if it is still the file's."""
         with self._database.writing() as session:
+            if source.place.bucket is not None:
+                # The row of an inode is always of the same object.
+                session.run(
+                    _IMPORTED_DIGESTS,
+                    the_ino=source.ino,
+                    the_etag=source.place.etag,
+                    new_block_bytes=source.block_bytes,
+                    new_crcs=crcs,
+                )
+                return
             row = session.one(_SOURCE, ino=source.ino)
             if row is None or row[6] is not None or (row[0], row[1]) != source[1:3]:
                 return

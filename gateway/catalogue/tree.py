@@ -19,6 +19,7 @@ from gateway.common.types import Extent, InodeKind, Residency
 from gateway.db.compiled import Session, numbers_of
 from gateway.db.engine import Database
 from gateway.db.models import RESERVED_INO, ROOT_INO
+from gateway.db.statements import IMPORT_TOPS
 from gateway.namespace.data_files import DataFiles
 from gateway.namespace.lookup import DirectoryMemo, way_up
 
@@ -160,6 +161,8 @@ class CatalogueView:
         self._records: dict[int, CheckpointRecord | None] = {}
         self._series: dict[tuple[int, bytes, bytes], list[bytes]] = {}
         self._ways = DirectoryMemo[list[Node]]({ROOT_INO: []})
+        self._imports = frozenset(top for (top,) in session.all(IMPORT_TOPS))
+        """The directories of imports: others have their files."""
 
     def entry(self, parent: int, name: bytes) -> PlaceEntry | None:
         """Return what a name in a directory leads to."""
@@ -278,7 +281,7 @@ class CatalogueView:
             parent, name, entry = row[0], row[1], entry_of(row)
             if entry.kind == InodeKind.DIRECTORY:
                 concerns.directories.add(entry.ino)
-            if parent is None or entry.ino == ROOT_INO:
+            if parent is None or entry.ino == ROOT_INO or entry.ino in self._imports:
                 continue
             if bytes(name) in self.rules.trackers:
                 concerns.directories.add(parent)
@@ -298,11 +301,13 @@ class CatalogueView:
 
     def way_to(self, directory: int) -> list[Node] | None:
         """Return the directories from the root's entry down to a directory, or None if it has no
-        path, or is in the gateway's own directory: what is kept there is no checkpoint of a run."""
+        path, or is in the gateway's own directory or in an import: what is kept there is no
+        checkpoint of a run."""
         return self._ways.of(directory, way_up(self.session, directory), self._way_below)
 
     def _way_below(self, above: list[Node], ino: int, name: bytes) -> list[Node] | None:
-        row = None if ino == RESERVED_INO else self.session.one(own.INODE, ino=ino)
+        is_ours = ino == RESERVED_INO or ino in self._imports
+        row = None if is_ours else self.session.one(own.INODE, ino=ino)
         if row is None:
             return None
         parts, parent = (above[-1].parts, above[-1].entry.ino) if above else ((), ROOT_INO)

@@ -97,7 +97,8 @@ CHANGING: dict[str, frozenset[str] | None] = {
     **dict.fromkeys(("mkdir", "chown", "chmod", "mv", "rm", "evict", "warm")),
     **dict.fromkeys(f"checkpoint {verb}" for verb in ("promote", "pin", "unpin", "delete")),
     **dict.fromkeys(("promotion remove", "trash restore", "trash release", "trash empty")),
-    **dict.fromkeys(("bucket setup", "upgrade", "adopt", "reconcile", "fsck", "scrub", "backup")),
+    **dict.fromkeys(("bucket setup", "upgrade", "adopt", "reconcile", "fsck", "scrub")),
+    **dict.fromkeys(("backup", "import")),
     "policy": frozenset({"set", "remove", "enable", "disable", "approve", "clock"}),
     "export": frozenset({"set", "remove", "reload"}),
     "job": frozenset({"cancel"}),
@@ -105,8 +106,8 @@ CHANGING: dict[str, frozenset[str] | None] = {
     "queue": frozenset({"bump", "hold", "cancel", "release", "retry"}),
 }
 """The commands that change something, with the verbs that do (None: all)."""
-ONLY_WITH = {"fsck": "repair", "bucket setup": "apply"}
-"""The option without which a command changes nothing."""
+ONLY_WITH = {"fsck": "repair", "bucket setup": "apply", "import": "source"}
+"""The option or argument without which a command changes nothing."""
 HASH = "$argon2"
 """How the hash of a token begins (spillway token add)."""
 TEXT_MAX = 4096

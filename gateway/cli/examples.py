@@ -235,6 +235,12 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
         ("scrub", "Compares all files on the disk, and all objects, with what they should be."),
         ("scrub --deep /checkpoints/run7/step100", "Also reads the objects of a checkpoint."),
     ),
+    "import": _of(
+        ("import s3://data-sets/imagenet", "Shows the objects there as files below /imagenet."),
+        ("import s3://data-sets/imagenet /data/imagenet --no-wait", "The same, at another path."),
+        ("import --remove /imagenet", "Removes the names and local copies; the bucket stays."),
+        ("import", "Lists the imports, and what is gone or was left out."),
+    ),
     "completion": _of(
         (
             "completion bash > /etc/bash_completion.d/spillway",

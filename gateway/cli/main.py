@@ -28,6 +28,7 @@ from gateway.cli import (
     exports,
     files,
     first_boot,
+    imports,
     init,
     jobs,
     plan,
@@ -201,6 +202,12 @@ SUBCOMMANDS = (
         "have the names follow the bucket",
         comparison.arguments,
         comparison.run,
+    ),
+    Subcommand(
+        "import",
+        "show the objects of other programs as files",
+        imports.arguments,
+        imports.run,
     ),
     Subcommand(
         "completion", "print a completion script for a shell", completion_arguments, complete

@@ -42,6 +42,11 @@ SCRUB = "scrub.{when}"
 """A place after damage was found and confirmed (``found``), one after it was healed or recorded
 (``healed``), and one after the position was saved (``saved``). Hits are counted. The pass that
 comes next must find what is left, and nothing twice."""
+IMPORT = "import.{when}"
+"""Places of an import: before a transaction is committed (``rows``) and after it (``told``, when
+the NFS server has been told), before changed files are put in their places (``changed``), and at
+the end of a listing (``listed``). Hits are counted. The process that comes next must make the rest,
+and nothing twice."""
 
 DRILL = "drill.{when}"
 """A place after the drill's reader of the journal began (``begun``), one after the names were

@@ -325,6 +325,64 @@ class DamageTable(Base):
     noted_ns: Mapped[int]
 
 
+class ImportedPrefixTable(Base):
+    """A prefix of a bucket whose objects are files below a directory, which only the gateway
+    changes (gateway.recovery.imports). Nothing is ever written to that bucket."""
+
+    __tablename__ = "imported_prefix"
+    top: Mapped[int] = mapped_column(
+        ForeignKey("inode.ino", ondelete="CASCADE"), primary_key=True, autoincrement=False
+    )
+    """The directory."""
+    bucket: Mapped[str] = mapped_column(String)
+    """Its endpoint is that of the gateway's own bucket."""
+    prefix: Mapped[str] = mapped_column(String)
+    """The beginning of the keys, without a slash at its end. Empty: the whole bucket."""
+    state: Mapped[str] = mapped_column(String)
+    """``placing``, ``listing``, ``whole`` or ``removing``."""
+    last_key: Mapped[str | None] = mapped_column(String)
+    """The first listing continues after this key. NULL: the listing begins at the first key."""
+    untold: Mapped[str] = mapped_column(String)
+    """A JSON array of the directories that the last transaction changed: the NFS server may not
+    have been told."""
+    asked_ns: Mapped[int]
+    """When a person asked for the listing."""
+    ended_ns: Mapped[int | None]
+    """The end of the last listing. NULL: none has ended."""
+    files: Mapped[int]
+    size: Mapped[int]
+    """Bytes of all files."""
+    gone: Mapped[int]
+    """The files whose objects the last listing did not have."""
+    left_out: Mapped[int]
+    """The objects of the present or last listing whose keys cannot be names."""
+    examples: Mapped[str] = mapped_column(String)
+    """The first of them: a JSON array of pairs of key and reason."""
+    error: Mapped[str | None] = mapped_column(String)
+    """Why the listing waits."""
+
+
+class ImportedObjectTable(Base):
+    """Where the bytes of a file of an imported prefix are, in place of a row of ``object``: the
+    object is another program's, and nothing may move or delete it."""
+
+    __tablename__ = "imported_object"
+    ino: Mapped[int] = mapped_column(
+        ForeignKey("inode.ino", ondelete="CASCADE"), primary_key=True, autoincrement=False
+    )
+    top: Mapped[int] = mapped_column(ForeignKey("imported_prefix.top", ondelete="CASCADE"))
+    key: Mapped[str] = mapped_column(String)
+    size: Mapped[int]
+    etag: Mapped[str] = mapped_column(String)
+    gone_ns: Mapped[int | None]
+    """Since when a listing has not had the object. NULL: the last one had it."""
+    block_bytes: Mapped[int | None]
+    """The size of its blocks, as in ``block_digest``. NULL: the object was not read whole yet."""
+    crcs: Mapped[bytes | None]
+
+    __table_args__ = (Index("ix_imported_object_top_key", "top", "key"),)
+
+
 class JournalTable(Base):
     """Inodes that a transaction touched: see gateway.db.journal. The last row is never pruned,
     because SQLite takes the next number from it."""

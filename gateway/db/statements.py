@@ -50,6 +50,8 @@ promotion: Any = checkpoint_models.PromotionTable.__table__
 promotion_member: Any = checkpoint_models.PromotionMemberTable.__table__
 pin: Any = models.PinTable.__table__
 damage: Any = models.DamageTable.__table__
+imported_prefix: Any = models.ImportedPrefixTable.__table__
+imported_object: Any = models.ImportedObjectTable.__table__
 journal: Any = models.JournalTable.__table__
 reader: Any = models.ReaderTable.__table__
 names_copy: Any = models.NamesCopyTable.__table__
@@ -100,7 +102,15 @@ HERE = union(_TOP, select(dirent.c.ino).where(dirent.c.parent == b("top"))).subq
 TRASH_TREE = with_below(select(inode.c.ino).where(inode.c.ino == literal_column(f"{TRASH_INO}")))
 """The trash and everything in it. There is none in a namespace without a trash."""
 
+IS_IMPORTED = exists().where(
+    imported_object.c.ino == inode.c.ino, imported_object.c.size == inode.c.size
+)
+"""A file whose bytes another bucket has (``imported_object``)."""
+
 ATTR = [inode.c[name] for name in Attr._fields]
+IMPORTED = Statement(select(imported_object.c.ino).where(imported_object.c.ino == b("ino")))
+IMPORT_TOPS = Statement(select(imported_prefix.c.top))
+IMPORT_TOP = Statement(select(imported_prefix.c.top).where(imported_prefix.c.top == b("top")))
 
 # volume
 VOLUME_INSERT = Statement(insert(volume))

@@ -52,9 +52,10 @@ _IS_KEPT = or_(
     sql.IS_CLIENTS,
     and_(*sql.IS_DIRTY),
     exists().where(sql.object_.c.ino == sql.inode.c.ino),
+    sql.IS_IMPORTED,
 )
-"""A file of clients, also in the trash, or a promoted one. What the gateway shows beside them is
-made again when it is lost, and is not in the bucket."""
+"""A file of clients, also in the trash, or a promoted or imported one. What the gateway shows
+beside them is made again when it is lost, and is not in the bucket."""
 _FILES_AFTER = Statement(
     select(
         sql.inode.c.ino,
@@ -65,6 +66,7 @@ _FILES_AFTER = Statement(
         sql.inode.c.content_version > sql.inode.c.drained_version,
         sql.inode.c.ctime_ns,
         func.coalesce(sql.last_read.c.read_ns, literal_column("0")),
+        sql.IS_IMPORTED,
     )
     .select_from(sql.inode.outerjoin(sql.last_read, sql.last_read.c.ino == sql.inode.c.ino))
     .where(
@@ -107,7 +109,10 @@ _EVICTED_SINCE = Statement(
     .where(
         sql.inode.c.ino == b("the_ino"),
         sql.inode.c.drained_version == sql.inode.c.content_version,
-        exists().where(sql.object_.c.ino == sql.inode.c.ino, *HAS_VERSION),
+        or_(
+            exists().where(sql.object_.c.ino == sql.inode.c.ino, *HAS_VERSION),
+            sql.IS_IMPORTED,
+        ),
         ~exists().where(sql.damage.c.ino == sql.inode.c.ino),
     )
     .values(residency=Residency.ABSENT, epoch=sql.inode.c.epoch + 1)
@@ -215,6 +220,8 @@ class _Row(NamedTuple):
     is_dirty: bool
     ctime_ns: int
     read_ns: int
+    is_imported: bool
+    """Whether another bucket has its bytes, whatever the disk has."""
 
     def knows(self, found: os.stat_result) -> bool:
         """Return whether the bytes of a data file were there when the row was last written.
@@ -344,6 +351,8 @@ def _compare(
         with database.transaction(connection):
             tx = Tx(connection, database.dialect, Ids(), "adopt", Effects())
             for row, stat, verdict in assessed:
+                if row.is_imported and verdict is not _Verdict.KEPT:
+                    verdict = _Verdict.LOST
                 if verdict is _Verdict.TAKEN and stat is not None:
                     taken += 1
                     _take(session, row.ino, stat)

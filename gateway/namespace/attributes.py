@@ -66,10 +66,11 @@ def require_entry_change(directory: Attr, cred: Cred) -> None:
 def require_removal(directory: Attr, victim: Attr, cred: Cred) -> None:
     """Require the right to remove: in a sticky directory only owners have it.
 
-    The directories that every namespace has are never removed. Raises AccessDenied, NotPermitted,
-    ReadOnly.
+    The directories that every namespace has are never removed. Those of imports, which may be
+    empty, are removed by the gateway only. Raises AccessDenied, NotPermitted, ReadOnly.
     """
-    if victim.ino < FIRST_FREE_INO:
+    is_kept = victim.kind == InodeKind.DIRECTORY and victim.reserved and not cred.is_gateway
+    if victim.ino < FIRST_FREE_INO or is_kept:
         raise ReadOnly
     require_entry_change(directory, cred)
     if directory.mode & STICKY and cred.uid not in (0, directory.uid, victim.uid):

@@ -157,6 +157,7 @@ CHECKS = (
             " AND i.ino NOT IN (WITH RECURSIVE below(ino) AS (SELECT ino FROM trash"
             " WHERE state IN ('putting', 'returning') UNION SELECT e.ino FROM dirent e"
             " JOIN below ON e.parent = below.ino) SELECT ino FROM below)"
+            " AND i.ino NOT IN (SELECT top FROM imported_prefix)"
         ),
         "inode {0} is reserved for the gateway and has a name in {1}, which is not",
     ),
@@ -182,6 +183,8 @@ CHECKS = (
             f" WHERE i.residency = {_ABSENT} AND i.nlink > 0 AND NOT EXISTS (SELECT 1 FROM object o"
             # Names that were made of the bucket have no digests before they are read first.
             " WHERE o.ino = i.ino AND o.content_version = i.content_version AND o.size = i.size)"
+            " AND NOT EXISTS (SELECT 1 FROM imported_object o"
+            " WHERE o.ino = i.ino AND o.size = i.size)"
         ),
         "the bytes of inode {0} (version {1}) are not on this disk, and no object is recorded for"
         " them",

@@ -75,7 +75,8 @@ def rename(
 
     Returns the moved inode and what was replaced. If both names are of one inode, nothing happens.
     Data files are named by inode number, so no byte moves. What is in a reserved directory is
-    reserved, and what is in another one is not, except for what was just taken out of the trash.
+    reserved, and what is in another one is not, except for the directory of an import, and for what
+    was just taken out of the trash.
 
     Into the trash and out of it, it is 1 more than ``trash.since_ns``: Busy is raised if no row
     lets the checkpoint pass, and Exists if the new name is taken, because nothing is replaced. For
@@ -134,7 +135,7 @@ def _rename(
     if only not in (0, moved.ino):
         raise TryAgain
     if (moved.reserved or cred.is_gateway) and not is_taken_back:
-        _require_alike(tx, moved, new_parent)
+        _require_alike(tx, moved, new_parent, cred)
     replaced = find(tx, new_parent, new_name)
     if replaced is not None or moved.kind == InodeKind.DIRECTORY:
         # These checks refuse often, and a refusal is cheap only before the first change.
@@ -203,10 +204,12 @@ def _directories(tx: Tx, old_parent: int, new_parent: int) -> tuple[Attr, Attr]:
     return source_dir, source_dir if new_parent == old_parent else get_directory(tx, new_parent)
 
 
-def _require_alike(tx: Tx, moved: Attr, directory: int) -> None:
-    """Require that an inode and a directory are both reserved, or none. Raises ReadOnly,
-    NotADirectory, Stale."""
-    if get_directory(tx, directory).reserved != moved.reserved:
+def _require_alike(tx: Tx, moved: Attr, directory: int, cred: Cred) -> None:
+    """Require that an inode and a directory are both reserved, or none. The directory of an import
+    has a place among those of clients. Raises ReadOnly, NotADirectory, Stale."""
+    if get_directory(tx, directory).reserved == moved.reserved:
+        return
+    if not cred.is_gateway or tx.one(sql.IMPORT_TOP, top=moved.ino) is None:
         raise ReadOnly
 
 

@@ -29,7 +29,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import select, update
+from sqlalchemy import exists, select, update
 
 from gateway.common.errors import (
     RESTART,
@@ -52,7 +52,7 @@ from gateway.db.models import (
     RUNS_INO,
     TRASH_INO,
 )
-from gateway.db.statements import dirent, inode
+from gateway.db.statements import dirent, imported_prefix, inode
 from gateway.db.writer import Operation, Tx, Writer
 from gateway.namespace import attributes, names, rotation
 from gateway.namespace.data_files import DataFiles
@@ -248,7 +248,12 @@ LOOK_COST = 4
 _PAGE = Statement(
     select(dirent.c.cookie, inode.c.ino, inode.c.kind)
     .select_from(dirent.join(inode, inode.c.ino == dirent.c.ino))
-    .where(dirent.c.parent == b("parent"), dirent.c.cookie > b("after"))
+    .where(
+        dirent.c.parent == b("parent"),
+        dirent.c.cookie > b("after"),
+        # What is in an import stays the gateway's own.
+        ~exists().where(imported_prefix.c.top == inode.c.ino),
+    )
     .order_by(dirent.c.cookie)
     .limit(b("most"))
 )

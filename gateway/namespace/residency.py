@@ -19,6 +19,7 @@ from gateway.db.statements import (
     ATTR,
     IS_ABSENT,
     IS_CLIENTS,
+    IS_IMPORTED,
     IS_REGULAR,
     IS_RESIDENT,
     block_digest,
@@ -97,12 +98,16 @@ EVICT = Statement(
         inode.c.content_version == b("content_version"),
         or_(IS_RESIDENT, exists().where(present_blocks.c.ino == inode.c.ino)),
         *IS_CLEAN,
-        exists().where(object_.c.ino == inode.c.ino, *HAS_VERSION, *IS_CERTAIN),
+        or_(
+            exists().where(object_.c.ino == inode.c.ino, *HAS_VERSION, *IS_CERTAIN),
+            IS_IMPORTED,
+        ),
     )
     .values(residency=Residency.ABSENT, epoch=inode.c.epoch + 1)
     .returning(*ATTR)
 )
-"""Makes a file absent whose version the bucket has, with digests to verify it by."""
+"""Makes a file absent whose version the bucket has, with digests to verify it by. An imported file
+that was never read whole has none, and is read by its ETag."""
 _IS_STORED = (
     IS_REGULAR,
     inode.c.write_open == 0,
@@ -117,6 +122,7 @@ GIVE_UP = Statement(
         or_(
             and_(IS_REGULAR, IS_ABSENT),
             and_(*_IS_STORED, exists().where(_OF_INODE, *HAS_VERSION, *IS_CERTAIN)),
+            and_(*_IS_STORED, IS_IMPORTED),
         ),
     )
     .values(residency=Residency.ABSENT, epoch=inode.c.epoch + 1)
@@ -127,7 +133,9 @@ nothing is only in the data file. That its object has still to be moved does not
 reads the data file of an absent file."""
 STORED = Statement(
     select(inode.c.ino).where(
-        inode.c.ino == b("ino"), *_IS_STORED, exists().where(_OF_INODE, *HAS_VERSION)
+        inode.c.ino == b("ino"),
+        *_IS_STORED,
+        or_(exists().where(_OF_INODE, *HAS_VERSION), IS_IMPORTED),
     )
 )
 ARRIVED = Statement(

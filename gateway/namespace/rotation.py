@@ -35,7 +35,7 @@ from gateway.common import clock
 from gateway.common.clock import ElapsedTime
 from gateway.common.errors import SpillwayError
 from gateway.common.text import bytes_of
-from gateway.common.types import Attr, Extent, InodeKind, RemovedName
+from gateway.common.types import Attr, Extent, InodeKind, RemovedName, Residency
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.models import ROOT_INO, TRASH_INO
@@ -66,6 +66,7 @@ def insert_inode(
     verifier: bytes | None = None,
     drained_version: int = 0,
     write_open: int = 0,
+    residency: int = Residency.RESIDENT,
 ) -> Attr:
     """Insert an inode of version 0, or 1 if it is a file. The caller gives it its name.
 
@@ -90,17 +91,16 @@ def insert_inode(
         change=1,
         rdev=rdev,
         epoch=0,
+        residency=residency,
         reserved=reserved,
     )
+    rest = {"target": target, "verifier": verifier, "parent": parent, "write_open": write_open}
     session.run(
         sql.INODE_INSERT,
         **attr._asdict(),
-        target=target,
-        verifier=verifier,
-        parent=parent,
+        **rest,
         content_version=int(kind == InodeKind.REGULAR),
         drained_version=drained_version,
-        write_open=write_open,
         drain_after_ns=0,
     )
     return attr

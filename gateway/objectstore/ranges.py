@@ -36,6 +36,8 @@ class ObjectLocation(NamedTuple):
     """Without quotes."""
     version: str | None = None
     """The id of an older version that is to be read in place of the latest."""
+    bucket: str | None = None
+    """The bucket of an import. None: the gateway's own one."""
 
 
 class Archived(NamedTuple):
@@ -78,7 +80,7 @@ class Ranges(Requests):
         Args:
             goes_first: for the pace.
         """
-        key, etag, version = place
+        key, etag, version, _bucket = place
         headers = {"Range": f"bytes={start}-{start + size - 1}"}
         if etag:
             headers["If-Match"] = f'"{etag}"'

@@ -1,5 +1,5 @@
 """``python -m gateway.processes.recovery --config PATH``: copies names and settings to the bucket,
-looks for damage, and tries whether the bucket brings everything back."""
+looks for damage, makes drills of a restore, and imports what other programs have."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from gateway.processes.daemon import Daemon
 from gateway.recovery import backup
 from gateway.recovery.copy_objects import BucketObjects
 from gateway.recovery.drill import DrillTimer
+from gateway.recovery.importer import Importer
 from gateway.recovery.names_copy import NamesCopy
 from gateway.recovery.names_store import NamesStore
 from gateway.recovery.scrub import Scrub
@@ -107,7 +108,7 @@ def main() -> int:
     recovery = Recovery(settings, database, store)
     report = ReportFile(settings.run_dir / datadir.RECOVERY, recovery.report)
     # Names never wait for the others.
-    for work in (_scrub, _drill):
+    for work in (_scrub, _drill, _import):
         threading.Thread(target=work, args=(process, settings), daemon=True).start()
     process.watched(settings, lambda: recovery.rounds)
     process.repeat(recovery.step, 0.0, RETRY_SECONDS)
@@ -129,6 +130,12 @@ def _drill(process: Daemon, settings: Settings) -> None:
     timer = DrillTimer(settings, Database(settings.database_url), S3Store(settings), process.stop)
     timer.begin()
     process.repeat(timer.step, DRILL_AFTER_SECONDS, DRILL_AFTER_SECONDS)
+
+
+def _import(process: Daemon, settings: Settings) -> None:
+    """Carry imports out."""
+    importer = Importer(settings, Database(settings.database_url), process.stop)
+    process.repeat(importer.step, 0.0, RETRY_SECONDS)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from sqlalchemy import (
     Integer,
     MetaData,
     Table,
+    and_,
     delete,
     exists,
     func,
@@ -40,6 +41,7 @@ from sqlalchemy import (
     inspect,
     literal_column,
     null,
+    or_,
     select,
     text,
     update,
@@ -75,6 +77,7 @@ from gateway.objectstore import ownership
 from gateway.objectstore.owner_object import REQUEST_SECONDS, OwnerStore, SeenOwner
 from gateway.objectstore.ownership import LOOK_SECONDS, OwnerClaim, Ownership
 from gateway.objectstore.s3 import S3Store
+from gateway.recovery import import_rows
 from gateway.recovery.copy_objects import BucketObjects, CopyObjects
 from gateway.recovery.load import Loaded, Loader, require_known
 from gateway.recovery.names_store import NamesStore
@@ -128,7 +131,10 @@ _TAKE_ABSENT = Statement(
         sql.IS_REGULAR,
         sql.IS_RESIDENT,
         inode.c.content_version == inode.c.drained_version,
-        exists().where(object_.c.ino == inode.c.ino, *HAS_VERSION),
+        or_(
+            exists().where(object_.c.ino == inode.c.ino, *HAS_VERSION),
+            and_(inode.c.size > literal_column("0"), sql.IS_IMPORTED),
+        ),
         ~exists().where(damage.c.ino == inode.c.ino),
     )
     .values(residency=Residency.ABSENT, epoch=inode.c.epoch + 1)
@@ -369,6 +375,7 @@ class NamespaceRestore:
                 session.run(_OLDER_KEYS, now_ns=now_ns)
                 session.run(_TAKE_OLDER, now_ns=now_ns)
                 session.run(_TAKE_ABSENT)
+            import_rows.list_again(session)
             session.run(_APPROVALS_FORGET)
             session.run(_UNMARK)
             restored.files = _count(session, _FILES)

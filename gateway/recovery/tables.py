@@ -27,6 +27,7 @@ _NO_NAMES = {
     ("inode", "verifier"),
     ("xattr", "value"),
     ("block_digest", "crcs"),
+    ("imported_object", "crcs"),
     ("checkpoint_record", "members"),
 }
 """The columns of bytes that are neither names nor paths."""
@@ -88,6 +89,7 @@ BY_INODE = (
     CopiedTable(drain_models.ObjectTable.__table__, "ino"),
     CopiedTable(drain_models.BlockDigestTable.__table__, "ino"),
     CopiedTable(models.DamageTable.__table__, "ino"),
+    CopiedTable(models.ImportedObjectTable.__table__, "ino"),
     CopiedTable(drain_models.QueueOrderTable.__table__, "ino"),
     CopiedTable(drain_models.TombstoneTable.__table__, "ino"),
     CopiedTable(drain_models.RekeyTable.__table__, "ino"),
@@ -98,6 +100,7 @@ COMPARED_OFTEN = tuple(
     CopiedTable(table.__table__)
     for table in (
         models.PinTable,
+        models.ImportedPrefixTable,
         checkpoint_models.PolicyTable,
         checkpoint_models.PolicyApprovalTable,
         checkpoint_models.PromotionTable,

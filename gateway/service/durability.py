@@ -24,6 +24,7 @@ from gateway.common.units import duration, size
 from gateway.config import datadir
 from gateway.config.settings import Settings
 from gateway.db.compiled import Session
+from gateway.db.statements import IMPORT_TOPS, IMPORTED
 from gateway.drain import queue
 from gateway.drain import statements as own
 from gateway.drain.context import Context, DrainView
@@ -200,7 +201,9 @@ def _is_waited_for(session: Session, keys: KeyMapper, top: int, ino: int) -> boo
 def _is_durable(session: Session, keys: KeyMapper, ino: int) -> bool:
     """Return whether a file is durable, or gone."""
     row = session.one(stored.STORED, ino=ino)
-    return row is None or bool(row[1] and keys.is_settled(ino, row[2]))
+    if row is None or (row[1] and keys.is_settled(ino, row[2])):
+        return True
+    return session.one(IMPORTED, ino=ino) is not None
 
 
 def _missing(session: Session, keys: KeyMapper, top: int, rules: Rules) -> Iterator[NotDurableFile]:
@@ -216,6 +219,7 @@ def _missing(session: Session, keys: KeyMapper, top: int, rules: Rules) -> Itera
             yield NotDurableFile(top, file.size)
         return
     abandoned = AbandonedFiles(session, rules)
+    imports = {ino for (ino,) in session.all(IMPORT_TOPS)}
     waiting: list[tuple[int, Inside | None]] = [(top, abandoned.at(top))]
     while waiting:
         (directory, inside), after = waiting.pop(), b""
@@ -224,11 +228,16 @@ def _missing(session: Session, keys: KeyMapper, top: int, rules: Rules) -> Itera
             for row in rows:
                 after, _ctime_ns, is_stored, key, *_ = row
                 entry = entry_of(row)
+                if entry.ino in imports:
+                    continue  # its bytes have always been in a bucket
                 if entry.kind == InodeKind.DIRECTORY:
                     waiting.append((entry.ino, abandoned.below(entry.ino, inside)))
                 elif not entry.is_file or (is_stored and keys.is_settled(entry.ino, key)):
                     continue
-                elif not abandoned.has(inside, entry.kind, bytes(after), entry.is_open):
+                elif not (
+                    abandoned.has(inside, entry.kind, bytes(after), entry.is_open)
+                    or session.one(IMPORTED, ino=entry.ino) is not None
+                ):
                     yield NotDurableFile(entry.ino, entry.size)
             if len(rows) < PAGE:
                 break

@@ -6,7 +6,7 @@ import os
 from contextlib import closing
 
 from gateway.cache import warming
-from gateway.cache.eviction import Candidates, survey
+from gateway.cache.eviction import Candidates, Directory, survey
 from gateway.cache.rows import Rows, Saved, failure_now
 from gateway.common import clock
 from gateway.config.settings import Settings
@@ -31,7 +31,7 @@ def test_candidates_are_found_in_their_order(namespace: Namespace, settings: Set
         Rows(database).save([Saved(absent.ino, absent.epoch, 4 << 20, b"\1")])
         session = Session(connection, database.dialect)
         [directory] = survey(session)
-        assert directory == (ROOT, 5, 3 * first.used)
+        assert directory == Directory(ROOT, 5, 3 * first.used)
         candidates = Candidates(session, settings)
         assert [candidate.ino for candidate in candidates.inside([directory])] == [
             first.ino,

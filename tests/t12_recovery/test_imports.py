@@ -1,0 +1,205 @@
+"""Imports: objects of other programs become files that clients read and nothing changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from gateway.common.clock import NS
+from gateway.common.errors import NotEmpty, NotPossible, ReadOnly, UserError
+from gateway.common.types import GATEWAY_CRED, ROOT_CRED, InodeKind, Residency, SetAttr
+from gateway.db.models import ROOT_INO
+from gateway.namespace import fsck, names
+from gateway.recovery import import_orders
+from tests.support.direct import reclaim
+from tests.support.drainsite import PREFIX, Site
+from tests.support.postgres import PostgresServer
+from tests.support.s3server import Server
+from tests.support.t12.imports import Imports
+
+MakeSite = Callable[..., Site]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def imports(
+    request: pytest.FixtureRequest, make_site: MakeSite, rclone: Server, postgres: PostgresServer
+) -> Iterator[Imports]:
+    """A gateway, on each engine, and a bucket of another program."""
+    url = postgres.create_database() if request.param == "postgres" else ""
+    made = Imports(make_site(rclone, url))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def lite(make_site: MakeSite, rclone: Server) -> Iterator[Imports]:
+    """A gateway on SQLite, and a bucket of another program."""
+    made = Imports(make_site(rclone))
+    yield made
+    made.close()
+
+
+def assert_at_rest(imports: Imports) -> None:
+    """Require that fsck finds nothing, and that nothing was written to the other bucket."""
+    site = imports.site
+    site.namespace.close()
+    found = fsck.check(imports.database, site.namespace.files)
+    assert found == [], found
+    assert imports.writes() == []
+
+
+def test_objects_become_files(each_site: Site) -> None:
+    imports = Imports(each_site)
+    bodies = {f"train/{n % 3}/{n:04}.jpg": b"x" * n for n in range(20)}
+    for key, body in bodies.items():
+        imports.put(f"set/{key}", body)
+    imports.put("settings/other", b"not below the prefix")
+    each_site.proxy.forget()
+    top = imports.all()
+    assert imports.files(top) == {key: len(body) for key, body in bodies.items()}
+    found = imports.tree(top)
+    assert found["train"].kind == InodeKind.DIRECTORY
+    assert (found["train"].mode, found["train"].nlink, found["train"].reserved) == (0o555, 5, 1)
+    empty, full = found["train/0/0000.jpg"], found["train/1/0001.jpg"]
+    assert (empty.residency, full.residency) == (Residency.RESIDENT, Residency.ABSENT)
+    assert (full.mode, full.uid, full.reserved) == (0o444, 0, 1)
+    head = each_site.client.head_object(Bucket=imports.bucket, Key="set/train/1/0001.jpg")
+    assert full.mtime_ns // NS == int(head["LastModified"].timestamp())
+    row = imports.row()
+    assert (row.state, row.files, row.size) == ("whole", 20, sum(map(len, bodies.values())))
+    each_site.drain()
+    assert each_site.is_clean()
+    assert each_site.objects() == {}
+    assert_at_rest(imports)
+    imports.close()
+
+
+def test_clients_change_nothing(imports: Imports) -> None:
+    imports.put("set/a/b", b"1")
+    namespace = imports.site.namespace
+    top = imports.begin()
+    # Also not while it is empty.
+    with pytest.raises(ReadOnly):
+        namespace.remove(ROOT_CRED, ROOT_INO, b"data")
+    imports.run()
+    [directory, file] = imports.tree(top).values()
+    with pytest.raises(ReadOnly):
+        namespace.remove(ROOT_CRED, directory.ino, b"b")
+    with pytest.raises(ReadOnly):
+        namespace.open_write(file.ino)
+    with pytest.raises(ReadOnly):
+        namespace.create(ROOT_CRED, top, b"new", SetAttr())
+    with pytest.raises(ReadOnly):
+        namespace.run(names.link, ROOT_CRED, file.ino, ROOT_INO, b"link")
+    with pytest.raises(ReadOnly):
+        namespace.rename(ROOT_CRED, ROOT_INO, b"data", ROOT_INO, b"other")
+    with pytest.raises((ReadOnly, NotEmpty)):
+        namespace.remove(ROOT_CRED, ROOT_INO, b"data")
+    # The gateway alone places it, and nothing else that is its own.
+    attr = namespace.mkdir(GATEWAY_CRED, top, b"new", SetAttr(mode=0o755))
+    with pytest.raises(ReadOnly):
+        namespace.rename(GATEWAY_CRED, top, b"new", ROOT_INO, b"new")
+    assert attr.reserved
+
+
+def test_what_cannot_be_a_name_is_left_out(make_site: MakeSite, moto: Server) -> None:
+    imports = Imports(make_site(moto))
+    long = "n" * 256
+    wrong = ["a//b", "../c", "x/./y", f"d/{long}", "//", "dir/sub/x//", ".spillway/owner.json"]
+    for key in (*wrong, "good", "dir/good", "file", "file/below", "empty/", "dir/\x01\u00e9"):
+        imports.put(f"set/{key}")
+    imports.put("set/full/", b"bytes")
+    top = imports.all()
+    found = imports.tree(top)
+    assert sorted(found) == ["dir", "dir/\x01\u00e9", "dir/good", "empty", "file", "good"]
+    assert (found["file"].kind, found["empty"].kind) == (InodeKind.REGULAR, InodeKind.DIRECTORY)
+    row = imports.row()
+    assert row.left_out == len(wrong) + 2
+    assert {key for key, _why in row.left_out_first} == {
+        f"set/{key}" for key in (*wrong, "file/below", "full/")
+    }
+    assert_at_rest(imports)
+    imports.close()
+
+
+def test_a_source_of_its_own_is_refused(lite: Imports) -> None:
+    settings = lite.site.settings
+    own = settings.bucket.name
+    for prefix in ("", "/", f"/{PREFIX}", f"/{PREFIX}/run", "/team/"):
+        with pytest.raises(UserError, match="reconcile --import"):
+            import_orders.source_of(settings, f"s3://{own}{prefix}")
+    assert import_orders.source_of(settings, f"s3://{own}/team/other/") == (own, "team/other")
+    assert import_orders.source_of(settings, "s3://data") == ("data", "")
+    for url in ("data", "https://data/x", "s3:///x", "s3://data/x?y=1"):
+        with pytest.raises(UserError, match="write s3://"):
+            import_orders.source_of(settings, url)
+
+
+def test_a_taken_place_is_refused_and_leaves_nothing(lite: Imports) -> None:
+    lite.site.write("data", b"mine")
+    with pytest.raises(NotPossible, match="has this name already"):
+        lite.begin()
+    assert lite.rows() == []
+    assert_at_rest(lite)
+
+
+def test_new_changed_and_gone_objects_are_taken(imports: Imports) -> None:
+    site = imports.site
+    for name in "abc":
+        imports.put(f"set/dir/{name}", b"old " + name.encode())
+    top = imports.all()
+    before = imports.tree(top)
+    imports.put("set/dir/a", b"a newer one")
+    imports.delete("set/dir/b")
+    imports.put("set/dir/d", b"new")
+    site.proxy.forget()
+    imports.refresh(top)
+    imports.run()
+    after = imports.tree(top)
+    assert sorted(after) == ["dir", "dir/a", "dir/b", "dir/c", "dir/d"]
+    # A changed file is another one: who has the former one open never reads bytes of both.
+    assert after["dir/a"].ino != before["dir/a"].ino
+    assert after["dir/a"].size == len(b"a newer one")
+    assert [after[f"dir/{name}"].ino for name in "bc"] == [before[f"dir/{n}"].ino for n in "bc"]
+    row = imports.row()
+    assert (row.files, row.gone) == (4, 1)
+    # It is back.
+    imports.put("set/dir/b", b"old b")
+    imports.refresh(top)
+    imports.run()
+    row = imports.row()
+    assert (row.files, row.gone) == (4, 0)
+    assert imports.writes() == []
+    assert_at_rest(imports)
+
+
+def test_a_refresh_of_what_is_as_it_was_writes_nothing(lite: Imports) -> None:
+    for n in range(30):
+        lite.put(f"set/{n}")
+    top = lite.all()
+    [(before,)] = lite.site.rows("SELECT sum(change) FROM inode")
+    lite.refresh(top)
+    lite.control.asked.clear()
+    lite.run()
+    assert lite.site.rows("SELECT sum(change) FROM inode") == [(before,)]
+    assert lite.control.asked == []
+
+
+def test_a_removal_takes_names_and_leaves_the_bucket(imports: Imports) -> None:
+    for n in range(5):
+        imports.put(f"set/{n % 2}/{n}", b"x")
+    keys = imports.keys()
+    top = imports.all()
+    imports.site.proxy.forget()
+    imports.remove(top)
+    imports.run()
+    assert imports.rows() == []
+    assert [entry.name for entry in imports.site.namespace.readdir(ROOT_INO, 0, 10)] == []
+    reclaim(imports.site.namespace)
+    assert imports.site.rows("SELECT * FROM imported_object") == []
+    assert imports.keys() == keys
+    # The path is free for another import.
+    top = imports.all()
+    assert len(imports.files(top)) == 5
+    assert_at_rest(imports)
