@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -258,15 +259,15 @@ def test_a_clock_that_is_set_back_makes_no_names_young(
     """Nothing is copied meanwhile, as in an outage."""
     with copied(moto_site) as copy:
         copy.all()
-        passed, moved = 0, 0
+        by = SimpleNamespace(passed=0, moved=0)
         now_ns, uptime_ns = clock.now_ns, clock.uptime_ns
-        monkeypatch.setattr(clock, "now_ns", lambda: now_ns() + passed + moved)
-        monkeypatch.setattr(clock, "uptime_ns", lambda: uptime_ns() + passed)
+        monkeypatch.setattr(clock, "now_ns", lambda: now_ns() + by.passed + by.moved)
+        monkeypatch.setattr(clock, "uptime_ns", lambda: uptime_ns() + by.passed)
 
         def age_seconds() -> float:
             return (clock.now_ns() - copy.copy.progress().copied_ns) / clock.NS
 
         assert age_seconds() < 60
-        passed = 600 * clock.NS
-        for moved in (0, -3600 * clock.NS, 86_400 * clock.NS):
+        by.passed = 600 * clock.NS
+        for by.moved in (0, -3600 * clock.NS, 86_400 * clock.NS):
             assert 600 <= age_seconds() < 660
