@@ -25,7 +25,7 @@ from gateway.rpc.statistics import Statistics
 from gateway.service import bucket, clients, recovery
 from gateway.service.bucket import Reachability, SetUp
 from gateway.service.clients import ClientList, Opens
-from gateway.service.recovery import Recovery
+from gateway.service.recovery import RecoveryFacts
 from gateway.service.status import Status
 
 router = APIRouter(prefix="/status", tags=["status"])
@@ -45,7 +45,7 @@ recovery_router = APIRouter(prefix="/recovery", tags=["status"])
 
 
 @recovery_router.get("", responses=describe(409, 503))
-def read_recovery(gateway: Governed, figures: Figured, _viewer: Viewer) -> Recovery:
+def read_recovery(gateway: Governed, figures: Figured, _viewer: Viewer) -> RecoveryFacts:
     """Read what would be lost if this machine were lost now, and what would bring the rest back."""
     return recovery.gather(gateway.settings, gateway.database, figures.gathered())
 

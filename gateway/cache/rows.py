@@ -320,6 +320,8 @@ class Rows:
             if ObjectLocation(row[4], row[5]) != source.place:
                 return
             session.run(_DIGESTS_INSERT, ino=source.ino, block_bytes=source.block_bytes, crcs=crcs)
+            # Otherwise the copy of the names would not have them.
+            journal.note(session, {source.ino: journal.STORED})
 
     def save_failures(self, failures: Sequence[tuple[int, str, HydrationFailure | None]]) -> None:
         """Write or (None) delete the ``retry`` rows of some files, given by inode and key."""

@@ -50,7 +50,7 @@ class DrillReport(Model):
     """The first of them."""
     objects: int
     """Objects that the bucket was asked for."""
-    problems: list[str]
+    problems: list[str] = field(metadata={"examples": [["2 rows of pin differ"]]})
     """What was wrong with the copy itself, for people."""
     compare_seconds: float = field(metadata={"examples": [41.5]})
     """The time that the comparison took."""

@@ -63,7 +63,7 @@ class LostPlace(Model):
     """Path as clients see it."""
     files: int
     bytes: int
-    """As of the last close of each file."""
+    """Their bytes, as of the last close of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class LossNow(Model):
 
 
 @dataclass(frozen=True, slots=True)
-class Recovery(Model):
+class RecoveryFacts(Model):
     """What would bring this gateway back, and what would be lost."""
 
     at_ns: Nanoseconds
@@ -94,11 +94,13 @@ class Recovery(Model):
     log_bytes: int | None
     """Size of the log since that base. None: there is none."""
     lost: LossNow
-    commands: list[str]
+    commands: list[str] = field(
+        metadata={"examples": [["spillway restore --bucket my-checkpoints"]]}
+    )
     """What to run on an empty machine."""
 
 
-def gather(settings: Settings, database: Database, found: Status) -> Recovery:
+def gather(settings: Settings, database: Database, found: Status) -> RecoveryFacts:
     """Return what would be lost now, and what would bring the rest back. Raises TryAgain.
 
     Args:
@@ -108,7 +110,7 @@ def gather(settings: Settings, database: Database, found: Status) -> Recovery:
     """
     with reading(database) as session:
         base = session.one(_BASE)
-        return Recovery(
+        return RecoveryFacts(
             at_ns=clock.now_ns(),
             names=found.names,
             drill=found.drill,

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import shutil
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from gateway.cache.rows import AbsentSource, Rows
 from gateway.common import clock
-from gateway.common.types import InodeKind
+from gateway.common.types import InodeKind, Residency
+from gateway.config import settings as configuration
 from gateway.db.checkpoint_models import Base
+from gateway.db.engine import Database
+from gateway.objectstore.ranges import ObjectLocation
 from gateway.recovery import names_copy, tables
 from tests.support.drainsite import Site
 from tests.support.namespace import Namespace
 from tests.support.postgres import PostgresServer
-from tests.support.s3proxy import Act
+from tests.support.s3proxy import Act, S3Proxy
+from tests.support.s3server import MotoServer
+from tests.support.t9.promoting import Promoting
 from tests.support.t12.names import copied, load, rows_of, sqlite_url
+from tests.support.volumes import query
 
 NOT_COPIED = {
     "fence": "it belongs to one cluster of PostgreSQL",
@@ -258,15 +268,76 @@ def test_a_clock_that_is_set_back_makes_no_names_young(
     """Nothing is copied meanwhile, as in an outage."""
     with copied(moto_site) as copy:
         copy.all()
-        passed, moved = 0, 0
+        by = SimpleNamespace(passed=0, moved=0)
         now_ns, uptime_ns = clock.now_ns, clock.uptime_ns
-        monkeypatch.setattr(clock, "now_ns", lambda: now_ns() + passed + moved)
-        monkeypatch.setattr(clock, "uptime_ns", lambda: uptime_ns() + passed)
+        monkeypatch.setattr(clock, "now_ns", lambda: now_ns() + by.passed + by.moved)
+        monkeypatch.setattr(clock, "uptime_ns", lambda: uptime_ns() + by.passed)
 
         def age_seconds() -> float:
             return (clock.now_ns() - copy.copy.progress().copied_ns) / clock.NS
 
         assert age_seconds() < 60
-        passed = 600 * clock.NS
-        for moved in (0, -3600 * clock.NS, 86_400 * clock.NS):
+        by.passed = 600 * clock.NS
+        for by.moved in (0, -3600 * clock.NS, 86_400 * clock.NS):
             assert 600 <= age_seconds() < 660
+
+
+def test_promoted_copies_and_digests_are_in_the_copy(
+    moto: MotoServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their rows are written beside the NFS server, and are named in the journal all the same."""
+    monkeypatch.setattr(configuration, "LATE_FACTOR", 0.001)
+    with S3Proxy(moto.port) as proxy:
+        site = Promoting(tmp_path / "gateway", moto, "promoted-names", proxy)
+        for path in ("__0_0.distcp", "deep/__1_0.distcp", ".metadata"):
+            site.write(f"job/step-5/{path}", path.encode())
+        site.drain()
+
+        def differing() -> set[str]:
+            copy.step()
+            url = sqlite_url(tmp_path / f"loaded-{next(numbers)}")
+            load(copy.names, url)
+            ours, theirs = rows_of(site.settings.database_url), rows_of(url)
+            return {name for name, rows in ours.items() if rows != theirs[name]}
+
+        numbers = itertools.count()
+        with copied(site) as copy:
+            copy.all()
+            site.ask("job/step-5", "best")
+            assert differing() == set()
+            site.settle()
+            assert site.rows("SELECT copy FROM promotion_member")
+            assert differing() == set()
+            site.demote("best")
+            site.settle()
+            assert site.rows("SELECT copy FROM promotion_member") == []
+            assert differing() == set()
+            # One that fails has members of which nothing was made.
+            site.ask("job/step-5", "other")
+            site.write("job/step-5/.metadata", b"another")
+            site.settle()
+            assert differing() == set()
+            assert site.rows("SELECT copy FROM promotion_member WHERE is_made = 0")
+            site.demote("other")
+            site.settle()
+            assert site.rows("SELECT copy FROM promotion_member") == []
+            assert differing() == set()
+            learn_digests(site)
+            assert differing() == set()
+        site.close()
+
+
+def learn_digests(site: Site) -> None:
+    """Record digests of an evicted file, as the hydrator does that has fetched it."""
+    settings = site.settings
+    ino, epoch, version, size, key, etag, block_bytes, crcs = site.rows(
+        "SELECT i.ino, i.epoch, i.content_version, i.size, o.key, o.etag, b.block_bytes, b.crcs"
+        " FROM inode i JOIN object o ON o.ino = i.ino JOIN block_digest b ON b.ino = i.ino"
+    )[0]
+    query(settings, f"DELETE FROM block_digest WHERE ino = {ino}")
+    query(settings, f"UPDATE inode SET residency = {Residency.ABSENT:d} WHERE ino = {ino}")
+    place = ObjectLocation(key, etag)
+    source = AbsentSource(ino, epoch, version, size, place, block_bytes, bytes(crcs))
+    with closing(Database(settings.database_url)) as database:
+        Rows(database).save_digests(source, bytes(crcs))
+    assert site.rows(f"SELECT ino FROM block_digest WHERE ino = {ino}")

@@ -24,6 +24,7 @@ from gateway.catalogue.manifests import ManifestMember, ManifestSubject, Promote
 from gateway.common.errors import StoreUnavailable, UserError
 from gateway.common.text import printable
 from gateway.common.types import Extent, InodeKind
+from gateway.db import journal
 from gateway.db import statements as sql
 from gateway.db.compiled import Session
 from gateway.db.models import RESERVED_NAME
@@ -239,6 +240,7 @@ def make(
 ) -> PromotedMember | None:
     """Make directories and links. Returns the first one whose original is gone, or None."""
     cookie = _cookies(session, len(members))
+    _note(session, members)
     for number, member in enumerate(members):
         if not _inode(session, of, member, None):
             return member
@@ -265,7 +267,14 @@ def make_files(
         session.run(OBJECT, copy=copy, ino=ino, key=member.key, new_etag=new_etag, now_ns=now_ns)
         session.run(BLOCKS, copy=copy, ino=ino)
         _finish(session, of, member, cookie + number)
+    _note(session, [member for member, _etag, _new_etag in copied])
     return changed
+
+
+def _note(session: Session, members: Sequence[PromotedMember]) -> None:
+    """Name copies in the journal, and the directories that they are in: the server does not."""
+    inos = {member.copy for member in members} | {_parent(member) for member in members}
+    journal.note(session, dict.fromkeys(sorted(inos), journal.CHANGED | journal.STORED))
 
 
 def parent_of(session: Session, of: PromotionRow) -> int | None:
@@ -377,7 +386,7 @@ def remove(
             # A rename that was given up has shown the copy meanwhile: the next pass hides it again.
             return
     with context.writing(of) as view:
-        view.session.run(store.MEMBERS_DELETE, the_name=of.name)
+        store.forget_members(view.session, of.name)
         view.session.run(store.DELETE, the_name=of.name)
     log.info("promotion %s: the copy is removed", of.name)
 

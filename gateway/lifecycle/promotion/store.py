@@ -18,6 +18,7 @@ from sqlalchemy import and_, delete, exists, func, insert, or_, select, update
 from gateway.common.errors import NotPossible, UserError
 from gateway.common.patterns import IncompleteNames
 from gateway.common.types import NAME_MAX_BYTES, InodeKind
+from gateway.db import journal
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.models import ROOT_INO
@@ -37,6 +38,8 @@ from gateway.objectstore import key_mapper
 PROMOTED_DIRECTORY = b"promoted"
 """The directory in ``.spillway`` that has the promotions."""
 MANIFEST_END = b".json"
+NOTED = 4096
+"""The inodes of one row of the journal."""
 NAME_MAX = NAME_MAX_BYTES - len(MANIFEST_END)
 """The longest name in bytes."""
 
@@ -275,7 +278,11 @@ SET = Statement(
 )
 UNTAGGED = Statement(update(promotion).where(promotion.c.name == b("the_name")).values(is_tagged=0))
 MEMBER_INSERT = Statement(insert(promotion_member))
-MEMBERS_DELETE = Statement(delete(promotion_member).where(promotion_member.c.name == b("the_name")))
+_MEMBERS_DELETE = Statement(
+    delete(promotion_member)
+    .where(promotion_member.c.name == b("the_name"))
+    .returning(promotion_member.c.copy)
+)
 MADE = Statement(
     update(promotion_member)
     .where(promotion_member.c.name == b("the_name"), promotion_member.c.copy == b("the_copy"))
@@ -493,10 +500,23 @@ def counts(session: Session, name: str) -> tuple[int, int]:
 
 def add(session: Session, new: PromotionRow, of: Sequence[PromotedMember]) -> None:
     """Add a promotion with its members, in place of a failed one."""
-    session.run(MEMBERS_DELETE, the_name=new.name)
+    forget_members(session, new.name)
     session.run(DELETE, the_name=new.name)
     session.run(INSERT, **new._asdict())
     session.run_each(MEMBER_INSERT, [member._asdict() for member in of])
+    _note(session, [member.copy for member in of])
+
+
+def forget_members(session: Session, name: str) -> None:
+    """Delete the members of a promotion."""
+    _note(session, [copy for (copy,) in session.all(_MEMBERS_DELETE, the_name=name)])
+
+
+def _note(session: Session, copies: Sequence[int]) -> None:
+    """Name inodes of copies in the journal: otherwise the copy of the names in the bucket would not
+    have their members, or have them for ever."""
+    for at in range(0, len(copies), NOTED):
+        journal.note(session, dict.fromkeys(copies[at : at + NOTED], journal.STORED))
 
 
 def _promotion(row: Sequence[Any]) -> PromotionRow:

@@ -412,7 +412,7 @@ class Promoter:
             )
             if row.begun_ns is None:
                 # Nothing was copied, so the name is free.
-                view.session.run(store.MEMBERS_DELETE, the_name=row.name)
+                store.forget_members(view.session, row.name)
         log.error("promotion %s failed: %s", row.name, reason)
 
     def _open_copier(self) -> Copier:
