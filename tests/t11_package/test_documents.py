@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from gateway.appliance import machine as system
+from gateway.cli import first_boot
 from tests.support.checkout import ROOT
 from tests.support.nfs4 import IO, Status
 from tests.support.s3server import ACCESS_KEY, SECRET_KEY
@@ -73,7 +76,7 @@ def test_a_failed_disk_is_replaced(machine: Standing) -> None:
     machine.new_disk(2)
     assert machine.follow(prepare) == {}
     assert machine.follow(restore) == {
-        "runuser -u spillway -- spillway restore": 1,
+        "spillway restore": 1,
     }
     assert machine.load("first") == b"1"
     with pytest.raises(Status, match=str(IO)):
@@ -89,7 +92,7 @@ def test_everything_is_lost_but_the_bucket(tmp_path: Path) -> None:
         machine.set_up("team")
         # Where the package has it.
         machine.run(f"mkdir -p /usr/lib && ln -s {CHECKOUT}/build/lib /usr/lib/spillway")
-        token = machine.run("runuser -u spillway -- spillway token create --name ann --role admin")
+        machine.run("spillway token create --name ann --role admin")
         # A process that starts looks at once for what changed.
         machine.run("systemctl stop spillway.target; systemctl start spillway.target")
         machine.save({"first": b"1"})
@@ -112,7 +115,52 @@ def test_everything_is_lost_but_the_bucket(tmp_path: Path) -> None:
         assert machine.server.files("my-checkpoints/team")["second"] == b"2"
         settings = machine.run("cat /etc/spillway/spillway.toml")
         assert "settle_seconds = 0.0\n" in settings
-        assert token and "ann" in machine.run("runuser -u spillway -- spillway token list")
+        assert "ann" in machine.run("spillway token list")
+        an_image_restores(machine)
+
+
+def an_image_restores(machine: Standing) -> None:
+    """Lose it again. An image brings it back at its first boot, also if that is repeated."""
+    machine.until_copied()
+    machine.run("systemctl stop spillway.target")
+    machine.new_disk(3)
+    machine.run("rm -r /etc/spillway/*")
+    wanted = f"""\
+[machine]
+restore = true
+[bucket]
+name = "my-checkpoints"
+prefix = "team"
+endpoint_url = "{machine.server.url}"
+[admin]
+enabled = false
+[credentials]
+access_key_id = "{ACCESS_KEY}"
+secret_access_key = "{SECRET_KEY}"
+"""
+    # Services are started below. The program is where the package has it.
+    machine.run(
+        "mv /usr/local/bin/systemctl /usr/local/bin/real; ln -s /bin/true /usr/local/bin/systemctl"
+    )
+    machine.run(f"cp /usr/local/bin/spillway {first_boot.PROGRAM}; mkdir -p {system.OWN}")
+    machine.run(f"mount --bind /dev/null {first_boot.CONSOLES}")
+    configs = []
+    for _ in range(2):
+        machine.run(f"cat > {system.GIVEN}", wanted)
+        print(machine.run("spillway first-boot"))
+        machine.run(f"rm {first_boot.DONE}")
+        configs.append(
+            machine.run(
+                "stat -c '%U %G %a' /etc/spillway/spillway.toml; cat /etc/spillway/spillway.toml"
+            )
+        )
+    assert configs[0].startswith("root spillway 640\n")
+    assert "\nsettle_seconds = 0.0\n" in configs[0]
+    assert configs[1] == configs[0]
+    machine.run("mv /usr/local/bin/real /usr/local/bin/systemctl; systemctl start spillway.target")
+    assert (machine.load("first"), machine.load("second")) == (b"1", b"2")
+    tokens = json.loads(machine.run("spillway token list --json"))
+    assert [token["name"] for token in tokens] == ["ann"]
 
 
 def test_a_gateway_gets_another_bucket(machine: Standing) -> None:
