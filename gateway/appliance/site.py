@@ -104,6 +104,9 @@ class SiteMachine:
     address: str = _key("Its address and network. Empty: DHCP.", "", _address)
     gateway: str = _key("The router.", "", _router)
     nameservers: tuple[str, ...] = _key("The servers of names.", (), _addresses)
+    restore: bool = _key(
+        "Bring everything back from the bucket, if there is no gateway yet.", False
+    )
 
 
 @dataclass(frozen=True)

@@ -62,22 +62,33 @@ def become(args: argparse.Namespace) -> None:
     if os.geteuid() != 0:
         return
     settings = loader.load(args.config)
+    given = [getattr(args, name, None) for name in FILES]
+    files = [Path(file) for file in given if isinstance(file, str)]
+    become_owner(settings.data_dir, settings.credentials_file, *files)
+
+
+def become_owner(data_dir: Path, *files: Path) -> None:
+    """Read what only root may read, and become the owner of a data directory, if this is root and
+    it is there. Raises UserError.
+
+    Args:
+        data_dir: the data directory.
+        files: what is read.
+    """
     try:
-        stat = settings.data_dir.stat()
+        stat = data_dir.stat()
     except OSError:
         return
-    if stat.st_uid == 0:
+    if os.geteuid() != 0 or stat.st_uid == 0:
         return
-    retry.keep(settings.credentials_file)
-    for name in FILES:
-        if isinstance(given := getattr(args, name, None), str):
-            retry.keep(Path(given))
+    for file in files:
+        retry.keep(file)
     keep()
     try:
         _become(stat.st_uid, stat.st_gid)
     except PermissionError:
         raise UserError(
-            f"cannot become user {stat.st_uid}, who owns {settings.data_dir}: allow CAP_SETUID "
+            f"cannot become user {stat.st_uid}, who owns {data_dir}: allow CAP_SETUID "
             "and CAP_SETGID, or run as that user"
         ) from None
 

@@ -21,6 +21,7 @@ from gateway.appliance import site
 from gateway.appliance.machine import apply, mount, require
 from gateway.appliance.site import Site
 from gateway.cli import caller
+from gateway.cli.init import FORMER
 from gateway.common import files
 from gateway.common.errors import UserError
 from gateway.config import loader
@@ -29,6 +30,8 @@ PROGRAM = "/usr/bin/spillway"
 USER = "spillway"
 GATEWAY = "spillway.target"
 DONE = system.OWN / "done"
+NEEDS_A_PERSON = 1
+"""The exit status of a restore that names what is lost."""
 TOKEN_NAME = "first boot"
 CONSOLES = Path("/sys/class/tty/console/active")
 
@@ -89,7 +92,10 @@ def _configure(wanted: Site) -> None:
         _say(mount(machine.data_device))
     _own(site.DATA_DIR, 0o700)
     _write_configuration(wanted)
-    _spillway("init")
+    if machine.restore:
+        _restore()
+    else:
+        _spillway("init")
     if wanted.policies:
         _say(_spillway("policy", "set", "-", stdin=json.dumps({"policy": wanted.policies})))
     for export in wanted.exports:
@@ -99,7 +105,7 @@ def _configure(wanted: Site) -> None:
         clients = [word for client in export.clients for word in ("--client", client)]
         options = ("--path", path, *clients, "--squash", export.squash)
         _say(_spillway("export", "set", export.name, *options))
-    _bring_token(wanted.token)
+    _bring_token(wanted.token, keeps=machine.restore)
     # A boot after DONE must start the gateway, so this comes first: a power cut between the two has
     # the next boot do all of it again, and the services wait for that.
     system.run("systemctl", "enable", "--quiet", GATEWAY)
@@ -116,8 +122,12 @@ def _write_configuration(wanted: Site) -> None:
     # The gateway adds the id of its namespace there, and (sticky bit) replaces nothing of root's.
     _own(site.CONFIG.parent, 0o1770, "root")
     # Only root and the gateway may read it: a URL of a database may have a password.
-    files.replace(site.CONFIG, loader.render(wanted.values), 0o640)
-    shutil.chown(site.CONFIG, "root", USER)
+    text = loader.render(wanted.values)
+    former = site.CONFIG.with_name(f"{site.CONFIG.name}{FORMER}")
+    if not (wanted.machine.restore and former.exists() and former.read_text() == text):
+        # A boot that is repeated must not take back what a restore has completed.
+        files.replace(site.CONFIG, text, 0o640)
+        shutil.chown(site.CONFIG, "root", USER)
     keys = wanted.credentials
     if keys.access_key_id:
         lines = (
@@ -126,6 +136,24 @@ def _write_configuration(wanted: Site) -> None:
             f"aws_secret_access_key = {keys.secret_access_key}",
         )
         files.replace(site.CREDENTIALS, "".join(f"{line}\n" for line in lines), 0o600)
+
+
+def _restore() -> None:
+    """Bring everything back from the bucket, in place of a new gateway. Raises UserError."""
+    # What the site does not say is taken from the copy. Only its owner may complete the file.
+    shutil.chown(site.CONFIG, USER, USER)
+    done = subprocess.run(
+        # As root, who can read the credentials: the command becomes the user of the gateway.
+        [PROGRAM, "restore", "--if-none"], capture_output=True, text=True, cwd="/",
+        env={"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LANG": "C.UTF-8"},
+    )  # fmt: skip
+    _say(done.stderr + done.stdout)
+    if done.returncode not in (0, NEEDS_A_PERSON):
+        raise UserError(f"spillway restore: {_one_line(done)}")
+    if done.returncode == NEEDS_A_PERSON:
+        _show("spillway: something is lost: the journal of configure-spillway names it")
+    shutil.chown(site.CONFIG, "root", USER)
+    site.CONFIG.chmod(0o640)
 
 
 def _own(directory: Path, mode: int, owner: str = USER) -> None:
@@ -145,13 +173,21 @@ def _prepare_token(name: str) -> int:
     return 0
 
 
-def _bring_token(given: site.AdminToken | None) -> None:
+def _bring_token(given: site.AdminToken | None, *, keeps: bool) -> None:
     """Add the token of the file. Without one make a token, and show it on the consoles only. One
-    that a first boot made that was cut short ends."""
+    that a first boot made that was cut short ends.
+
+    Args:
+        given: the token of the file.
+        keeps: whether tokens that are there, as after a restore, are enough.
+    """
     if given is not None:
         _say(_spillway("token", "add", "--name", TOKEN_NAME, given.id, given.hash))
         return
-    for token in json.loads(_spillway("token", "list", "--json")):
+    tokens = json.loads(_spillway("token", "list", "--json"))
+    if keeps and any(token["state"] == "valid" for token in tokens):
+        return
+    for token in tokens:
         if token["name"] == TOKEN_NAME and token["state"] == "valid":
             _spillway("token", "revoke", token["id"])
     made = _spillway("token", "create", "--role", "admin", "--name", TOKEN_NAME, "--json")
@@ -168,9 +204,13 @@ def _spillway(*words: str, stdin: str = "") -> str:
         cwd="/", env={"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "LANG": "C.UTF-8"},
     )  # fmt: skip
     if done.returncode != 0:
-        output = (done.stderr or done.stdout).strip().removeprefix("spillway: ")
-        raise UserError(f"spillway {words[0]}: {' '.join(output.split())}")
+        raise UserError(f"spillway {words[0]}: {_one_line(done)}")
     return done.stdout
+
+
+def _one_line(done: subprocess.CompletedProcess[str]) -> str:
+    output = (done.stderr or done.stdout).strip().removeprefix("spillway: ")
+    return " ".join(output.split())
 
 
 def _say(text: str) -> None:

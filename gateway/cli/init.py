@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from gateway.cli import database, local
 from gateway.common.errors import IdentityError, NamespaceError, SchemaError, StoreError, UserError
@@ -60,13 +60,28 @@ OPTIONS = (
 
 Values = Mapping[str, Mapping[str, Any]]
 """Keys of the configuration, by section."""
-Complete = Callable[[Settings, Values], Values]
-"""Returns the values with which a gateway is made, from the settings as they were given and their
-values. Raises UserError, StoreError."""
 FORMER = ".before-restore"
 """The end of the name of a configuration as it was before it was completed."""
 
 _KEY_NAMES = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+
+
+class Completion(Protocol):
+    """What completes a configuration that a person gave."""
+
+    def complete(self, settings: Settings, given: Values) -> Values:
+        """Return the values with which a gateway is made.
+
+        Args:
+            settings: as they were given.
+            given: their values.
+
+        Raises:
+            UserError, StoreError: it cannot be completed.
+        """
+
+    def refused(self, reason: str) -> None:
+        """Note that the file cannot be changed, so that it stays as it is."""
 
 
 class Keys(NamedTuple):
@@ -129,7 +144,7 @@ def prepared(
     say: Callable[[str], None],
     adopts: bool = True,
     is_new: bool = True,
-    complete: Complete | None = None,
+    completion: Completion | None = None,
 ) -> Settings:
     """Make the configuration, the directories and the credentials file, as far as they are missing.
 
@@ -138,7 +153,7 @@ def prepared(
         say: takes a line for each.
         adopts: whether the bucket may have objects.
         is_new: whether the configuration may have had a namespace whose database is gone.
-        complete: completes the configuration when the bucket can be reached.
+        completion: completes the configuration when the bucket can be reached.
 
     Returns:
         The settings.
@@ -164,12 +179,12 @@ def prepared(
     _require_free(settings, keys, adopts)
     # The directory is first: if data_dir cannot be made, no file that names it may be left behind.
     say(_data_dir(settings))
-    if complete is None:
+    if completion is None:
         say(_configuration(args, text))
     say(_directories(settings))
     say(_credentials(settings, keys))
-    if complete is not None:
-        settings = _completed(args, text, settings, complete, say)
+    if completion is not None:
+        settings = _completed(args, text, settings, completion, say)
     return settings
 
 
@@ -187,13 +202,13 @@ def _completed(
     args: argparse.Namespace,
     text: str | None,
     settings: Settings,
-    complete: Complete,
+    completion: Completion,
     say: Callable[[str], None],
 ) -> Settings:
     """Write the configuration, with what completes it. Returns the settings. Raises UserError."""
     path: Path = args.config
     given = tomllib.loads(path.read_text(encoding="utf-8") if text is None else text)
-    values = complete(settings, given)
+    values = completion.complete(settings, given)
     if values == given:
         say(_configuration(args, text))
         return settings
@@ -210,6 +225,7 @@ def _completed(
         replace(path, whole, path.stat().st_mode & 0o777)
     except OSError as exc:
         say(f"configuration {path}: exists, and cannot be changed ({exc.strerror}): kept as it is")
+        completion.refused(f"{path} cannot be changed")
         return settings
     say(f"configuration {path}: completed; as it was: {former}{_ignored(args)}")
     return completed

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway.cli import comparison, drill, init, output
+from gateway.cli import caller, comparison, drill, init, output
 from gateway.cli.options import moment
 from gateway.common import clock
 from gateway.common.errors import StoreError, UserError
 from gateway.common.models import to_json
 from gateway.common.text import display
 from gateway.common.units import size
-from gateway.config import datadir
-from gateway.config.settings import Settings
+from gateway.config import datadir, loader
+from gateway.config.settings import GatewaySettings, Settings
+from gateway.db.engine import Database
 from gateway.namespace import identity
 from gateway.nfs import ganesha_conf
 from gateway.nfs.export_service import at_start
@@ -48,6 +50,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="a backup that spillway backup made, in place of the copy in the bucket",
     )
     parser.add_argument(
+        "--if-none",
+        action="store_true",
+        help="do nothing if there is a namespace already: for a first boot, which may be repeated",
+    )
+    parser.add_argument(
         "--is-gone",
         action="store_true",
         help="the former gateway is known to be off: do not wait until it has seen that it lost "
@@ -63,14 +70,20 @@ def run(args: argparse.Namespace) -> int:
     if args.dir is not None:
         raise UserError("--dir is for --drill: give both")
     # boto3 and Alembic take long to be imported, and other commands import this module too.
-    from gateway.recovery.restore import NamespaceRestore
+    from gateway.recovery.restore import Found, NamespaceRestore, look
     from gateway.recovery.settings_restore import SettingsRestore
 
+    if _become_owner(args) and args.if_none:
+        settings = loader.load(args.config)
+        if look(settings) is Found.NAMESPACE:
+            text = f"the database {Database(settings.database_url).url} has a namespace: kept"
+            output.show({"restored": False}, text, args.json)
+            return 0
     at_ns = None if args.at is None else int(moment("--at", args.at).timestamp() * clock.NS)
     say = _silent if args.json else _say
     former = SettingsRestore(_backup(args.backup), at_ns)
     try:
-        settings = init.prepared(args, say, complete=former.complete)
+        settings = init.prepared(args, say, completion=former)
         with datadir.locked(settings, "spillway restore"):
             former.put_tokens(settings)
             restored = NamespaceRestore(settings, say, former.objects(settings)).run(
@@ -88,6 +101,18 @@ def run(args: argparse.Namespace) -> int:
     lines = [*_settings_lines(former), *_lines(settings, restored)]
     output.show(_facts(restored, former), "\n".join(lines), args.json)
     return 1 if restored.lost or restored.problems or restored.bucket is None else 0
+
+
+def _become_owner(args: argparse.Namespace) -> bool:
+    """Become the user of the gateway, if this is root, whose package made the data directory.
+    Returns whether there is a configuration. Raises UserError."""
+    if args.config.exists():
+        settings = loader.load(args.config)
+        caller.become_owner(settings.data_dir, settings.credentials_file)
+        return True
+    wanted = args.data_dir or os.environ.get(loader.variable_of("gateway", "data_dir"))
+    caller.become_owner(Path(wanted or GatewaySettings.data_dir).expanduser().absolute())
+    return False
 
 
 def _backup(path: Path | None) -> Path | None:
@@ -110,6 +135,7 @@ def _say(line: str) -> None:
 
 def _facts(restored: Restored, former: SettingsRestore) -> dict[str, object]:
     return {
+        "restored": True,
         "settings": {
             "as_of": None if former.of_time is None else clock.rfc3339(former.of_time.time_ns),
             "taken": former.taken,

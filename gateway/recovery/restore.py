@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -271,13 +272,15 @@ class NamespaceRestore:
             Whether an earlier restore has loaded the names, and only the last step is missing.
         """
         is_loaded = require_none(self._settings)
+        if is_loaded:
+            return True
         with closing(Database(self._settings.database_url)) as database:
             if database.path is not None and not database.path.exists():
                 for name in _files_of(Path(f"{database.path}{SUFFIX}")):
                     name.unlink(missing_ok=True)
-            elif not is_loaded and _has_marker(database):
+            elif _has_marker(database):
                 _empty(database)
-        return is_loaded
+        return False
 
     def _require_disk(self, namespace: str, at_ns: int | None) -> None:
         """Find out whether the disk was lost. Raises UserError if it does not fit."""
@@ -402,6 +405,8 @@ class NamespaceRestore:
 
     def _adopt(self, database: Database, restored: Restored, is_newest: bool) -> None:
         """Bind the disk to the namespace, and name what is lost."""
+        unfinished = _unfinished(self._settings)
+        files.replace(unfinished, "The names are loaded: run spillway restore again.\n", 0o600)
         disk = DataFiles(self._settings.files_dir)
         disk.create()
         adopt.adopt_files(database, disk, partial(verify.is_unchanged, database, disk))
@@ -415,6 +420,8 @@ class NamespaceRestore:
         with database.reading() as session:
             for ino, size in session.all(_DAMAGED):
                 restored.lost.append(LostFile(_path(session, ino), size))
+        unfinished.unlink()
+        files.sync_directory(unfinished.parent)
 
 
 MARKER = "restore_unfinished"
@@ -423,26 +430,49 @@ are those of a restore that has not ended."""
 _UNMARK = Statement(text(f"DROP TABLE IF EXISTS {MARKER}"))
 
 
+class Found(Enum):
+    """What a gateway has before a restore."""
+
+    NOTHING = auto()
+    """There is no namespace, but for what a killed restore left."""
+    NAMES = auto()
+    """An earlier restore has loaded the names, and only the last step is missing."""
+    NAMESPACE = auto()
+
+
+def look(settings: Settings) -> Found:
+    """Return what a gateway has. It changes nothing. Raises SchemaError, NamespaceError."""
+    with closing(Database(settings.database_url)) as database:
+        if database.path is not None and not database.path.exists():
+            return Found.NOTHING
+        if schema.current(database) is None or _has_marker(database):
+            return Found.NOTHING
+        with database.reading() as session:
+            row = session.one(sql.IDENTITY)
+    # A namespace that was made has data files before it has a bucket.
+    is_new = row is not None and row[1] is None and row[3] is not None
+    return Found.NAMES if is_new or _unfinished(settings).exists() else Found.NAMESPACE
+
+
 def require_none(settings: Settings) -> bool:
     """Raise UserError if there is a namespace already. It changes nothing.
 
     Returns:
         Whether an earlier restore has loaded the names, and only the last step is missing.
     """
-    with closing(Database(settings.database_url)) as database:
-        if database.path is not None and not database.path.exists():
-            return False
-        if schema.current(database) is None or _has_marker(database):
-            return False
-        with database.reading() as session:
-            row = session.one(sql.IDENTITY)
-        if row is not None and row[1] is None and row[3] is not None:
-            # A namespace that was made has data files before it has a bucket.
-            return True
+    found = look(settings)
+    if found is Found.NAMESPACE:
+        where = Database(settings.database_url).url
         raise UserError(
-            f"the database {database.url} has a namespace: a restore makes a new one. If that one "
-            "is not wanted, move it away, or correct namespace.url"
+            f"the database {where} has a namespace: a restore makes a new one. If that one is not "
+            "wanted, move it away, or correct namespace.url"
         )
+    return found is Found.NAMES
+
+
+def _unfinished(settings: Settings) -> Path:
+    """Return the file that is there while the last step of a restore is not done."""
+    return settings.data_dir / "restore.unfinished"
 
 
 def _mark(database: Database) -> None:

@@ -87,7 +87,8 @@ def merged(configuration: str, given: Values, environ: Mapping[str, str]) -> Mer
             where = f"{section}.{name}"
             has = values.get(section, {})
             if where in OF_MACHINE | OF_PLACE:
-                left[where] = "it belongs to the machine"
+                if has.get(name) != value:
+                    left[where] = "it belongs to the machine, or to the bucket that you gave"
             elif name in has or key in has or loader.variable_of(section, name) in environ:
                 if has.get(name, has.get(key)) != value:
                     left[where] = "it is given otherwise"
@@ -185,6 +186,11 @@ class SettingsRestore:
             self.problems.append(str(exc))
             return given
         return values
+
+    def refused(self, reason: str) -> None:
+        """Note that nothing of the configuration was taken."""
+        self.left |= dict.fromkeys(self.taken, reason)
+        self.taken = []
 
     def put_tokens(self, settings: Settings) -> None:
         """Put the tokens in place, if the gateway has none. Raises OSError."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from gateway.appliance import machine as system
+from gateway.cli import first_boot
 from tests.support.checkout import ROOT
 from tests.support.nfs4 import IO, Status
+from tests.support.s3server import ACCESS_KEY, SECRET_KEY
 from tests.support.t11.standing import CHECKOUT, Standing
 
 _BRIEFLY = """\
@@ -43,46 +47,120 @@ def machine(tmp_path: Path) -> Iterator[Standing]:
 
 
 def back_up(machine: Standing) -> None:
-    """Back the database up, twice, as a timer does."""
+    """Back names and settings up, as a timer does."""
     [backup] = blocks("backup.md", "Back up")
     assert machine.follow(backup) == {}
-    assert machine.follow("backup-spillway") == {}
 
 
 def test_a_backup_is_put_back(machine: Standing) -> None:
     back_up(machine)
-    machine.save({"second": b"2"})
+    machine.save({"second": b"2", "third.tmp": b"3"})
     machine.until_drained()
     [restore] = blocks("backup.md", "Restore a backup")
-    assert set(machine.follow(restore)) <= {"runuser -u spillway -- spillway fsck --repair"}
+    # The bucket has one that the backup does not know. The other one is on the disk only.
+    assert machine.follow(restore) == {}
     assert machine.load("first") == b"1"
-    assert "2" in machine.run("tail -n +1 /var/lib/spillway/files/set-aside/*").splitlines()
-    machine.save({"third": b"3"})
+    assert machine.load("second") == b"2"
+    assert "3" in machine.run("tail -n +1 /var/lib/spillway/files/set-aside/*").splitlines()
+    machine.save({"fourth": b"4"})
     machine.until_drained()
-    assert machine.load("third") == b"3"
+    assert machine.load("fourth") == b"4"
     machine.run("systemctl stop spillway.target; runuser -u spillway -- spillway fsck")
 
 
 def test_a_failed_disk_is_replaced(machine: Standing) -> None:
-    back_up(machine)
-    machine.server.stop()
-    machine.save({"second": b"2"})
-    back_up(machine)
-    stop, prepare, database, start = blocks("backup.md", "Replace a failed disk")
+    machine.save({"second.tmp": b"2"})
+    machine.until_copied()
+    stop, prepare, restore, _with_database = blocks("backup.md", "Replace a failed disk")
     assert machine.follow(stop) == {}
     machine.new_disk(2)
-    machine.server.start()
     assert machine.follow(prepare) == {}
-    assert machine.follow(database) == {}
-    assert machine.follow(start) == {
-        "runuser -u spillway -- spillway adopt files": 1,
-        "runuser -u spillway -- spillway fsck": 1,
+    assert machine.follow(restore) == {
+        "spillway restore": 1,
     }
     assert machine.load("first") == b"1"
     with pytest.raises(Status, match=str(IO)):
-        machine.load("second")
-    assert "second" in machine.run("spillway queue list --limit 1000")
+        machine.load("second.tmp")
+    assert "second.tmp" in machine.run("spillway queue list --limit 1000")
     assert "stuck" in machine.run("spillway status || [ $? = 1 ]")
+
+
+def test_everything_is_lost_but_the_bucket(tmp_path: Path) -> None:
+    [commands] = blocks("restore.md", "Bring everything back")
+    with Standing(tmp_path) as machine:
+        machine.new_disk(1)
+        machine.set_up("team")
+        # Where the package has it.
+        machine.run(f"mkdir -p /usr/lib && ln -s {CHECKOUT}/build/lib /usr/lib/spillway")
+        machine.run("spillway token create --name ann --role admin")
+        # A process that starts looks at once for what changed.
+        machine.run("systemctl stop spillway.target; systemctl start spillway.target")
+        machine.save({"first": b"1"})
+        machine.until_drained()
+        machine.until_copied()
+        machine.run("systemctl stop spillway.target")
+        machine.new_disk(2)
+        machine.run("rm -r /etc/spillway/*")
+        for printed, real in (
+            ("AWS_ACCESS_KEY_ID=…", f"AWS_ACCESS_KEY_ID={ACCESS_KEY}"),
+            ("AWS_SECRET_ACCESS_KEY=…", f"AWS_SECRET_ACCESS_KEY={SECRET_KEY}"),
+            ("https://s3.example.com", machine.server.url),
+        ):
+            assert printed in commands
+            commands = commands.replace(printed, real)
+        assert machine.follow(commands) == {}
+        assert machine.load("first") == b"1"
+        machine.save({"second": b"2"})
+        machine.until_drained()
+        assert machine.server.files("my-checkpoints/team")["second"] == b"2"
+        settings = machine.run("cat /etc/spillway/spillway.toml")
+        assert "settle_seconds = 0.0\n" in settings
+        assert "ann" in machine.run("spillway token list")
+        an_image_restores(machine)
+
+
+def an_image_restores(machine: Standing) -> None:
+    """Lose it again. An image brings it back at its first boot, also if that is repeated."""
+    machine.until_copied()
+    machine.run("systemctl stop spillway.target")
+    machine.new_disk(3)
+    machine.run("rm -r /etc/spillway/*")
+    wanted = f"""\
+[machine]
+restore = true
+[bucket]
+name = "my-checkpoints"
+prefix = "team"
+endpoint_url = "{machine.server.url}"
+[admin]
+enabled = false
+[credentials]
+access_key_id = "{ACCESS_KEY}"
+secret_access_key = "{SECRET_KEY}"
+"""
+    # Services are started below. The program is where the package has it.
+    machine.run(
+        "mv /usr/local/bin/systemctl /usr/local/bin/real; ln -s /bin/true /usr/local/bin/systemctl"
+    )
+    machine.run(f"cp /usr/local/bin/spillway {first_boot.PROGRAM}; mkdir -p {system.OWN}")
+    machine.run(f"mount --bind /dev/null {first_boot.CONSOLES}")
+    configs = []
+    for _ in range(2):
+        machine.run(f"cat > {system.GIVEN}", wanted)
+        print(machine.run("spillway first-boot"))
+        machine.run(f"rm {first_boot.DONE}")
+        configs.append(
+            machine.run(
+                "stat -c '%U %G %a' /etc/spillway/spillway.toml; cat /etc/spillway/spillway.toml"
+            )
+        )
+    assert configs[0].startswith("root spillway 640\n")
+    assert "\nsettle_seconds = 0.0\n" in configs[0]
+    assert configs[1] == configs[0]
+    machine.run("mv /usr/local/bin/real /usr/local/bin/systemctl; systemctl start spillway.target")
+    assert (machine.load("first"), machine.load("second")) == (b"1", b"2")
+    tokens = json.loads(machine.run("spillway token list --json"))
+    assert [token["name"] for token in tokens] == ["ann"]
 
 
 def test_a_gateway_gets_another_bucket(machine: Standing) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from gateway.common import clock
-from gateway.common.errors import UserError
+from gateway.common.errors import StoreUnavailable, UserError
 from gateway.db.engine import Database
 from gateway.namespace import data_files
 from gateway.namespace.data_files import DataFiles
 from gateway.objectstore.ownership import Ownership
+from gateway.recovery import restore
 from gateway.recovery.restore import NamespaceRestore
 from tests.support.drainsite import Site
 from tests.support.postgres import PostgresServer
@@ -181,6 +183,31 @@ def test_a_disk_that_was_not_lost_keeps_what_only_it_has(each_site: Site, tmp_pa
     assert [bytes(name) for (name,) in dirty] == [b"changed", b"new"]
     # The copy of the names does not know this one: its bytes are not deleted.
     assert b"4444" in [path.read_bytes() for path in (settings.files_dir / "set-aside").iterdir()]
+
+
+def test_a_restore_that_was_cut_off_in_its_last_step_is_ended(
+    moto_site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = moto_site
+    site.write("a", b"1")
+    site.drain()
+    with copied(site) as copy:
+        copy.all()
+    site.write("b", b"22")
+    site.drain()
+    gateway = RestoredSite(site, tmp_path / "new")
+
+    def cut_off(*_arguments: object) -> NoReturn:
+        raise StoreUnavailable("cut off")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(restore, "reconcile", cut_off)
+        with pytest.raises(StoreUnavailable):
+            gateway.restore()
+    gateway.restore()
+    assert gateway.contents() == {"a": b"1", "b": b"22"}
+    with pytest.raises(UserError, match="has a namespace"):
+        gateway.restore()
 
 
 def test_the_data_files_of_another_namespace_stop_it(moto_site: Site, tmp_path: Path) -> None:

@@ -6,9 +6,11 @@ There is no systemd in the machine of the tests; tests/appliance has one, in a v
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -20,6 +22,7 @@ from tests.support.ports import free_port
 from tests.support.s3server import RcloneServer, credentials
 from tests.support.t11.apart import MACHINE
 from tests.support.tools import tool
+from tests.support.waiting import until
 
 CHECKOUT = "/opt/spillway"
 _PYTHON = f"{CHECKOUT}/build/venv/bin/python"
@@ -145,8 +148,12 @@ class Standing:
         )
         self.run("chown spillway:spillway /var/lib/spillway; chmod 700 /var/lib/spillway")
 
-    def set_up(self) -> None:
-        """Make a gateway as the user ``spillway``, with its configuration, and start it."""
+    def set_up(self, prefix: str = "") -> None:
+        """Make a gateway as the user ``spillway``, with its configuration, and start it.
+
+        Args:
+            prefix: of its objects.
+        """
         values: dict[str, dict[str, Any]] = {
             "nfs": {
                 "bind": "127.0.0.1",
@@ -157,6 +164,7 @@ class Standing:
             },
             "bucket": {
                 "name": "my-checkpoints",
+                "prefix": prefix,
                 "endpoint_url": self.server.url,
                 "credentials_file": "/etc/spillway/credentials",
             },
@@ -187,3 +195,16 @@ class Standing:
     def until_drained(self) -> None:
         """Wait until the bucket has everything that is not damaged."""
         self.run("spillway drain --wait --timeout 120")
+
+    def until_copied(self) -> None:
+        """Wait until the bucket has the names and the settings as they are now."""
+        now_ns = time.time_ns()
+
+        def is_copied() -> bool:
+            text = self.run("cat /var/lib/spillway/run/recovery.json || :")
+            report = json.loads(text or "{}")
+            names, settings = report.get("names", {}), report.get("settings", {})
+            is_whole = names.get("base_ns", 0) > 0 and names["copied_ns"] > now_ns
+            return bool(is_whole and settings.get("copied_ns", 0) > 0)
+
+        until(is_copied, "names and settings in the bucket", 60.0)
