@@ -398,7 +398,8 @@ class Candidates:
         if by_time and self._keep_ns and one.used_ns > clock.now_ns() - self._keep_ns:
             return "used a short time ago (cache.keep_seconds)"
         # No move of an object waits for a file that is in the trash alone.
-        is_at_home, is_trashed = False, True
+        # Neither do those of imports, which stay where they are.
+        is_at_home, is_trashed = one.bucket is not None, True
         for parent, name in self._session.all(sql.NAMES, ino=one.ino):
             above = self._keys.settled_path(parent)
             if above is None:
@@ -409,7 +410,6 @@ class Candidates:
             is_trashed = False
             if self._keep.keeps((*above, name)):
                 return "kept (cache.keep)"
-            is_at_home |= one.bucket is not None
             is_at_home |= self._keys.key_of((*above, name)) == one.key
         return None if is_at_home or is_trashed else "renamed, and its object is not moved yet"
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import and_, delete, exists, insert, or_, select, update
+from sqlalchemy import and_, delete, exists, insert, literal_column, or_, select, update
 
 from gateway.common.errors import Busy, NotPermitted, Stale, TryAgain
 from gateway.common.types import Attr, DataFileOnDisk, InodeKind, Residency
@@ -165,13 +165,30 @@ WARM_REQUEST = Statement(select(warm_request.c.ino).where(warm_request.c.ino == 
 WARM_REQUEST_INSERT = Statement(insert(warm_request))
 WARM_REQUEST_DELETE = Statement(delete(warm_request).where(warm_request.c.ino == b("the_ino")))
 _READS = given("reads", ino=int, read_ns=int)
-LAST_READ_DELETE = Statement(delete(last_read).where(last_read.c.ino.in_(select(_READS.c.ino))))
+_KNOWN_READ = last_read.alias("known_read")
+_MINUTE_NS: Any = literal_column("60000000000")
+LAST_READ_DELETE = Statement(
+    delete(last_read).where(
+        last_read.c.ino.in_(
+            select(_READS.c.ino)
+            .select_from(_READS.join(_KNOWN_READ, _KNOWN_READ.c.ino == _READS.c.ino))
+            .where(
+                or_(
+                    _KNOWN_READ.c.read_ns < _READS.c.read_ns,
+                    _KNOWN_READ.c.read_ns > _READS.c.read_ns + _MINUTE_NS,
+                )
+            )
+        )
+    )
+)
+"""Deletes other times than those of some reads. The time of an arrival in the same minute stays:
+the data file was written then, and is not younger than its row."""
 LAST_READ_INSERT = Statement(
     insert(last_read).from_select(
         ["ino", "read_ns"],
-        select(_READS.c.ino, _READS.c.read_ns).select_from(
-            _READS.join(inode, inode.c.ino == _READS.c.ino)
-        ),
+        select(_READS.c.ino, _READS.c.read_ns)
+        .select_from(_READS.join(inode, inode.c.ino == _READS.c.ino))
+        .where(~exists().where(_KNOWN_READ.c.ino == _READS.c.ino)),
     )
 )
 OPEN_EMPTIED = Statement(

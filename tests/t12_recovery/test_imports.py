@@ -14,9 +14,9 @@ from gateway.namespace import fsck, names
 from gateway.recovery import import_orders
 from tests.support.direct import reclaim
 from tests.support.drainsite import PREFIX, Site
+from tests.support.imports import Imports
 from tests.support.postgres import PostgresServer
 from tests.support.s3server import Server
-from tests.support.t12.imports import Imports
 
 MakeSite = Callable[..., Site]
 

@@ -42,7 +42,7 @@ SMALL = {
         "names_copy",
         "scrub_pass",
     ),
-    *("trash", "elapsed_time", "pin", "promotion"),
+    *("trash", "elapsed_time", "pin", "promotion", "imported_prefix"),
     *("policy", "policy_approval", "approval", "known_time", "superseded"),
 }
 """Tables that stay small: one row, a row for each drain, failing job or reader, or rows made by
@@ -52,6 +52,8 @@ WHOLE_TABLES = {
     "drain.statements.COMPLETE",
     "cache.eviction.SURVEY",
     "cache.eviction.PARTIAL",
+    "cache.eviction.IMPORTED_SURVEY",
+    "cache.eviction.IMPORTED_PARTIAL",
     "cache.rows._WARM_REQUESTS",
     "catalogue.statements.DUE",
     "lifecycle.retention.store.CHECKPOINTS",

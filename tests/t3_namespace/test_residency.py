@@ -283,6 +283,26 @@ def test_reads_are_noted_for_files_that_exist(namespace: Namespace, settings: Se
     ]
 
 
+def test_the_minute_of_a_read_hides_no_arrival_in_it(
+    namespace: Namespace, settings: Settings
+) -> None:
+    attr = save(namespace, settings)
+    minute, second = 60 * clock.NS, clock.NS
+
+    def known() -> int:
+        [(read_ns,)] = query(settings, "SELECT read_ns FROM last_read")
+        return int(read_ns)
+
+    namespace.note_reads([(attr.ino, 10 * minute + 5 * second)])
+    namespace.note_reads([(attr.ino, 10 * minute)])
+    assert known() == 10 * minute + 5 * second
+    namespace.note_reads([(attr.ino, 11 * minute)])
+    assert known() == 11 * minute
+    # The clock was put back.
+    namespace.note_reads([(attr.ino, 2 * minute)])
+    assert known() == 2 * minute
+
+
 def test_what_has_just_arrived_was_used(namespace: Namespace, settings: Settings) -> None:
     """It would otherwise be evicted before files that were read after its upload."""
     for name in (b"f", b"g"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,11 +14,25 @@ from gateway.recovery import import_orders, import_rows
 from gateway.recovery.import_orders import ImportPlace, ImportSource
 from gateway.recovery.import_rows import ImportRow, ImportState
 from gateway.recovery.importer import Importer
+from gateway.rpc.frames import RpcReply, RpcRequest
+from tests.support.direct import Direct
 from tests.support.drainsite import Site
-from tests.support.t12.scrub import SharedControl
+from tests.support.namespace import Namespace
 
 STEPS_MAX = 10_000
 READS = ("GET", "HEAD")
+
+
+class SharedControl(Direct):
+    """The control socket of a server whose namespace a test has open."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        self._namespace = namespace
+        self.asked: list[RpcRequest] = []
+
+    def run(self, requests: Sequence[RpcRequest]) -> list[RpcReply]:
+        self.asked += requests
+        return super().run(requests)
 
 
 class Imports:
