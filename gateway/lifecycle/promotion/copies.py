@@ -24,6 +24,7 @@ from gateway.catalogue.manifests import ManifestMember, ManifestSubject, Promote
 from gateway.common.errors import StoreUnavailable, UserError
 from gateway.common.text import printable
 from gateway.common.types import Extent, InodeKind
+from gateway.db import journal
 from gateway.db import statements as sql
 from gateway.db.compiled import Session
 from gateway.db.models import RESERVED_NAME
@@ -241,8 +242,10 @@ def make(
     cookie = _cookies(session, len(members))
     for number, member in enumerate(members):
         if not _inode(session, of, member, None):
+            _note(session, members[:number])
             return member
         _finish(session, of, member, cookie + number)
+    _note(session, members)
     return None
 
 
@@ -265,7 +268,21 @@ def make_files(
         session.run(OBJECT, copy=copy, ino=ino, key=member.key, new_etag=new_etag, now_ns=now_ns)
         session.run(BLOCKS, copy=copy, ino=ino)
         _finish(session, of, member, cookie + number)
+    _note(session, [member for member, _etag, _new_etag in copied])
     return changed
+
+
+def set_etag(session: Session, ino: int, etag: str) -> None:
+    """Record that a copy was made again, with another ETag."""
+    session.run(NEW_ETAG, the_ino=ino, new_etag=etag)
+    journal.note(session, {ino: journal.STORED})
+
+
+def _note(session: Session, members: list[PromotedMember]) -> None:
+    """Add what was made to the journal."""
+    inos = {ino for member in members for ino in (member.copy, _parent(member))}
+    if inos:
+        journal.note(session, dict.fromkeys(inos, journal.CHANGED))
 
 
 def parent_of(session: Session, of: PromotionRow) -> int | None:
@@ -377,7 +394,7 @@ def remove(
             # A rename that was given up has shown the copy meanwhile: the next pass hides it again.
             return
     with context.writing(of) as view:
-        view.session.run(store.MEMBERS_DELETE, the_name=of.name)
+        store.delete_members(view.session, of.name)
         view.session.run(store.DELETE, the_name=of.name)
     log.info("promotion %s: the copy is removed", of.name)
 

@@ -18,6 +18,7 @@ from sqlalchemy import and_, delete, exists, func, insert, or_, select, update
 from gateway.common.errors import NotPossible, UserError
 from gateway.common.patterns import IncompleteNames
 from gateway.common.types import NAME_MAX_BYTES, InodeKind
+from gateway.db import journal
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.models import ROOT_INO
@@ -276,6 +277,9 @@ SET = Statement(
 UNTAGGED = Statement(update(promotion).where(promotion.c.name == b("the_name")).values(is_tagged=0))
 MEMBER_INSERT = Statement(insert(promotion_member))
 MEMBERS_DELETE = Statement(delete(promotion_member).where(promotion_member.c.name == b("the_name")))
+COPIES_OF = Statement(select(promotion_member.c.copy).where(_OF_ONE))
+NOTED_AT_ONCE = 256
+"""The inodes of a row of the journal."""
 MADE = Statement(
     update(promotion_member)
     .where(promotion_member.c.name == b("the_name"), promotion_member.c.copy == b("the_copy"))
@@ -493,10 +497,25 @@ def counts(session: Session, name: str) -> tuple[int, int]:
 
 def add(session: Session, new: PromotionRow, of: Sequence[PromotedMember]) -> None:
     """Add a promotion with its members, in place of a failed one."""
-    session.run(MEMBERS_DELETE, the_name=new.name)
+    delete_members(session, new.name)
     session.run(DELETE, the_name=new.name)
     session.run(INSERT, **new._asdict())
     session.run_each(MEMBER_INSERT, [member._asdict() for member in of])
+    _note(session, [member.copy for member in of])
+
+
+def delete_members(session: Session, name: str) -> None:
+    """Delete the members of a promotion, with a write transaction."""
+    copies = [copy for (copy,) in session.all(COPIES_OF, name=name)]
+    session.run(MEMBERS_DELETE, the_name=name)
+    _note(session, copies)
+
+
+def _note(session: Session, copies: Sequence[int]) -> None:
+    """Add inodes to the journal: the copy of the names finds members by them."""
+    for at in range(0, len(copies), NOTED_AT_ONCE):
+        inos = copies[at : at + NOTED_AT_ONCE]
+        journal.note(session, dict.fromkeys(inos, journal.CHANGED))
 
 
 def _promotion(row: Sequence[Any]) -> PromotionRow:
