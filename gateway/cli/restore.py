@@ -80,7 +80,7 @@ def _say(line: str) -> None:
 
 def _facts(restored: Restored) -> dict[str, object]:
     return {
-        "as_of": clock.rfc3339(restored.as_of_ns) if restored.as_of_ns else None,
+        "as_of": clock.rfc3339(restored.as_of_ns),
         "files": restored.files,
         "older": [display(path) for path in restored.older],
         "lost": [{"path": display(file.path), "size": file.size} for file in restored.lost],
@@ -90,11 +90,7 @@ def _facts(restored: Restored) -> dict[str, object]:
 
 
 def _lines(settings: Settings, restored: Restored) -> list[str]:
-    lines = []
-    if restored.as_of_ns:
-        lines.append(f"{restored.files:,} files, as of {clock.iso(restored.as_of_ns)}")
-    else:
-        lines.append("an earlier restore was ended")
+    lines = [f"{restored.files:,} files, as of {clock.iso(restored.as_of_ns)}"]
     if restored.older:
         lines.append(
             f"{_files(len(restored.older))} older than saved: the bucket had not got the last "

@@ -28,36 +28,30 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sqlalchemy import (
-    Column,
-    Integer,
     MetaData,
-    Table,
+    case,
     delete,
     exists,
     func,
     insert,
-    inspect,
     literal_column,
     null,
     select,
-    text,
     update,
 )
-from sqlalchemy.schema import CreateTable
 
-from gateway.common import clock, files
+from gateway.common import clock, failpoints, files
 from gateway.common.errors import NamespaceError, SchemaError, UserError
 from gateway.common.types import Residency
 from gateway.common.units import duration
 from gateway.config.settings import Settings
-from gateway.db import checkpoint_models, schema
+from gateway.db import checkpoint_models, schema, unfinished
 from gateway.db import statements as sql
 from gateway.db import upgrade as migration
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
 from gateway.db.models import RESERVED_INO, ROOT_INO
 from gateway.db.statements import (
-    block_digest,
     damage,
     dirent,
     indeterminate_write,
@@ -65,15 +59,18 @@ from gateway.db.statements import (
     object_,
     volume,
 )
+from gateway.db.unfinished import NAMES
 from gateway.namespace import adopt
 from gateway.namespace.data_files import DataFiles
 from gateway.namespace.lookup import path_of
-from gateway.namespace.residency import HAS_VERSION
+from gateway.namespace.residency import HAS_CONTENT
 from gateway.objectstore import ownership
 from gateway.objectstore.objects import ListedObject
 from gateway.objectstore.owner_object import REQUEST_SECONDS, OwnerStore, SeenOwner
 from gateway.objectstore.ownership import LOOK_SECONDS, OwnerClaim, Ownership
 from gateway.objectstore.s3 import S3Store
+from gateway.recovery import reconcile_rules as rules
+from gateway.recovery import tables
 from gateway.recovery.load import Loaded, Loader
 from gateway.recovery.names_store import NamesStore
 from gateway.recovery.reconcile import compare, reconcile
@@ -87,11 +84,12 @@ SUFFIX = ".restoring"
 
 Say = Callable[[str], None]
 
+_unfinished = unfinished.TABLE
 _STORED = object_.alias("stored")
 _IS_OLDER = (
     sql.IS_REGULAR,
     inode.c.content_version > inode.c.drained_version,
-    exists().where(_STORED.c.ino == inode.c.ino, block_digest.c.ino == _STORED.c.ino),
+    exists().where(_STORED.c.ino == inode.c.ino),
     ~exists().where(damage.c.ino == inode.c.ino),
 )
 """The bucket has another version of the file than the one that was only on the lost disk."""
@@ -99,7 +97,31 @@ _OBJECT = {
     name: select(object_.c[name]).where(object_.c.ino == inode.c.ino).scalar_subquery()
     for name in ("size", "content_version")
 }
-_OLDER = Statement(select(inode.c.ino).where(*_IS_OLDER))
+_NOTE_NAMES = Statement(insert(_unfinished))
+_NOTE_UNSAVED = Statement(
+    insert(_unfinished).from_select(
+        ["ino", "version"],
+        select(inode.c.ino, inode.c.content_version).where(
+            sql.IS_REGULAR,
+            inode.c.nlink > 0,
+            inode.c.content_version > inode.c.drained_version,
+            ~exists().where(damage.c.ino == inode.c.ino),
+        ),
+    )
+)
+_AS_OF = Statement(
+    select(_unfinished.c.version).where(_unfinished.c.ino == literal_column(f"{NAMES}"))
+)
+_OLDER = Statement(
+    select(inode.c.ino)
+    .select_from(_unfinished.join(inode, inode.c.ino == _unfinished.c.ino))
+    .where(
+        inode.c.nlink > 0,
+        inode.c.content_version < _unfinished.c.version,
+        ~exists().where(damage.c.ino == inode.c.ino),
+    )
+    .order_by(inode.c.ino)
+)
 _OLDER_KEYS = Statement(
     insert(indeterminate_write).from_select(
         ["key", "ino", "noted_ns", "check_after_ns"],
@@ -109,18 +131,37 @@ _OLDER_KEYS = Statement(
     )
 )
 """The lost version may still reach the key: the drain looks at it once more."""
-_TAKE_OLDER = Statement(
-    update(inode)
-    .where(*_IS_OLDER)
-    .values(
-        size=_OBJECT["size"],
-        used=literal_column("0"),
-        content_version=_OBJECT["content_version"],
-        drained_version=_OBJECT["content_version"],
-        write_open=literal_column("0"),
-        residency=Residency.ABSENT,
-        epoch=inode.c.epoch + 1,
-        ctime_ns=b("now_ns"),
+_AS_STORED = {
+    "size": _OBJECT["size"],
+    "used": literal_column("0"),
+    "content_version": _OBJECT["content_version"],
+    "drained_version": _OBJECT["content_version"],
+    "write_open": literal_column("0"),
+    # A file without bytes needs none from the bucket.
+    "residency": case(
+        (_OBJECT["size"] > literal_column("0"), literal_column(f"{Residency.ABSENT:d}")),
+        else_=literal_column(f"{Residency.RESIDENT:d}"),
+    ),
+    "epoch": inode.c.epoch + 1,
+    "ctime_ns": b("now_ns"),
+}
+_TAKE_OLDER = Statement(update(inode).where(*_IS_OLDER).values(_AS_STORED))
+_IS_FOUND_SINCE = (
+    inode.c.nlink > 0,
+    inode.c.content_version > inode.c.drained_version,
+    inode.c.ino.in_(select(_unfinished.c.ino)),
+    exists().where(_STORED.c.ino == inode.c.ino),
+    ~exists().where(damage.c.ino == inode.c.ino, damage.c.reason.like(f"{rules.DAMAGE}%")),
+)
+"""The comparison with the bucket found an older version of a file that had none by the names."""
+_TAKE_FOUND = Statement(update(inode).where(*_IS_FOUND_SINCE).values(_AS_STORED))
+_HEAL_FOUND = Statement(
+    delete(damage).where(
+        damage.c.ino.in_(select(_unfinished.c.ino)),
+        damage.c.ino.in_(
+            select(inode.c.ino).where(inode.c.content_version == inode.c.drained_version)
+        ),
+        damage.c.reason.not_like(f"{rules.DAMAGE}%"),
     )
 )
 _TAKE_ABSENT = Statement(
@@ -128,8 +169,11 @@ _TAKE_ABSENT = Statement(
     .where(
         sql.IS_REGULAR,
         sql.IS_RESIDENT,
+        inode.c.size > 0,
         inode.c.content_version == inode.c.drained_version,
-        exists().where(object_.c.ino == inode.c.ino, *HAS_VERSION),
+        # Bytes without digests to verify them by are better than none. They get them when they
+        # are read.
+        exists().where(object_.c.ino == inode.c.ino, *HAS_CONTENT),
         ~exists().where(damage.c.ino == inode.c.ino),
     )
     .values(residency=Residency.ABSENT, epoch=inode.c.epoch + 1)
@@ -234,13 +278,17 @@ class NamespaceRestore:
             f"{len(source.log):,} segments of the log after it"
         )
         claim, alive_seconds = self._take(bytes.fromhex(source.base.namespace))
+        failpoints.hit_counted(failpoints.RESTORE)
         with self._new_database(source) as database, closing(Loader(database)) as loader:
             self._load(loader, source, at_ns)
             if at_ns is None:
                 self._load_later(loader, source, 0.0 if is_gone else alive_seconds, wait)
             loaded = loader.end()
+            failpoints.hit_counted(failpoints.RESTORE)
             restored = self._settle(database, claim, loaded)
+            failpoints.hit_counted(failpoints.RESTORE)
         self._keep()
+        failpoints.hit_counted(failpoints.RESTORE)
         with closing(Database(self._settings.database_url)) as database:
             self._adopt(database, restored, at_ns is None)
         restored.problems[:0] = [*source.problems, *([source.gap] if source.gap else [])]
@@ -258,16 +306,14 @@ class NamespaceRestore:
                 for name in _files_of(Path(f"{database.path}{SUFFIX}")):
                     name.unlink(missing_ok=True)
                 return False
-            if schema.current(database) is None:
-                return False
-            if _has_marker(database):
+            if unfinished.is_there(database):
+                with database.reading() as session:
+                    if session.one(_AS_OF) is not None:
+                        return True
                 _empty(database)
                 return False
-            with database.reading() as session:
-                row = session.one(sql.IDENTITY)
-            if row is not None and row[1] is None and row[3] is not None:
-                # A namespace that was made has data files before it has a bucket.
-                return True
+            if schema.current(database) is None:
+                return False
             raise UserError(
                 f"the database {database.url} has a namespace: a restore makes a new one. If that "
                 "one is not wanted, move it away, or correct namespace.url"
@@ -304,19 +350,20 @@ class NamespaceRestore:
                 "a newer Spillway; install that version"
             )
         with closing(database):
-            if database.path is None:
-                _mark(database)
+            unfinished.begin(database)
             migration.upgrade(database, revision=first)
             yield database
 
     def _load(self, loader: Loader, source: NamesSource, at_ns: int | None) -> None:
         for segment in self._opened(source.parts):
             loader.use(segment)
+            failpoints.hit_counted(failpoints.RESTORE)
         wanted = [segment.listed for segment in source.log]
         for segment in self._opened(wanted):
             if at_ns is not None and segment.head.at_ns > at_ns:
                 break
             loader.use(segment)
+            failpoints.hit_counted(failpoints.RESTORE)
 
     def _load_later(
         self, loader: Loader, source: NamesSource, seconds: float, wait: Callable[[float], object]
@@ -353,15 +400,18 @@ class NamespaceRestore:
         with database.writing() as session:
             session.run(_WHOSE, bucket=bucket.name, prefix=bucket.prefix)
             ownership.write(session, self._settings, claim)
-            restored.older = [_path(session, ino) for (ino,) in session.all(_OLDER)]
+            session.run(_NOTE_NAMES, ino=NAMES, version=head.at_ns)
+            session.run(_NOTE_UNSAVED)
             session.run(_OLDER_KEYS, now_ns=now_ns)
             session.run(_TAKE_OLDER, now_ns=now_ns)
             session.run(_TAKE_ABSENT)
             session.run(_APPROVALS_FORGET)
-            session.run(_UNMARK)
-            restored.files = _count(session, _FILES)
             nameless = _count(session, _NAMELESS)
+        # What is compared seldom is older than the names: what it was about may be gone since.
+        behind = {table.name for table in tables.COMPARED_SELDOM}
         for table, count in loaded.broken.items():
+            if table in behind:
+                continue
             restored.problems.append(f"{count} rows of {table} referred to what is not there")
         if nameless:
             restored.problems.append(f"{nameless} files have no name: spillway fsck --repair")
@@ -386,35 +436,29 @@ class NamespaceRestore:
         data_files = DataFiles(self._settings.files_dir)
         data_files.create()
         adopt.adopt_files(database, data_files)
+        failpoints.hit_counted(failpoints.RESTORE)
         if is_newest:
             restored.bucket = reconcile(self._settings, database, data_files)
         else:
             # The names of an earlier time must not become those of today.
             restored.bucket = compare(self._settings, database)
-        with database.reading() as session:
-            for ino, size in session.all(_DAMAGED):
-                restored.lost.append(LostFile(_path(session, ino), size))
+        failpoints.hit_counted(failpoints.RESTORE)
+        with database.writing() as session:
+            if session.run(_TAKE_FOUND, now_ns=clock.now_ns()):
+                session.run(_HEAL_FOUND)
+            _report(session, restored)
+            session.run(unfinished.END)
 
 
-MARKER = "restore_unfinished"
-"""A table of a server's database that only a restore makes. While it is there, the other tables
-are those of a restore that has not ended."""
-_UNMARK = Statement(text(f"DROP TABLE IF EXISTS {MARKER}"))
-
-
-def _mark(database: Database) -> None:
-    engine = database.engine()
-    with engine.begin() as connection:
-        connection.execute(CreateTable(Table(MARKER, MetaData(), Column("id", Integer))))
-    engine.dispose()
-
-
-def _has_marker(database: Database) -> bool:
-    engine = database.engine()
-    try:
-        return inspect(engine).has_table(MARKER)
-    finally:
-        engine.dispose()
+def _report(session: Session, restored: Restored) -> None:
+    """Say what is there, and what is lost."""
+    row = session.one(_AS_OF)
+    assert row is not None, "the names were loaded"
+    restored.as_of_ns = int(row[0])
+    restored.files = _count(session, _FILES)
+    restored.older = [_path(session, ino) for (ino,) in session.all(_OLDER)]
+    for ino, size in session.all(_DAMAGED):
+        restored.lost.append(LostFile(_path(session, ino), size))
 
 
 def _empty(database: Database) -> None:

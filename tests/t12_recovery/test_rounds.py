@@ -80,7 +80,7 @@ def test_the_bucket_alone_brings_back_what_was_durable(
         require_none(contents.lies)
         require_none(loss.NamesComparison(lost, names).wrong())
         require_none(loss.promised(lost, names))
-        require_none(loss.wrong_report(names, contents, report))
+        require_none(loss.wrong_report(lost, names, contents, report))
         with restoring.running():
             assert_readable(namespace, restoring, lost, names, contents)
     there = {saves.number_of(one.body) for one in stored(site).values()}

@@ -205,14 +205,32 @@ def _find(namespace: Namespace, path: str) -> int:
     return attr.ino
 
 
-def wrong_report(found: Restored, contents: Contents, said: Report) -> list[str]:
+def wrong_report(loss: Loss, found: Restored, contents: Contents, said: Report) -> list[str]:
     """Return where the report of what is lost is wrong."""
     of_job = {ino for ino in found.attrs if ino not in found.promoted.values()}
     expected = {ino for ino in of_job if ino not in contents.best}
     wrong = [f"inode {ino} is lost, and not named" for ino in sorted(expected - said.lost)]
     spared = (said.lost - expected) & of_job
     wrong += [f"inode {ino} is named as lost, and is not" for ino in sorted(spared)]
+    sure, possible = _older(loss, contents)
+    missing = (sure & of_job) - said.older
+    wrong += [f"inode {ino} is older, and not named" for ino in sorted(missing)]
+    wrong += [f"inode {ino} is not older" for ino in sorted((said.older & of_job) - possible)]
     return wrong
+
+
+def _older(loss: Loss, contents: Contents) -> tuple[set[int], set[int]]:
+    """Return the inodes that were written again before the names and not sent since, and those of
+    which that may be so."""
+    known = [one for one in loss.operations if one.acked_ns and one.acked_ns < loss.shown.as_of_ns]
+    last = {one.ino: one.contents[-1] for one in _nodes(loss.operations) if one.contents}
+    before = {node.ino: node.contents for node in _nodes(known)}
+    sure = {
+        ino
+        for ino, best in contents.best.items()
+        if any(number > best for number in before.get(ino, ()))
+    }
+    return sure, {ino for ino, best in contents.best.items() if best < last[ino]}
 
 
 def promised(loss: Loss, found: Restored) -> list[str]:

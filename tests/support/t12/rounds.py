@@ -268,7 +268,8 @@ class Restoring:
             timer.start()
         status = self._nursery.wait(pid)
         timer.cancel()
-        text = said.read_text()
+        # It may have been killed before it had an output.
+        text = said.read_text() if said.exists() else ""
         with self.output.open("a") as output:
             output.write(f"{failpoint or killed_after}: {status}\n{text}\n")
         return status, text
