@@ -142,7 +142,7 @@ def _facts(restored: Restored, former: SettingsRestore) -> dict[str, object]:
             "left": former.left,
             "tokens": former.tokens,
         },
-        "as_of": clock.rfc3339(restored.as_of_ns) if restored.as_of_ns else None,
+        "as_of": clock.rfc3339(restored.as_of_ns),
         "files": restored.files,
         "older": [display(path) for path in restored.older],
         "lost": [{"path": display(file.path), "size": file.size} for file in restored.lost],
@@ -162,11 +162,7 @@ def _settings_lines(former: SettingsRestore) -> list[str]:
 
 
 def _lines(settings: Settings, restored: Restored) -> list[str]:
-    lines = []
-    if restored.as_of_ns:
-        lines.append(f"{restored.files:,} files, as of {clock.iso(restored.as_of_ns)}")
-    else:
-        lines.append("an earlier restore was ended")
+    lines = [f"{restored.files:,} files, as of {clock.iso(restored.as_of_ns)}"]
     if restored.older:
         lines.append(
             f"{_files(len(restored.older))} older than saved: the bucket had not got the last "

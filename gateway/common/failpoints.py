@@ -38,6 +38,9 @@ left of the plan, and nothing twice."""
 TRASH_STEP = "trash.{what}"
 """A place after each step of put, undelete and remove. Hits are counted. Afterwards the checkpoint
 is at its path or in the trash as a whole, or is being removed, and the next pass completes it."""
+RESTORE = "restore"
+"""A place after each step of a restore, and after each segment that it loads. Hits are counted. The
+restore that comes next must give the same, and say what is lost."""
 SCRUB = "scrub.{when}"
 """A place after damage was found and confirmed (``found``), one after it was healed or recorded
 (``healed``), and one after the position was saved (``saved``). Hits are counted. The pass that

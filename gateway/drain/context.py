@@ -176,6 +176,8 @@ class DrainView(NamedTuple):
             wanted = rows_of([(*tombstone, now_ns) for tombstone in merged])
             self.session.run(own.TOMBSTONES_DELETE, tombstones=wanted)
         self.session.run(own.TOMBSTONES_INSERT, tombstones=wanted)
+        # Without them a restore would take what is deleted here for the objects of files.
+        self.note((tombstone.ino for tombstone in tombstones), journal.STORED)
 
     def drop_tombstones(self, keys: Iterable[str]) -> None:
         """Delete the tombstones of keys at which no garbage is any more."""

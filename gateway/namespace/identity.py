@@ -27,7 +27,7 @@ from gateway.common import clock
 from gateway.common.errors import IdentityError, SpillwayError
 from gateway.common.files import replace
 from gateway.config.settings import BucketSettings, Settings
-from gateway.db import schema
+from gateway.db import schema, unfinished
 from gateway.db import statements as sql
 from gateway.db.compiled import Session
 from gateway.db.engine import Connection, Database
@@ -187,6 +187,11 @@ def require_surroundings(settings: Settings) -> None:
     database = Database(settings.database_url)
     try:
         schema.require_current(database)
+        if unfinished.is_there(database):
+            raise IdentityError(
+                f"database {database.url} is of a restore that has not ended: run it again: "
+                f"spillway restore --config {settings.source}"
+            )
         _require(database, DataFiles(settings.files_dir))
         require_bucket(database, settings.bucket)
     finally:

@@ -40,6 +40,7 @@ from gateway.common.errors import (
     ReadOnly,
 )
 from gateway.common.types import Attr, Cred, InodeKind, RemovedName, SetAttr
+from gateway.db import journal
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b, given_numbers, numbers_of
 from gateway.db.engine import Database
@@ -315,4 +316,5 @@ def _sweep(database: Database, top: int, wanted: bool, on_page: Callable[[], Non
 
 
 def _mark(session: Session, inos: list[int], wanted: bool) -> None:
-    session.run(_MARK, inos=numbers_of(inos), wanted=int(wanted))
+    if session.run(_MARK, inos=numbers_of(inos), wanted=int(wanted)):
+        journal.note(session, dict.fromkeys(inos, journal.CHANGED))

@@ -379,6 +379,8 @@ def _make_directory(tx: Tx, parent: int, name: bytes | None, like: Attr) -> int:
         cookie=cookie,
     )
     tx.change(sql.DIRECTORY_CHANGED, the_ino=parent, delta=1, now_ns=tx.now_ns)
+    tx.touch(parent)
+    tx.touch(ino)
     return ino
 
 

@@ -311,12 +311,24 @@ class BucketComparison:
         if self._is_sent(session, key, origin, rows):
             return Case.UNDER_WAY
         if covered_inodes(head, rows.tombstones[key], self.volume):
-            return Case.GARBAGE
+            is_last = place is KeyPlace.FILE and self._is_last(session, origin, rows)
+            return Case.MOVED if is_last else Case.GARBAGE
         if not rules.is_ours(origin, self.volumes):
             return Case.FOREIGN
         if place in (KeyPlace.PROMOTED, KeyPlace.OWN):
             return Case.PROMOTED if place is KeyPlace.PROMOTED else Case.OWN
         return self._of_file(session, key, origin, rows)
+
+    def _is_last(self, session: Session, origin: ObjectOrigin, rows: _Rows) -> bool:
+        """Return whether an object is all that is left of a file. A move has a tombstone for its
+        copy until that is recorded, and may have deleted the source since."""
+        state = file_of(session, origin)
+        if state is None or not state.is_file or state.has_bytes:
+            return False
+        is_gone = state.stored_key is None or (
+            state.stored_key in rows.heads and rows.heads[state.stored_key] is None
+        )
+        return is_gone and rules.version_of(origin) >= (state.stored_version or 0)
 
     def _of_file(self, session: Session, key: str, origin: ObjectOrigin, rows: _Rows) -> Case:
         """Judge an object of ours by where the object of its file is."""

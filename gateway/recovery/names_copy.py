@@ -8,11 +8,11 @@ page, each page at its own moment, and the log since its beginning makes it whol
 What people and the catalogue write is compared with what was copied last, because the journal does
 not name it.
 
-Nothing here holds a client up: each read is one short transaction, and each segment costs one write
-transaction, which saves how far the log has come. While the bucket does not answer the journal
-waits (``gateway.db.journal.KEPT_MAX``). If it was not kept, or the bucket has a log that this
-database does not remember (an older database was put back), a new series begins with a base of its
-own, and the former series stays what a restore uses until that base is whole.
+Nothing here holds a client up: each read is one short transaction, and each segment costs two write
+transactions, which save its number and how far the log has come. While the bucket does not answer
+the journal waits (``gateway.db.journal.KEPT_MAX``). If it was not kept, or the bucket has a log
+that this database does not remember (an older database was put back), a new series begins with a
+base of its own, and the former series stays what a restore uses until that base is whole.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ class NamesCopy:
             if state is None:
                 raise Lost("the names were never copied")
             reader.resume(session)
-        if self._names.has_later(state.series, reader.position):
+        if self._names.has_later(state.series, reader.position, state.number):
             raise Lost("the bucket has names that this database does not know")
         if state.series != self._state.series:
             self._base = None
@@ -305,6 +305,10 @@ class NamesCopy:
     def _put(self, reader: Reader, body: bytes, after: int, at_ns: int) -> None:
         # A try that fails counts too: of two segments up to one row, the later one is used last.
         self._state = replace(self._state, number=self._state.number + 1)
+        # The number is recorded after the rows were read and before the request. So a database that
+        # has it has all that the segment tells, and an older one that is put back has a lower one.
+        with self._database.writing() as session:
+            self._standing.save(session, self._state)
         state = replace(
             self._state,
             log_bytes=self._state.log_bytes + len(body),

@@ -114,12 +114,20 @@ class NamesStore:
             series.log.sort(key=lambda segment: segment[:2])
         return [found[name] for name in sorted(found)]
 
-    def has_later(self, series: str, row: int) -> bool:
-        """Return whether the log of a series tells of changes after a row of the journal, up to
-        which it was recorded.
+    def has_later(self, series: str, row: int, number: int) -> bool:
+        """Return whether the log of a series has changes that the database does not know.
 
-        Segments of this object are left out: one whose answer was lost is followed by another one
-        that tells of the same changes.
+        Segments whose answer was lost are left out: another one follows that tells of the same
+        changes. They are those of this object, and those of earlier processes: their numbers were
+        in the database before they were put.
+
+        Args:
+            series: its name.
+            row: the row of the journal up to which the log was recorded.
+            number: the last number that the database has.
+
+        Returns:
+            Whether it has.
 
         Raises:
             StoreError: the bucket cannot be listed.
@@ -130,7 +138,7 @@ class NamesStore:
             for listed in self._objects.listing(below, f"{below}{row:020d}")
         )
         return any(
-            int(match[2]) > row
+            int(match[2]) > row and not (int(match[1]) == row and int(match[3]) <= number)
             for name in names
             if (match := _LOG.fullmatch(name)) and match[4] != self._token
         )

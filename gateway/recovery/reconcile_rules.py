@@ -135,6 +135,11 @@ class FileState(NamedTuple):
         """Whether it is a regular file with a name."""
         return self.kind == InodeKind.REGULAR and self.nlink > 0
 
+    @property
+    def has_bytes(self) -> bool:
+        """Whether its bytes are on the local disk, as far as the row knows."""
+        return self.residency == Residency.RESIDENT and self.damage is None
+
     def is_of(self, origin: ObjectOrigin) -> bool:
         """Return whether metadata names this inode and its generation."""
         return origin.ino == self.ino and origin.generation in (0, self.generation)

@@ -30,38 +30,31 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sqlalchemy import (
-    Column,
-    Integer,
     MetaData,
-    Table,
-    and_,
+    case,
     delete,
     exists,
     func,
     insert,
-    inspect,
     literal_column,
     null,
     or_,
     select,
-    text,
     update,
 )
-from sqlalchemy.schema import CreateTable
 
-from gateway.common import clock, files
+from gateway.common import clock, failpoints, files
 from gateway.common.errors import NamespaceError, StoreUnavailable, UserError
 from gateway.common.types import Residency
 from gateway.common.units import duration
 from gateway.config.settings import Settings
-from gateway.db import checkpoint_models, schema
+from gateway.db import checkpoint_models, schema, unfinished
 from gateway.db import statements as sql
 from gateway.db import upgrade as migration
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.engine import Database
 from gateway.db.models import RESERVED_INO, ROOT_INO
 from gateway.db.statements import (
-    block_digest,
     damage,
     dirent,
     indeterminate_write,
@@ -69,16 +62,18 @@ from gateway.db.statements import (
     object_,
     volume,
 )
+from gateway.db.unfinished import NAMES
 from gateway.drain import verify
 from gateway.namespace import adopt, data_files
 from gateway.namespace.data_files import DataFiles
 from gateway.namespace.lookup import path_of
-from gateway.namespace.residency import HAS_VERSION
+from gateway.namespace.residency import HAS_CONTENT
 from gateway.objectstore import ownership
 from gateway.objectstore.owner_object import REQUEST_SECONDS, OwnerStore, SeenOwner
 from gateway.objectstore.ownership import LOOK_SECONDS, OwnerClaim, Ownership
 from gateway.objectstore.s3 import S3Store
-from gateway.recovery import import_rows
+from gateway.recovery import import_rows, tables
+from gateway.recovery import reconcile_rules as rules
 from gateway.recovery.copy_objects import BucketObjects, CopyObjects
 from gateway.recovery.load import Loaded, Loader, require_known
 from gateway.recovery.names_store import NamesStore
@@ -90,11 +85,12 @@ SUFFIX = ".restoring"
 
 Say = Callable[[str], None]
 
+_unfinished = unfinished.TABLE
 _STORED = object_.alias("stored")
 _IS_OLDER = (
     sql.IS_REGULAR,
     inode.c.content_version > inode.c.drained_version,
-    exists().where(_STORED.c.ino == inode.c.ino, block_digest.c.ino == _STORED.c.ino),
+    exists().where(_STORED.c.ino == inode.c.ino),
     ~exists().where(damage.c.ino == inode.c.ino),
 )
 """The bucket has another version of the file than the one that was only on the lost disk."""
@@ -102,7 +98,31 @@ _OBJECT = {
     name: select(object_.c[name]).where(object_.c.ino == inode.c.ino).scalar_subquery()
     for name in ("size", "content_version")
 }
-_OLDER = Statement(select(inode.c.ino).where(*_IS_OLDER))
+_NOTE_NAMES = Statement(insert(_unfinished))
+_NOTE_UNSAVED = Statement(
+    insert(_unfinished).from_select(
+        ["ino", "version"],
+        select(inode.c.ino, inode.c.content_version).where(
+            sql.IS_REGULAR,
+            inode.c.nlink > 0,
+            inode.c.content_version > inode.c.drained_version,
+            ~exists().where(damage.c.ino == inode.c.ino),
+        ),
+    )
+)
+_AS_OF = Statement(
+    select(_unfinished.c.version).where(_unfinished.c.ino == literal_column(f"{NAMES}"))
+)
+_OLDER = Statement(
+    select(inode.c.ino)
+    .select_from(_unfinished.join(inode, inode.c.ino == _unfinished.c.ino))
+    .where(
+        inode.c.nlink > 0,
+        inode.c.content_version < _unfinished.c.version,
+        ~exists().where(damage.c.ino == inode.c.ino),
+    )
+    .order_by(inode.c.ino)
+)
 _OLDER_KEYS = Statement(
     insert(indeterminate_write).from_select(
         ["key", "ino", "noted_ns", "check_after_ns"],
@@ -112,18 +132,37 @@ _OLDER_KEYS = Statement(
     )
 )
 """The lost version may still reach the key: the drain looks at it once more."""
-_TAKE_OLDER = Statement(
-    update(inode)
-    .where(*_IS_OLDER)
-    .values(
-        size=_OBJECT["size"],
-        used=literal_column("0"),
-        content_version=_OBJECT["content_version"],
-        drained_version=_OBJECT["content_version"],
-        write_open=literal_column("0"),
-        residency=Residency.ABSENT,
-        epoch=inode.c.epoch + 1,
-        ctime_ns=b("now_ns"),
+_AS_STORED = {
+    "size": _OBJECT["size"],
+    "used": literal_column("0"),
+    "content_version": _OBJECT["content_version"],
+    "drained_version": _OBJECT["content_version"],
+    "write_open": literal_column("0"),
+    # A file without bytes needs none from the bucket.
+    "residency": case(
+        (_OBJECT["size"] > literal_column("0"), literal_column(f"{Residency.ABSENT:d}")),
+        else_=literal_column(f"{Residency.RESIDENT:d}"),
+    ),
+    "epoch": inode.c.epoch + 1,
+    "ctime_ns": b("now_ns"),
+}
+_TAKE_OLDER = Statement(update(inode).where(*_IS_OLDER).values(_AS_STORED))
+_IS_FOUND_SINCE = (
+    inode.c.nlink > 0,
+    inode.c.content_version > inode.c.drained_version,
+    inode.c.ino.in_(select(_unfinished.c.ino)),
+    exists().where(_STORED.c.ino == inode.c.ino),
+    ~exists().where(damage.c.ino == inode.c.ino, damage.c.reason.like(f"{rules.DAMAGE}%")),
+)
+"""The comparison with the bucket found an older version of a file that had none by the names."""
+_TAKE_FOUND = Statement(update(inode).where(*_IS_FOUND_SINCE).values(_AS_STORED))
+_HEAL_FOUND = Statement(
+    delete(damage).where(
+        damage.c.ino.in_(select(_unfinished.c.ino)),
+        damage.c.ino.in_(
+            select(inode.c.ino).where(inode.c.content_version == inode.c.drained_version)
+        ),
+        damage.c.reason.not_like(f"{rules.DAMAGE}%"),
     )
 )
 _TAKE_ABSENT = Statement(
@@ -131,10 +170,13 @@ _TAKE_ABSENT = Statement(
     .where(
         sql.IS_REGULAR,
         sql.IS_RESIDENT,
+        inode.c.size > 0,
         inode.c.content_version == inode.c.drained_version,
         or_(
-            exists().where(object_.c.ino == inode.c.ino, *HAS_VERSION),
-            and_(inode.c.size > literal_column("0"), sql.IS_IMPORTED),
+            # Bytes without digests to verify them by are better than none. They get them when they
+            # are read.
+            exists().where(object_.c.ino == inode.c.ino, *HAS_CONTENT),
+            sql.IS_IMPORTED,
         ),
         ~exists().where(damage.c.ino == inode.c.ino),
     )
@@ -246,6 +288,7 @@ class NamespaceRestore:
         )
         self._require_disk(source.base.namespace, at_ns)
         claim, alive_seconds = self._taken(bytes.fromhex(source.base.namespace))
+        failpoints.hit_counted(failpoints.RESTORE)
         parts = self._names.each_opened(source.parts)
         first = next(parts)
         with (
@@ -254,12 +297,16 @@ class NamespaceRestore:
         ):
             for segment in chain([first], parts):
                 loader.use(segment)
+                failpoints.hit_counted(failpoints.RESTORE)
             self._load_log(loader, source, at_ns)
             if at_ns is None:
                 self._load_later(loader, source, 0.0 if is_gone else alive_seconds, wait)
             loaded = loader.end()
+            failpoints.hit_counted(failpoints.RESTORE)
             restored = self._settle(database, claim, loaded)
+            failpoints.hit_counted(failpoints.RESTORE)
         self._keep()
+        failpoints.hit_counted(failpoints.RESTORE)
         with closing(Database(self._settings.database_url)) as database:
             self._adopt(database, restored, at_ns is None)
         restored.problems[:0] = [*source.problems, *([source.gap] if source.gap else [])]
@@ -278,7 +325,7 @@ class NamespaceRestore:
             if database.path is not None and not database.path.exists():
                 for name in _files_of(Path(f"{database.path}{SUFFIX}")):
                     name.unlink(missing_ok=True)
-            elif _has_marker(database):
+            elif unfinished.is_there(database):
                 _empty(database)
         return False
 
@@ -336,8 +383,7 @@ class NamespaceRestore:
             database = Database(f"sqlite:///{database.path}{SUFFIX}")
         require_known(revision)
         with closing(database):
-            if database.path is None:
-                _mark(database)
+            unfinished.begin(database)
             migration.upgrade(database, revision=revision)
             yield database
 
@@ -346,6 +392,7 @@ class NamespaceRestore:
             if at_ns is not None and segment.head.at_ns > at_ns:
                 break
             loader.use(segment)
+            failpoints.hit_counted(failpoints.RESTORE)
 
     def _load_later(
         self, loader: Loader, source: NamesSource, seconds: float, wait: Callable[[float], object]
@@ -373,17 +420,20 @@ class NamespaceRestore:
             session.run(_WHOSE, bucket=bucket.name, prefix=bucket.prefix)
             if claim is not None:
                 ownership.write(session, self._settings, claim)
+            session.run(_NOTE_NAMES, ino=NAMES, version=head.at_ns)
             if not self._has_disk:
-                restored.older = [_path(session, ino) for (ino,) in session.all(_OLDER)]
+                session.run(_NOTE_UNSAVED)
                 session.run(_OLDER_KEYS, now_ns=now_ns)
                 session.run(_TAKE_OLDER, now_ns=now_ns)
                 session.run(_TAKE_ABSENT)
             import_rows.list_again(session)
             session.run(_APPROVALS_FORGET)
-            session.run(_UNMARK)
-            restored.files = _count(session, _FILES)
             nameless = _count(session, _NAMELESS)
+        # What is compared seldom is older than the names: what it was about may be gone since.
+        behind = {table.name for table in tables.COMPARED_SELDOM}
         for table, count in loaded.broken.items():
+            if table in behind:
+                continue
             restored.problems.append(f"{count} rows of {table} referred to what is not there")
         if nameless:
             restored.problems.append(f"{nameless} files have no name: spillway fsck --repair")
@@ -405,11 +455,10 @@ class NamespaceRestore:
 
     def _adopt(self, database: Database, restored: Restored, is_newest: bool) -> None:
         """Bind the disk to the namespace, and name what is lost."""
-        unfinished = _unfinished(self._settings)
-        files.replace(unfinished, "The names are loaded: run spillway restore again.\n", 0o600)
         disk = DataFiles(self._settings.files_dir)
         disk.create()
         adopt.adopt_files(database, disk, partial(verify.is_unchanged, database, disk))
+        failpoints.hit_counted(failpoints.RESTORE)
         with database.reading() as session:
             is_taken = ownership.read(session, self._settings).token is not None
         if is_taken and is_newest:
@@ -417,17 +466,12 @@ class NamespaceRestore:
         elif is_taken:
             # The names of an earlier time must not become those of today.
             restored.bucket = compare(self._settings, database)
-        with database.reading() as session:
-            for ino, size in session.all(_DAMAGED):
-                restored.lost.append(LostFile(_path(session, ino), size))
-        unfinished.unlink()
-        files.sync_directory(unfinished.parent)
-
-
-MARKER = "restore_unfinished"
-"""A table of a server's database that only a restore makes. While it is there, the other tables
-are those of a restore that has not ended."""
-_UNMARK = Statement(text(f"DROP TABLE IF EXISTS {MARKER}"))
+        failpoints.hit_counted(failpoints.RESTORE)
+        with database.writing() as session:
+            if session.run(_TAKE_FOUND, now_ns=clock.now_ns()):
+                session.run(_HEAL_FOUND)
+            _report(session, restored)
+            session.run(unfinished.END)
 
 
 class Found(Enum):
@@ -445,13 +489,10 @@ def look(settings: Settings) -> Found:
     with closing(Database(settings.database_url)) as database:
         if database.path is not None and not database.path.exists():
             return Found.NOTHING
-        if schema.current(database) is None or _has_marker(database):
-            return Found.NOTHING
-        with database.reading() as session:
-            row = session.one(sql.IDENTITY)
-    # A namespace that was made has data files before it has a bucket.
-    is_new = row is not None and row[1] is None and row[3] is not None
-    return Found.NAMES if is_new or _unfinished(settings).exists() else Found.NAMESPACE
+        if unfinished.is_there(database):
+            with database.reading() as session:
+                return Found.NOTHING if session.one(_AS_OF) is None else Found.NAMES
+        return Found.NOTHING if schema.current(database) is None else Found.NAMESPACE
 
 
 def require_none(settings: Settings) -> bool:
@@ -470,24 +511,15 @@ def require_none(settings: Settings) -> bool:
     return found is Found.NAMES
 
 
-def _unfinished(settings: Settings) -> Path:
-    """Return the file that is there while the last step of a restore is not done."""
-    return settings.data_dir / "restore.unfinished"
-
-
-def _mark(database: Database) -> None:
-    engine = database.engine()
-    with engine.begin() as connection:
-        connection.execute(CreateTable(Table(MARKER, MetaData(), Column("id", Integer))))
-    engine.dispose()
-
-
-def _has_marker(database: Database) -> bool:
-    engine = database.engine()
-    try:
-        return inspect(engine).has_table(MARKER)
-    finally:
-        engine.dispose()
+def _report(session: Session, restored: Restored) -> None:
+    """Say what is there, and what is lost."""
+    row = session.one(_AS_OF)
+    assert row is not None, "the names were loaded"
+    restored.as_of_ns = int(row[0])
+    restored.files = _count(session, _FILES)
+    restored.older = [_path(session, ino) for (ino,) in session.all(_OLDER)]
+    for ino, size in session.all(_DAMAGED):
+        restored.lost.append(LostFile(_path(session, ino), size))
 
 
 def _empty(database: Database) -> None:

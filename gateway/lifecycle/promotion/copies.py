@@ -271,10 +271,17 @@ def make_files(
     return changed
 
 
-def _note(session: Session, members: Sequence[PromotedMember]) -> None:
-    """Name copies in the journal, and the directories that they are in: the server does not."""
-    inos = {member.copy for member in members} | {_parent(member) for member in members}
-    journal.note(session, dict.fromkeys(sorted(inos), journal.CHANGED | journal.STORED))
+def set_etag(session: Session, ino: int, etag: str) -> None:
+    """Record that a copy was made again, with another ETag."""
+    session.run(NEW_ETAG, the_ino=ino, new_etag=etag)
+    journal.note(session, {ino: journal.STORED})
+
+
+def _note(session: Session, members: list[PromotedMember]) -> None:
+    """Add what was made to the journal."""
+    inos = {ino for member in members for ino in (member.copy, _parent(member))}
+    if inos:
+        journal.note(session, dict.fromkeys(inos, journal.CHANGED))
 
 
 def parent_of(session: Session, of: PromotionRow) -> int | None:
@@ -386,7 +393,7 @@ def remove(
             # A rename that was given up has shown the copy meanwhile: the next pass hides it again.
             return
     with context.writing(of) as view:
-        store.forget_members(view.session, of.name)
+        store.delete_members(view.session, of.name)
         view.session.run(store.DELETE, the_name=of.name)
     log.info("promotion %s: the copy is removed", of.name)
 

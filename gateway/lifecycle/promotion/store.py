@@ -38,8 +38,6 @@ from gateway.objectstore import key_mapper
 PROMOTED_DIRECTORY = b"promoted"
 """The directory in ``.spillway`` that has the promotions."""
 MANIFEST_END = b".json"
-NOTED = 4096
-"""The inodes of one row of the journal."""
 NAME_MAX = NAME_MAX_BYTES - len(MANIFEST_END)
 """The longest name in bytes."""
 
@@ -278,11 +276,10 @@ SET = Statement(
 )
 UNTAGGED = Statement(update(promotion).where(promotion.c.name == b("the_name")).values(is_tagged=0))
 MEMBER_INSERT = Statement(insert(promotion_member))
-_MEMBERS_DELETE = Statement(
-    delete(promotion_member)
-    .where(promotion_member.c.name == b("the_name"))
-    .returning(promotion_member.c.copy)
-)
+MEMBERS_DELETE = Statement(delete(promotion_member).where(promotion_member.c.name == b("the_name")))
+COPIES_OF = Statement(select(promotion_member.c.copy).where(_OF_ONE))
+NOTED_AT_ONCE = 256
+"""The inodes of a row of the journal."""
 MADE = Statement(
     update(promotion_member)
     .where(promotion_member.c.name == b("the_name"), promotion_member.c.copy == b("the_copy"))
@@ -500,23 +497,25 @@ def counts(session: Session, name: str) -> tuple[int, int]:
 
 def add(session: Session, new: PromotionRow, of: Sequence[PromotedMember]) -> None:
     """Add a promotion with its members, in place of a failed one."""
-    forget_members(session, new.name)
+    delete_members(session, new.name)
     session.run(DELETE, the_name=new.name)
     session.run(INSERT, **new._asdict())
     session.run_each(MEMBER_INSERT, [member._asdict() for member in of])
     _note(session, [member.copy for member in of])
 
 
-def forget_members(session: Session, name: str) -> None:
-    """Delete the members of a promotion."""
-    _note(session, [copy for (copy,) in session.all(_MEMBERS_DELETE, the_name=name)])
+def delete_members(session: Session, name: str) -> None:
+    """Delete the members of a promotion, with a write transaction."""
+    copies = [copy for (copy,) in session.all(COPIES_OF, name=name)]
+    session.run(MEMBERS_DELETE, the_name=name)
+    _note(session, copies)
 
 
 def _note(session: Session, copies: Sequence[int]) -> None:
-    """Name inodes of copies in the journal: otherwise the copy of the names in the bucket would not
-    have their members, or have them for ever."""
-    for at in range(0, len(copies), NOTED):
-        journal.note(session, dict.fromkeys(copies[at : at + NOTED], journal.STORED))
+    """Add inodes to the journal: the copy of the names finds members by them."""
+    for at in range(0, len(copies), NOTED_AT_ONCE):
+        inos = copies[at : at + NOTED_AT_ONCE]
+        journal.note(session, dict.fromkeys(inos, journal.CHANGED))
 
 
 def _promotion(row: Sequence[Any]) -> PromotionRow:

@@ -326,7 +326,7 @@ class Promoter:
                     missing = self._copy_again(promotion_row, volume, stored) or missing
                 elif etag != stored.etag:
                     with self._context.writing(promotion_row) as view:
-                        view.session.run(copies.NEW_ETAG, the_ino=stored.ino, new_etag=etag)
+                        copies.set_etag(view.session, stored.ino, etag)
                 after = stored.ino
             if len(rows) < NAMES:
                 if missing is not None:
@@ -361,7 +361,7 @@ class Promoter:
         with self._context.writing(row) as view:
             # Not all stores compare the ETag of what they copy.
             if is_same := bool(sources_of(view.session, members)):
-                view.session.run(copies.NEW_ETAG, the_ino=stored.ino, new_etag=result.etag)
+                copies.set_etag(view.session, stored.ino, result.etag)
                 if not result.is_tagged:
                     view.session.run(store.UNTAGGED, the_name=row.name)
         if not is_same:
@@ -412,7 +412,7 @@ class Promoter:
             )
             if row.begun_ns is None:
                 # Nothing was copied, so the name is free.
-                store.forget_members(view.session, row.name)
+                store.delete_members(view.session, row.name)
         log.error("promotion %s failed: %s", row.name, reason)
 
     def _open_copier(self) -> Copier:
