@@ -243,7 +243,7 @@ class NamesCopy:
 
     def _begun(self) -> Reader:
         """Begin a new series. Raises StoreError, Lost."""
-        state = CopyState(series_name(self._names.series()))
+        state = CopyState(series_name(self._names.series_names()))
         reader = Reader(READER)
         with self._database.writing() as session:
             reader.begin(session)
