@@ -275,7 +275,7 @@ class NamesCopy:
 
     def _begun(self) -> Reader:
         """Begin a new series. Raises StoreError, Lost."""
-        state = CopyState(series_name(self._names.series()))
+        state = CopyState(series_name(self._names.series_names()))
         reader = Reader(self._standing.reader)
         with self._database.writing() as session:
             reader.begin(session)

@@ -114,6 +114,26 @@ class NamesStore:
             series.log.sort(key=lambda segment: segment[:2])
         return [found[name] for name in sorted(found)]
 
+    def series_names(self) -> list[str]:
+        """Return the names of what ``series`` returns, with a request for each.
+
+        Raises:
+            StoreError: the bucket cannot be listed.
+        """
+        names: list[str] = []
+        after = ""
+        while True:
+            listed = self._objects.listing(self._below, after)
+            # A store that begins too early must not hide the last series.
+            key = next((one.key for one in listed if one.key > after), None)
+            if key is None:
+                return names
+            name = key.removeprefix(self._below).partition("/")[0]
+            if _SERIES.fullmatch(name):
+                names.append(name)
+            # The character after the slash: nothing of the series comes after that.
+            after = f"{self._below}{name}0"
+
     def has_later(self, series: str, row: int, number: int) -> bool:
         """Return whether the log of a series has changes that the database does not know.
 
@@ -272,9 +292,9 @@ def base_after_of(listed: ListedObject) -> int:
     return int(name[:20])
 
 
-def series_name(there: Sequence[Series]) -> str:
+def series_name(there: Sequence[str]) -> str:
     """Return the name of a series that begins after all that are there."""
-    last = max((int(series.name[:6]) for series in there), default=0)
+    last = max((int(name[:6]) for name in there), default=0)
     return f"{last + 1:06d}-{secrets.token_hex(4)}"
 
 

@@ -19,13 +19,16 @@ from gateway.db.checkpoint_models import Base
 from gateway.db.engine import Database
 from gateway.objectstore.ranges import ObjectLocation
 from gateway.recovery import names_copy, tables
+from gateway.recovery.names_store import base_name, series_name
 from tests.support.drainsite import Site
 from tests.support.namespace import Namespace
 from tests.support.postgres import PostgresServer
 from tests.support.s3proxy import Act, S3Proxy
 from tests.support.s3server import MotoServer
+from tests.support.sites import MakeSite
 from tests.support.t9.promoting import Promoting
-from tests.support.t12.names import copied, load, rows_of, sqlite_url
+from tests.support.t12.names import copied, load, rows_of, save, sqlite_url
+from tests.support.t12.process import NAMES
 from tests.support.volumes import query
 
 NOT_COPIED = {
@@ -60,15 +63,6 @@ NOT_COPIED = {
 def test_each_table_is_copied_or_there_is_a_reason() -> None:
     assert set(Base.metadata.tables) == tables.COPIED.keys() | NOT_COPIED.keys()
     assert not tables.COPIED.keys() & NOT_COPIED.keys()
-
-
-def save(site: Site, step: int) -> None:
-    """Save as jobs do: a temporary directory, a rename, a tracker that is replaced."""
-    for shard in range(3):
-        site.write(f"run/step-{step}.tmp/__{shard}_0.distcp", b"%d" % shard * 100)
-    site.rename(f"run/step-{step}.tmp", f"run/step-{step}")
-    site.write("run/latest.tmp", b"step-%d" % step)
-    site.rename("run/latest.tmp", "run/latest")
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
@@ -229,6 +223,25 @@ def test_an_older_database_begins_another_series(moto_site: Site, tmp_path: Path
         url = sqlite_url(tmp_path / "new")
         load(copy.names, url)
     assert rows_of(url) == rows_of(site.settings.database_url)
+
+
+@pytest.mark.parametrize("server", ["moto", "rclone"])
+def test_a_new_series_comes_after_all_that_are_there(
+    server: str, make_site: MakeSite, request: pytest.FixtureRequest
+) -> None:
+    site = make_site(request.getfixturevalue(server))
+    with copied(site) as copy:
+        for number in (3, 1, 12):
+            for row in range(3):
+                copy.names.put_log(f"{number:06d}-00000000", row, row + 1, row, b"x")
+        copy.names.put_part("000012-00000000", base_name(7), 1, b"x")
+        site.client.put_object(Bucket=site.bucket, Key=f"{NAMES}000013-odd", Body=b"x")
+        names = [f"{number:06d}-00000000" for number in (1, 3, 12)]
+        assert [series.name for series in copy.names.series()] == names
+        site.proxy.forget()
+        assert copy.names.series_names() == names
+        assert len(site.proxy.operations()) <= 5
+        assert series_name(names)[:7] == "000013-"
 
 
 def test_a_copy_that_is_switched_off_keeps_no_journal(moto_site: Site) -> None:

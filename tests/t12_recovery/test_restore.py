@@ -18,19 +18,8 @@ from gateway.recovery import restore
 from gateway.recovery.restore import NamespaceRestore
 from tests.support.drainsite import Site
 from tests.support.postgres import PostgresServer
-from tests.support.t12.names import copied
+from tests.support.t12.names import copied, save
 from tests.support.t12.restored import RestoredSite
-
-
-def save(site: Site, step: int) -> dict[str, bytes]:
-    """Save as jobs do. Returns what the bucket should have of it."""
-    data = {f"run/step-{step}/__{shard}_0.distcp": b"%d %d" % (step, shard) for shard in range(3)}
-    for path, content in data.items():
-        site.write(path.replace("/__", ".tmp/__"), content)
-    site.rename(f"run/step-{step}.tmp", f"run/step-{step}")
-    site.write("run/latest.tmp", b"step-%d" % step)
-    site.rename("run/latest.tmp", "run/latest")
-    return data | {"run/latest": b"step-%d" % step}
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])

@@ -21,6 +21,20 @@ from tests.support.drainsite import Site
 STEPS_MAX = 1000
 
 
+def save(site: Site, step: int) -> dict[str, bytes]:
+    """Save as jobs do: a temporary directory, a rename, a tracker that is replaced.
+
+    Returns what the bucket should have of it, by path.
+    """
+    data = {f"run/step-{step}/__{rank}_0.distcp": b"%d of %d" % (rank, step) for rank in range(3)}
+    for path, content in data.items():
+        site.write(path.replace("/__", ".tmp/__"), content)
+    site.rename(f"run/step-{step}.tmp", f"run/step-{step}")
+    site.write("run/latest.tmp", b"step-%d" % step)
+    site.rename("run/latest.tmp", "run/latest")
+    return data | {"run/latest": b"step-%d" % step}
+
+
 class Copied:
     """The copy of the names of a gateway."""
 
