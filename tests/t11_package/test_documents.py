@@ -139,9 +139,8 @@ access_key_id = "{ACCESS_KEY}"
 secret_access_key = "{SECRET_KEY}"
 """
     # Services are started below. The program is where the package has it.
-    machine.run(
-        "mv /usr/local/bin/systemctl /usr/local/bin/real; ln -s /bin/true /usr/local/bin/systemctl"
-    )
+    stub, config = "/usr/local/bin/systemctl", "/etc/spillway/spillway.toml"
+    machine.run(f"mv {stub} /usr/local/bin/real; ln -s /bin/true {stub}")
     machine.run(f"cp /usr/local/bin/spillway {first_boot.PROGRAM}; mkdir -p {system.OWN}")
     machine.run(f"mount --bind /dev/null {first_boot.CONSOLES}")
     configs = []
@@ -149,15 +148,13 @@ secret_access_key = "{SECRET_KEY}"
         machine.run(f"cat > {system.GIVEN}", wanted)
         print(machine.run("spillway first-boot"))
         machine.run(f"rm {first_boot.DONE}")
-        configs.append(
-            machine.run(
-                "stat -c '%U %G %a' /etc/spillway/spillway.toml; cat /etc/spillway/spillway.toml"
-            )
-        )
+        configs.append(machine.run(f"stat -c '%U %G %a' {config}; cat {config}"))
     assert configs[0].startswith("root spillway 640\n")
     assert "\nsettle_seconds = 0.0\n" in configs[0]
     assert configs[1] == configs[0]
-    machine.run("mv /usr/local/bin/real /usr/local/bin/systemctl; systemctl start spillway.target")
+    # The units hand them over.
+    machine.run("chown spillway /etc/spillway/credentials")
+    machine.run(f"mv /usr/local/bin/real {stub}; systemctl start spillway.target")
     assert (machine.load("first"), machine.load("second")) == (b"1", b"2")
     tokens = json.loads(machine.run("spillway token list --json"))
     assert [token["name"] for token in tokens] == ["ann"]
