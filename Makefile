@@ -77,6 +77,7 @@ slow: build
 	SPILLWAY_CONTRACT_EXAMPLES=200 $(PY) -m pytest -s --timeout=7200 tests/t10_admin/test_contract.py
 	SPILLWAY_CHECKPOINT_STEPS=100000 $(PY) -m pytest -s tests/t9_checkpoints/test_property.py -k sqlite
 	SPILLWAY_TRASHED_FILES=1000000 $(PY) -m pytest -s --timeout=7200 tests/t9_checkpoints/test_trash_large.py
+	SPILLWAY_FIRST_BOOT=1 $(PY) -m pytest -s tests/t11_package/test_documents.py -k first_boot
 	SPILLWAY_RENAMED_FILES=100000 $(PY) -m pytest -s --timeout=7200 tests/t4_drain/test_rename.py -k "a_large_directory and rclone"
 
 # The drain's suite on Ceph's object gateway, a third kind of server.

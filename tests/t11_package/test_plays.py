@@ -199,6 +199,48 @@ def test_an_upgrade_needs_the_nfs_server_to_go_back_to(kept: bool, tmp_path: Pat
     assert (told in said, "Read the configuration of the old version" in said) == (not kept, kept)
 
 
+_RESTORES = """\
+#!/bin/sh
+echo "$(id -un) $*" >> /mnt/calls
+chmod 666 /mnt/calls
+case $1 in
+restore)
+    [ -e /mnt/namespace ] && { echo '{"restored": false}'; exit 0; }
+    touch /mnt/namespace
+    echo '{"restored": true}'
+    exit 1 ;;
+bucket) echo '{"reachable": true, "error": null}' ;;
+*) echo current ;;
+esac
+"""
+
+_STOPPED = """\
+#!/bin/sh
+case $1 in
+is-enabled) echo disabled; exit 1 ;;
+show) echo LoadState=loaded; echo ActiveState=inactive ;;
+esac
+"""
+
+
+def test_a_restore_takes_the_place_of_a_new_namespace_once(tmp_path: Path) -> None:
+    plays = [
+        play(tmp_path, what=part("run"), spillway_restore=restores)
+        for restores in (False, True, True)
+    ]
+    script = [
+        f"cat > /usr/bin/spillway <<'END'\n{_RESTORES}END\nchmod 755 /usr/bin/spillway",
+        f"cat > /usr/bin/systemctl <<'END'\n{_STOPPED}END\nchmod 755 /usr/bin/systemctl",
+        "chmod 755 /mnt; rm -rf /var/lib/spillway; install -d -o spillway /var/lib/spillway",
+        f"{plays[0]} >&2; grep -c restore /mnt/calls || rm /mnt/calls",
+        f"{plays[1]} | grep -o changed=.; head -2 /mnt/calls; {plays[2]} | grep -o changed=.",
+    ]
+    said = apart.said("\n".join(script), tmp_path)
+    assert said.splitlines() == [
+        *("0", "changed=1", "root restore --if-none --json", "spillway init", "changed=0"),
+    ]
+
+
 def test_the_prefix_is_the_name_of_the_host_unless_the_gateway_has_another(tmp_path: Path) -> None:
     configured = play(tmp_path, what=part("configure"))
     own = "/etc/spillway/spillway.toml"
