@@ -79,6 +79,7 @@ slow: build
 	SPILLWAY_TRASHED_FILES=1000000 $(PY) -m pytest -s --timeout=7200 tests/t9_checkpoints/test_trash_large.py
 	SPILLWAY_FIRST_BOOT=1 $(PY) -m pytest -s tests/t11_package/test_documents.py -k first_boot
 	SPILLWAY_RENAMED_FILES=100000 $(PY) -m pytest -s --timeout=7200 tests/t4_drain/test_rename.py -k "a_large_directory and rclone"
+	SPILLWAY_IMPORTED_OBJECTS=1000000 $(PY) -m pytest -s --timeout=7200 tests/t12_recovery/test_import_large.py
 
 # The drain's suite on Ceph's object gateway, a third kind of server.
 ceph: build

@@ -44,6 +44,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "objects of a lost one; can be repeated",
     )
 
+    parser.add_argument(
+        "--import",
+        dest="imports",
+        action="store_true",
+        help="objects below the prefix that other programs put there become files, where they are",
+    )
+
 
 def run(args: argparse.Namespace) -> int:
     """Have the names follow the bucket. Exit status 1 when something is lost. Raises UserError."""
@@ -65,16 +72,38 @@ def run(args: argparse.Namespace) -> int:
         try:
             if args.dry_run:
                 recovery.require_ours(settings, database)
-                report = recovery.compare(settings, database, volumes)
+                report = recovery.compare(settings, database, volumes, args.imports)
             else:
                 identity.require_bucket(database, settings.bucket)
-                report = recovery.reconcile(settings, database, files, volumes)
+                report = recovery.reconcile(settings, database, files, volumes, args.imports)
         except StoreError as exc:
             raise UserError(
                 f"the names are not compared with the bucket to the end: {exc}: run it again"
             ) from None
     _show(report, args.json)
     return 1 if report.lost else 0
+
+
+def import_objects(settings: Settings) -> str:
+    """Make files of the objects of other programs below the prefix of a gateway that does not run.
+    Returns what was done, for people. Raises UserError."""
+    # The import is here because boto3 takes half a second to import.
+    from gateway.recovery import reconcile as recovery
+
+    files = DataFiles(settings.files_dir)
+    with (
+        closing(Database(settings.database_url)) as database,
+        explained(database),
+        datadir.locked(settings, "spillway init"),
+        local.alone(database),
+    ):
+        try:
+            report = recovery.reconcile(settings, database, files, imports=True)
+        except StoreError as exc:
+            raise UserError(
+                f"not all objects are files yet: {exc}: run: spillway reconcile --import"
+            ) from None
+    return f"objects of the bucket: {changes(report)}"
 
 
 def check(settings: Settings, as_json: bool) -> int:

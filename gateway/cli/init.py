@@ -19,7 +19,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from gateway.cli import database, local
+from gateway.cli import comparison, database, local
 from gateway.common.errors import IdentityError, NamespaceError, SchemaError, StoreError, UserError
 from gateway.common.files import replace
 from gateway.config import loader
@@ -121,10 +121,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="take the prefix also if it has another owner, or objects and no owner",
     )
+    parser.add_argument(
+        "--import",
+        dest="imports",
+        action="store_true",
+        help="also make files of the objects there, where they are (with --adopt)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Set the gateway up and print what was done. Raises UserError."""
+    if args.imports and not args.adopt:
+        raise UserError(
+            "--import makes files of the objects of a prefix that is taken: add --adopt"
+        )
     settings = prepared(args, _say, adopts=args.adopt, is_new=args.new)
     _say(database.make_current(settings))
     _say(identity.remember(settings))
@@ -135,6 +145,8 @@ def run(args: argparse.Namespace) -> int:
     written = ganesha_conf.write(settings, exports)
     _say(f"NFS server configuration {settings.ganesha_conf}: {'written' if written else 'current'}")
     _say(_bucket(settings, args.adopt))
+    if args.imports:
+        _say(comparison.import_objects(settings))
     _say(f"next: spillway up --config {settings.source}")
     return 0
 

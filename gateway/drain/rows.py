@@ -46,6 +46,8 @@ class ObjectRow(NamedTuple):
     etag: str
     storage_class: str | None
     """The one that the store told after a transition. None: the one in which it was sent."""
+    checksum: str | None
+    """None: another program may have made it."""
 
 
 class Intent(NamedTuple):

@@ -97,20 +97,13 @@ OBJECT_INSERT = Statement(insert(imported_object))
 _KEYS = given("keys", key=str)
 _ROWS_AT = Statement(
     select(
-        imported_object.c.key,
-        imported_object.c.ino,
-        imported_object.c.size,
-        imported_object.c.etag,
-        imported_object.c.gone_ns,
+        *(imported_object.c[name] for name in ("key", "ino", "size", "etag", "gone_ns")),
         dirent.c.parent,
         dirent.c.name,
     )
-    .select_from(
-        _KEYS.join(imported_object, imported_object.c.key == _KEYS.c.key).join(
-            dirent, dirent.c.ino == imported_object.c.ino
-        )
-    )
-    .where(imported_object.c.top == b("top"))
+    .select_from(imported_object.join(dirent, dirent.c.ino == imported_object.c.ino))
+    # With a join, SQLite would read all rows of the import.
+    .where(imported_object.c.top == b("top"), imported_object.c.key.in_(select(_KEYS.c.key)))
 )
 _ROWS_AFTER = Statement(
     select(imported_object.c.ino, imported_object.c.gone_ns)

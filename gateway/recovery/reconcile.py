@@ -66,29 +66,38 @@ _OF_TAKE = {
 
 
 def compare(
-    settings: Settings, database: Database, also_ours: Collection[str] = ()
+    settings: Settings,
+    database: Database,
+    also_ours: Collection[str] = (),
+    imports: bool = False,
 ) -> BucketReport:
     """Compare the bucket with the names, and change nothing. A gateway may run meanwhile.
 
     Args:
         settings, database, also_ours: as of ``BucketComparison``.
+        imports: whether objects of other programs would become files.
 
     Raises:
         StoreError: the bucket cannot be read.
         TryAgain: the database does not answer.
     """
     files = DataFiles(settings.files_dir)
-    return _Reconciliation(settings, database, files, also_ours, is_trial=True).run()
+    return _Reconciliation(settings, database, files, also_ours, imports, is_trial=True).run()
 
 
 def reconcile(
-    settings: Settings, database: Database, files: DataFiles, also_ours: Collection[str] = ()
+    settings: Settings,
+    database: Database,
+    files: DataFiles,
+    also_ours: Collection[str] = (),
+    imports: bool = False,
 ) -> BucketReport:
     """Compare the bucket with the names, and have the names follow it.
 
     Args:
         settings, database, also_ours: as of ``BucketComparison``.
         files: the data files of the gateway, which were adopted.
+        imports: whether objects of other programs become files.
 
     Raises:
         StoreError: the bucket cannot be read, or is not this gateway's.
@@ -96,7 +105,7 @@ def reconcile(
         OSError: a data file cannot be looked at or set aside.
     """
     Ownership(settings, database).require()
-    return _Reconciliation(settings, database, files, also_ours, is_trial=False).run()
+    return _Reconciliation(settings, database, files, also_ours, imports, is_trial=False).run()
 
 
 def require_ours(settings: Settings, database: Database) -> None:
@@ -137,7 +146,7 @@ class _Reconciliation:
     """One reconciliation.
 
     Args:
-        settings, database, files, also_ours: as of ``reconcile``.
+        settings, database, files, also_ours, imports: as of ``reconcile``.
         is_trial: whether nothing is changed.
     """
 
@@ -147,12 +156,14 @@ class _Reconciliation:
         database: Database,
         files: DataFiles,
         also_ours: Collection[str],
+        imports: bool,
         is_trial: bool,
     ) -> None:
         self._bucket = settings.bucket
         self._prefix = settings.bucket.prefix
         self._database = database
         self._files = files
+        self._imports = imports
         self._is_trial = is_trial
         self._comparison = BucketComparison(settings, database, also_ours)
         with database.reading() as session:
@@ -209,7 +220,8 @@ class _Reconciliation:
                 rows.heal(tx, row.ino)
             for finding in found.findings:
                 judged += self._apply(page, finding)
-            if found.healed or page.noted:
+            is_import = any(one.outcome is Outcome.IMPORTED for one in judged)
+            if found.healed or page.noted or is_import:
                 self._tally.asks_again = True
                 _distrust(tx)
             for key, ino in list(page.noted.items())[: self._keys_left]:
@@ -226,6 +238,8 @@ class _Reconciliation:
         parts = self._parts(finding)
         if decision.outcome in (Outcome.CAME_BACK, Outcome.NAMELESS):
             parts = self._bring_back(page, finding)
+        elif decision.outcome is Outcome.IMPORTED:
+            decision = self._import(page, finding, decision, parts)
         elif decision.how is not None and decision.state is not None:
             self._take(page, finding, decision.state, decision.how)
         elif decision.outcome is Outcome.SENT_AGAIN and decision.state is not None:
@@ -255,6 +269,26 @@ class _Reconciliation:
         page.namer.settle(ino, finding.key, path)
         return path or ()
 
+    def _is_file(self, finding: Compared) -> bool:
+        """Return whether the object of another program can be a file, at its key."""
+        assert finding.head is not None
+        if not finding.is_path or not finding.head.etag:
+            return False
+        parts = rules.path_of(self._prefix, finding.key, finding.head)
+        # An object at any other key would be moved.
+        return parts is not None and key_mapper.key_of(self._prefix, parts) == finding.key
+
+    def _import(
+        self, page: _Page, finding: Compared, decision: _Decision, parts: tuple[bytes, ...]
+    ) -> _Decision:
+        """Make the object of another program a file, if nothing has its path. Nothing of the
+        gateway's own gives way to it."""
+        if not page.namer.is_free(parts):
+            return decision._replace(outcome=Outcome.LEFT)
+        ino, _path = page.namer.make(finding)
+        self._record(page, finding, ino, Take.ALL)
+        return decision
+
     def _take(self, page: _Page, finding: Compared, state: FileState, how: Take) -> None:
         """Have a file take an object, and its path if that is another one."""
         if state.stored_key != finding.key:
@@ -272,7 +306,8 @@ class _Reconciliation:
         if state.damage is not None and state.damage.startswith(rules.DAMAGE):
             page.tx.run(sql.DAMAGE_DELETE, the_ino=ino)
         page.placed.add(ino)
-        page.noted[finding.key] = ino
+        if finding.case is not Case.FOREIGN:
+            page.noted[finding.key] = ino
         # The drain must delete nothing that is a file again.
         for row in page.tx.all(rows.TOMBSTONES_OF, key=finding.key):
             page.tx.run(sql.TOMBSTONE_DELETE, the_key=finding.key, the_ino=row[0])
@@ -298,7 +333,8 @@ class _Reconciliation:
             is_known = session.one(sql.CONTENT_VERSION, ino=ino) is not None
             return _Decision(case, Outcome.RECORDED if is_known else Outcome.LEFT)
         if case in (Case.SECOND_COPY, Case.PROMOTED, Case.FOREIGN):
-            return _Decision(case, Outcome.LEFT)
+            is_taken = case is Case.FOREIGN and self._imports and self._is_file(finding)
+            return _Decision(case, Outcome.IMPORTED if is_taken else Outcome.LEFT)
         if case in (Case.UNKNOWN, Case.MOVED):
             return self._decide_unrecorded(session, finding, placed)
         assert finding.row is not None

@@ -26,7 +26,7 @@ from gateway.objectstore.metadata import ObjectOrigin
 from gateway.objectstore.objects import Head
 from gateway.recovery import reconcile_rules as rules
 from gateway.recovery.bucket_comparison import Compared
-from gateway.recovery.reconcile_rules import FileState, Take
+from gateway.recovery.reconcile_rules import Case, FileState, StoredAttributes, Take
 
 MARGIN = 1 << 20
 """New inodes get numbers so far above those of the bucket's objects, of which later pages may have
@@ -108,7 +108,13 @@ def record(tx: Tx, finding: Compared, state: FileState, how: Take) -> list[tuple
     version = rules.version_of(finding.origin)
     _put_object(tx, finding, state.ino, version)
     if how is Take.ALL:
-        return _follow(tx, state, version, head)
+        is_foreign = finding.case is Case.FOREIGN
+        said = (
+            rules.attributes_of_foreign(head, finding.stored_ns)
+            if is_foreign
+            else rules.attributes_of(head)
+        )
+        return _follow(tx, state, version, head, said)
     if how is Take.NOTHING_LOCAL:
         tx.run(_KEEP_LOCAL, the_ino=state.ino, version=version)
     tx.touch(state.ino)
@@ -126,7 +132,8 @@ def _put_object(tx: Tx, finding: Compared, ino: int, version: int) -> None:
         content_version=version,
         size=head.size,
         etag=head.etag,
-        checksum=rules.checksum_of(head),
+        # Without one, the drain looks at the object before it replaces it.
+        checksum=None if finding.case is Case.FOREIGN else rules.checksum_of(head),
         stored_ns=finding.stored_ns or tx.now_ns,
         storage_class=head.storage_class or None,
     )
@@ -134,8 +141,10 @@ def _put_object(tx: Tx, finding: Compared, ino: int, version: int) -> None:
         tx.run(_DIGESTS_INSERT, ino=ino, block_bytes=digests.block_bytes, crcs=digests.crcs)
 
 
-def _follow(tx: Tx, state: FileState, version: int, head: Head) -> list[tuple[int, int]]:
-    attr, said = get(tx, state.ino), rules.attributes_of(head)
+def _follow(
+    tx: Tx, state: FileState, version: int, head: Head, said: StoredAttributes
+) -> list[tuple[int, int]]:
+    attr = get(tx, state.ino)
     tx.run(
         _FOLLOW,
         the_ino=state.ino,
@@ -238,6 +247,18 @@ class Namer:
         names.add_name(self._tx, parent, name, ino)
         names.directory_changed(self._tx, parent)
         return ino, (*parts[:-1], name)
+
+    def is_free(self, parts: Parts) -> bool:
+        """Return whether nothing has a path, and it can be made."""
+        at = ROOT_INO
+        for name in parts[:-1]:
+            there = find(self._tx, at, name)
+            if there is None:
+                return True
+            if there.kind != InodeKind.DIRECTORY or there.reserved:
+                return False
+            at = there.ino
+        return find(self._tx, at, parts[-1]) is None
 
     def keep(self, ino: int) -> None:
         """Give a file of whose path nothing is known a name in ``lost+found``. It has its object

@@ -103,6 +103,8 @@ class Outcome(StrEnum):
     SET_BESIDE = "renamed"
     """Another file has the path in the bucket: this one has its name with ``.before-`` and a
     time."""
+    IMPORTED = "imported"
+    """The object of another program is a file now."""
     NAMELESS = "in lost+found"
     """The object is a file again, and its key tells no path."""
 
@@ -233,6 +235,18 @@ def digests_of(head: Head) -> BlockDigests | None:
     if head.size > block_bytes or head.sum is None or head.sum.kind is not ChecksumKind.CRC64NVME:
         return None
     return BlockDigests(block_bytes, base64.b64decode(head.sum.value))
+
+
+def attributes_of_foreign(head: Head, stored_ns: int) -> StoredAttributes:
+    """Return what a file gets that was made of the object of another program.
+
+    Args:
+        head: of the object.
+        stored_ns: when it was stored.
+    """
+    if origin_of(head.metadata).ino is not None:
+        return attributes_of(head)  # of another gateway
+    return StoredAttributes(0o644, 0, 0, stored_ns)
 
 
 def attributes_of(head: Head) -> StoredAttributes:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing, nullcontext
+from pathlib import Path
 
 import pytest
 
 from gateway.common.clock import NS
 from gateway.common.errors import NotEmpty, NotPossible, ReadOnly, UserError
 from gateway.common.types import GATEWAY_CRED, ROOT_CRED, InodeKind, Residency, SetAttr
+from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
 from gateway.namespace import fsck, names
 from gateway.recovery import import_orders
-from tests.support.direct import reclaim
+from gateway.recovery.importer import Importer
+from tests.support.direct import Direct, reclaim
 from tests.support.drainsite import PREFIX, Site
 from tests.support.imports import Imports
 from tests.support.postgres import PostgresServer
 from tests.support.s3server import Server
+from tests.support.t12.names import copied
+from tests.support.t12.restored import RestoredSite
 
 MakeSite = Callable[..., Site]
 
@@ -203,3 +210,44 @@ def test_a_removal_takes_names_and_leaves_the_bucket(imports: Imports) -> None:
     top = imports.all()
     assert len(imports.files(top)) == 5
     assert_at_rest(imports)
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+def test_a_restore_brings_them_back_and_lists_them_again(
+    imports: Imports, engine: str, tmp_path: Path, postgres: PostgresServer
+) -> None:
+    site = imports.site
+    imports.put("set/dir/a", b"one")
+    imports.put("set/dir/b", b"two")
+    top = imports.all()
+    before = imports.tree(top)
+    # The disk that is lost had the bytes of one.
+    ino = before["dir/a"].ino
+    site.rows(f"UPDATE inode SET residency = 2 WHERE ino = {ino} RETURNING 1")
+    with copied(site) as copy:
+        copy.all()
+    imports.put("set/dir/c", b"three")
+    url = postgres.create_database() if engine == "postgres" else ""
+    gateway = RestoredSite(site, tmp_path / "new", url)
+    restored = gateway.restore()
+    assert (restored.problems, restored.lost) == ([], [])
+    rows = "SELECT i.ino, i.residency, o.key, o.etag FROM inode i JOIN imported_object o"
+    found = gateway.rows(f"{rows} ON o.ino = i.ino ORDER BY i.ino")
+    assert [row[:3] for row in found] == [
+        (before[f"dir/{name}"].ino, Residency.ABSENT, f"set/dir/{name}") for name in "ab"
+    ]
+    assert gateway.rows("SELECT top, state, last_key FROM imported_prefix") == [
+        (top, "listing", None)
+    ]
+    with closing(Database(gateway.settings.database_url)) as database:
+        importer = Importer(
+            gateway.settings, database, threading.Event(), lambda: nullcontext(control)
+        )
+        control = Direct(gateway.settings)
+        try:
+            importer.step()
+            importer.step()
+        finally:
+            control.close()
+    assert gateway.rows("SELECT state, files, error FROM imported_prefix") == [("whole", 3, None)]
+    assert gateway.problems() == []

@@ -26,7 +26,7 @@ from gateway.lifecycle.retention import store as retention_statements
 from gateway.lifecycle.trash import held
 from gateway.lifecycle.trash import rows as trash_rows
 from gateway.namespace import fingerprint, latest_links, lookup, residency, rotation
-from gateway.recovery import names_copy, scrub_rows, tables
+from gateway.recovery import import_rows, names_copy, scrub_rows, tables
 from gateway.service import checkpoints, status
 
 SMALL = {
@@ -77,7 +77,7 @@ STATEMENTS = {
         *(retries, intent, verify, precedence, paths, survey),
         *(eviction, evictor, rows, warming, residency, checkpoint_statements),
         *(fingerprint, latest_links, rotation, held, trash_rows, transition, transitions),
-        *(retention_statements, references, risk, checkpoints, names_copy, scrub_rows),
+        *(retention_statements, references, risk, checkpoints, names_copy, scrub_rows, import_rows),
     )
     for name, value in vars(module).items()
     if isinstance(value, Statement) and not name.endswith("_INSERT")

@@ -140,6 +140,17 @@ def test_a_prefix_with_objects_is_refused(store: Store) -> None:
     assert store.keys() == {"p/theirs", OWNER}
 
 
+def test_init_makes_files_of_the_objects_that_it_adopts(store: Store) -> None:
+    store.client.put_object(Bucket=store.bucket, Key="p/run/theirs", Body=b"x")
+    assert_refused(store.init("one", "--import"), "add --adopt")
+    done = store.init("one", "--adopt", "--import")
+    assert done.returncode == 0, done.stderr
+    assert "objects of the bucket: 1 imported" in done.stdout
+    settings = loader.load(store.config("one"))
+    assert query(settings, "SELECT key, checksum FROM object") == [("p/run/theirs", None)]
+    assert spillway("ls", "/run", "--config", settings.source).stdout.split() == ["theirs"]
+
+
 @pytest.mark.parametrize("inner", ["p/q", "p/q/r"])
 @pytest.mark.parametrize("outer", ["p", ""])
 def test_a_prefix_inside_of_that_of_another_gateway_is_refused(

@@ -2,7 +2,8 @@
 
 A key at which no object of the file is recorded may have one all the same: what a deleted file left
 there, what an earlier try put there whose answer was lost, or what another program put there
-(``gateway.objectstore.foreign``).
+(``gateway.objectstore.foreign``). An object that another program made, and that became a file
+(`spillway reconcile --import`), is replaced only while it is the one that is recorded.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from gateway.common.errors import Occupied, StoreBusy, StoreUnavailable
 from gateway.db.compiled import rows_of
 from gateway.drain import statements as own
 from gateway.drain.context import Context
+from gateway.drain.paths import object_at
 from gateway.drain.send import intent
 from gateway.drain.send.intent import Started
 from gateway.objectstore import foreign
@@ -85,4 +87,7 @@ def _is_ours(context: Context, key: str, head: Head) -> bool:
         if origin.volume == view.volume or (origin.volume is None and origin.ino is not None):
             return True
         recorded = view.session.all(own.TOMBSTONES_AT, keys=rows_of([(key,)]))
+        stored = object_at(view.session, key)
+    if stored is not None and (head.size, head.etag) == (stored.size, stored.etag):
+        return True  # of another program at first, and taken for a file as it is
     return origin.volume is None and any(head.etag == row[3] for row in recorded)

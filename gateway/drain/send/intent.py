@@ -245,6 +245,9 @@ def intend(
         rest, prior = view.paths.rest_of(file.ino), standing.intent
         is_first = standing.stored is None or standing.stored.key != key
         is_replacing = standing.has_tombstone or prior is not None
+        if standing.stored is not None and standing.stored.checksum is None:
+            # Another program made the object, and may have replaced it since.
+            is_first = is_replacing = True
         upload = Started(file, key, None, None, rest, volume, snapshot_ns, is_first, is_replacing)
         if prior is None:
             started[file.ino] = upload

@@ -111,12 +111,13 @@ def evict(site: Site, path: str) -> None:
     site.rows(f"DELETE FROM eviction WHERE ino = {ino} RETURNING 1")
 
 
-def reconcile(site: Site, *also_ours: str) -> BucketReport:
+def reconcile(site: Site, *also_ours: str, imports: bool = False) -> BucketReport:
     """Reconcile a gateway that is stopped."""
     site.namespace.close()
     try:
         with closing(Database(site.settings.database_url)) as database:
-            return recovery.reconcile(site.settings, database, site.namespace.files, also_ours)
+            files = site.namespace.files
+            return recovery.reconcile(site.settings, database, files, also_ours, imports)
     finally:
         site.namespace = Namespace(site.settings)
 
