@@ -134,7 +134,7 @@ class NamesComparison:
             for one in loss.operations
             if one.acked_ns is not None and one.acked_ns < loss.shown.as_of_ns
         )
-        """So many operations must be in the names."""
+        """The names must have the first operations, this many."""
 
     def wrong(self) -> list[str]:
         """Return what is wrong with the names: nothing if they are those of a moment."""
