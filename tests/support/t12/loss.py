@@ -126,6 +126,7 @@ class NamesComparison:
 
     def __init__(self, loss: Loss, found: Restored) -> None:
         self._operations = loss.operations
+        self._unsettled = loss.unsettled
         self._found = found
         self._inos = {node.number: node.ino for node in _nodes(loss.operations)}
         self._numbers = {ino: number for number, ino in self._inos.items() if ino}
@@ -168,6 +169,8 @@ class NamesComparison:
             if path in tree.names and self._inos[tree.names[path].number] == ino:
                 continue
             number = self._numbers.get(ino)
+            if ino in self._unsettled:
+                continue
             if entry.kind == "dir" and any(p.startswith(f"{path}/") for p in _all(later)):
                 continue
             # A file that another one had replaced in the bucket is set beside that.

@@ -39,7 +39,7 @@ from tests.support.t12 import forked, losing, saves
 from tests.support.t12.forked import Nursery
 from tests.support.t12.process import is_log
 from tests.support.t12.saves import Operation
-from tests.support.volumes import status_of, write_settings
+from tests.support.volumes import query, status_of, write_settings
 from tests.support.waiting import until
 
 PROCESSES = ("drain", "recovery", "checkpoints", "cache")
@@ -304,6 +304,9 @@ class Loss(NamedTuple):
     shown: Shown
     objects: dict[str, StoredObject]
     """What the bucket had at the loss."""
+    unsettled: set[int]
+    """Inodes of files of which only the lost database knew that they had objects: they were deleted
+    while the drain sent them."""
 
 
 def configure(site: Site) -> None:
@@ -333,5 +336,10 @@ def lose(site: Site, nursery: Nursery, plan: Plan, directory: Path) -> Loss:
     shown = LosingGateway(site, nursery, plan, log).run()
     until(lambda: not _under_way(site), "the last requests", SECONDS)
     objects = stored(site)
+    rows = query(
+        site.settings,
+        "SELECT ino FROM upload UNION SELECT ino FROM tombstone WHERE deleted_ns > :as_of",
+        as_of=shown.as_of_ns,
+    )
     shutil.rmtree(site.settings.data_dir)
-    return Loss(saves.read(log), shown, objects)
+    return Loss(saves.read(log), shown, objects, {ino for (ino,) in rows})
