@@ -10,11 +10,20 @@ import argparse
 import json
 from contextlib import closing
 from functools import partial
+from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import DatabaseError
 
 from gateway.cli import comparison, local, output
-from gateway.common.errors import AnotherServer, NamespaceError, SchemaError, StoreError, UserError
+from gateway.common.errors import (
+    AnotherServer,
+    IdentityError,
+    NamespaceError,
+    SchemaError,
+    StoreError,
+    UserError,
+)
+from gateway.common.models import to_json
 from gateway.common.text import display
 from gateway.config import datadir, loader
 from gateway.config.settings import Settings
@@ -25,6 +34,10 @@ from gateway.db.schema import explained
 from gateway.namespace import adopt, fsck, identity, volume
 from gateway.namespace.data_files import DataFiles
 from gateway.service.status import path_in_export
+
+if TYPE_CHECKING:
+    # boto3 takes half a second to import.
+    from gateway.recovery.reconcile_report import BucketReport
 
 COLUMNS = ("check", "problem", "repair")
 
@@ -189,7 +202,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Take over files or a bucket, and print the result. Exit status 1 when bytes are lost.
+    """Take over files or a bucket, and print the result. Exit status 1 when bytes are lost, or
+    when the bucket was not compared with the names.
 
     Raises UserError.
     """
@@ -235,9 +249,33 @@ def _files(database: Database, settings: Settings, as_json: bool) -> int:
             f"{adoption.damaged} files have lost bytes: they are kept, shown as damaged by "
             "spillway fsck, and never sent over their objects in the bucket"
         )
-    facts = {"data_files": str(files.root), **adoption._asdict()}
+    report, why = _followed(settings, database, files)
+    if report is None:
+        lines.append(f"the names are not compared with the bucket: {why}; run: spillway reconcile")
+    elif report.changes:
+        lines.append(f"the names follow the bucket: {comparison.changes(report)}")
+    facts = {
+        "data_files": str(files.root),
+        **adoption._asdict(),
+        "bucket": None if report is None else to_json(report),
+    }
     output.show(facts, "\n".join(lines), as_json)
-    return 1 if adoption.damaged else 0
+    return 1 if adoption.damaged or report is None or report.lost else 0
+
+
+def _followed(
+    settings: Settings, database: Database, files: DataFiles
+) -> tuple[BucketReport | None, str]:
+    """Have the names follow the bucket. Returns what that changed, or None and why it was not
+    done."""
+    # The import is here because boto3 takes half a second to import.
+    from gateway.recovery.reconcile import reconcile
+
+    try:
+        identity.require_bucket(database, settings.bucket)
+        return reconcile(settings, database, files), ""
+    except (IdentityError, StoreError) as exc:
+        return None, str(exc)
 
 
 def _bucket(database: Database, settings: Settings, args: argparse.Namespace) -> int:

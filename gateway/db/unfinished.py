@@ -18,8 +18,8 @@ TABLE = Table(
     Column("ino", BigInteger, primary_key=True, autoincrement=False),
     Column("version", BigInteger, nullable=False),
 )
-"""``version`` is the content version that was lost. Of the row with the number 0 it is the time of
-the names."""
+"""``version`` is the content version that was lost. The row with the number 0 has the time of
+the names in its place."""
 NAMES = 0
 END = Statement(text(f"DROP TABLE IF EXISTS {TABLE.name}"))
 

@@ -199,7 +199,6 @@ def _client(
     settings: Settings, session: botocore.session.Session, attempts: int, ca_bundle: str
 ) -> S3Client:
     bucket = settings.bucket
-    # With botocore's own, the times would be a third of the work of a listing.
     connections = settings.drain.workers * settings.drain.part_concurrency + SPARE_CONNECTIONS
     made: S3Client = boto3.Session(botocore_session=session).client(
         "s3",

@@ -144,3 +144,14 @@ def test_reconcile_refuses_what_does_not_belong_together(rclone_site: Site) -> N
     assert_refused(spillway("reconcile", "--volume", "x", "--config", config), "namespace id")
     (site.settings.files_dir / "stamp.json").unlink()
     assert_refused(spillway("reconcile", "--config", config), "spillway adopt files")
+
+
+def test_the_adoption_of_files_ends_with_a_comparison(rclone_site: Site) -> None:
+    site = rclone_site
+    site.write("run/latest", b"1")
+    site.drain()
+    evict(site, "run/latest")
+    put_object(site, "run/latest", b"22", **{**site.metadata("run/latest"), "content-version": "5"})
+    text = stopped(site, "adopt", "files")
+    assert "the names follow the bucket: 1 taken from the bucket" in text
+    assert site.rows("SELECT max(size) FROM inode WHERE kind = 1 AND reserved = 0") == [(2,)]

@@ -190,7 +190,7 @@ def test_an_upgrade_is_told(site: Site, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_what_was_adopted_is_told(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
-    answer = ask(site, capsys, "adopt files")
-    assert (answer["files"], answer["damaged"]) == (0, 0)
+    answer = ask(site, capsys, "adopt files", status=1)
+    assert (answer["files"], answer["damaged"], answer["bucket"]) == (0, 0, None)
     site.edit("bucket", "prefix", '"other"')
     assert ask(site, capsys, "adopt bucket") == {"bucket": "b", "prefix": "other", "files": 0}

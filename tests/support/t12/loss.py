@@ -6,6 +6,7 @@ only where an object in the bucket tells of them.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from tests.support.t12.rounds import Loss
 from tests.support.t12.saves import Entry, Node, Operation, Tree
 from tests.support.volumes import query
 
+_BESIDE = re.compile(r"\.before-\d{8}T\d{6}Z(-\d+)?$")
 KINDS = {InodeKind.REGULAR: "file", InodeKind.SYMLINK: "link", InodeKind.DIRECTORY: "dir"}
 
 
@@ -27,9 +29,9 @@ class Restored(NamedTuple):
     """What has a name in the restored namespace."""
 
     names: dict[str, tuple[int, Entry]]
-    """Of clients: the inode and what it is, by path."""
+    """What clients see: the inode and what it is, by path."""
     attrs: dict[int, Attr]
-    """Of all files, also those in the trash and of promotions."""
+    """The attributes of all files, also of those in the trash and of promotions."""
     promoted: dict[str, int]
     """The inodes of the files of promotions, by path below all promotions."""
 
@@ -124,6 +126,7 @@ class NamesComparison:
 
     def __init__(self, loss: Loss, found: Restored) -> None:
         self._operations = loss.operations
+        self._unsettled = loss.unsettled
         self._found = found
         self._inos = {node.number: node.ino for node in _nodes(loss.operations)}
         self._numbers = {ino: number for number, ino in self._inos.items() if ino}
@@ -132,7 +135,7 @@ class NamesComparison:
             for one in loss.operations
             if one.acked_ns is not None and one.acked_ns < loss.shown.as_of_ns
         )
-        """So many operations must be in the names."""
+        """The names must have the first operations, this many."""
 
     def wrong(self) -> list[str]:
         """Return what is wrong with the names: nothing if they are those of a moment."""
@@ -166,9 +169,13 @@ class NamesComparison:
             if path in tree.names and self._inos[tree.names[path].number] == ino:
                 continue
             number = self._numbers.get(ino)
+            if ino in self._unsettled:
+                continue
             if entry.kind == "dir" and any(p.startswith(f"{path}/") for p in _all(later)):
                 continue
-            if number is None or number not in touched or path not in ways[number]:
+            # A file that another one had replaced in the bucket is set beside that.
+            was = _BESIDE.sub("", path)
+            if number is None or number not in touched or was not in ways[number]:
                 wrong.append(f"{path} came back: inode {ino}, {entry}")
         return wrong
 
