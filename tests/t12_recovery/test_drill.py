@@ -57,8 +57,11 @@ def test_a_drill_beside_changes_passes(each_site: Site, monkeypatch: pytest.Monk
     numbers = iter(range(1000))
     with drilled(site) as drills:
 
+        positions = set()
+
         def change(_line: str = "") -> None:
             number = next(numbers)
+            positions.update(site.rows("SELECT position FROM reader WHERE name = 'drill'"))
             site.write(f"new/n{number}", b"%d" % number)
             site.rename(f"new/n{number}", f"new/m{number}")
             if number % 3 == 0:
@@ -75,6 +78,8 @@ def test_a_drill_beside_changes_passes(each_site: Site, monkeypatch: pytest.Monk
         assert report.files > 8
         assert report.objects >= 12
         assert report.as_of_ns and report.restore_seconds
+        # The journal is not kept for it.
+        assert len(positions) > 3
         assert drills.left() == []
         # Nothing is left out when nothing changes.
         drills.copy.step()
