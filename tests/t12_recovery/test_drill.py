@@ -56,7 +56,6 @@ def test_a_drill_beside_changes_passes(each_site: Site, monkeypatch: pytest.Monk
     fill(site)
     numbers = iter(range(1000))
     with drilled(site) as drills:
-
         positions = set()
 
         def change(_line: str = "") -> None:
@@ -83,9 +82,13 @@ def test_a_drill_beside_changes_passes(each_site: Site, monkeypatch: pytest.Monk
         assert drills.left() == []
         # Nothing is left out when nothing changes.
         drills.copy.step()
+        site.proxy.forget()
         quiet = drills.run()
         assert (quiet.is_ok, quiet.changed) == (True, 0)
         assert quiet.files == len(site.rows("SELECT ino FROM inode"))
+        # The bucket is only read, and its owner is not asked for.
+        assert {one.method for one in site.proxy.requests} == {"GET", "HEAD"}
+        assert site.proxy.owner_requests == []
 
 
 def test_a_file_that_the_copy_lacks_is_found(rclone_site: Site) -> None:
