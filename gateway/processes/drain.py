@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import sys
 
-from gateway.common.errors import NamespaceError, UserError
 from gateway.drain.worker import STOP_SECONDS, Drain
 from gateway.processes.daemon import SWITCH_SECONDS, Daemon
 
 
 def main() -> int:
-    """Run the drain. Returns the exit status: 0 if it was told to stop, 1 if a person must act
-    first."""
+    """Run the drain. Returns the exit status if it was told to stop."""
     # This comes before the drain has a lease: a drain that a signal ended would leave the lease
     # behind, and no other machine could know that its holder is dead.
     process = Daemon("drain", __doc__, 2 * STOP_SECONDS)
     sys.setswitchinterval(SWITCH_SECONDS)
-    try:
+    with process.starting():
         settings = process.settings()
         drain = Drain(settings, stop=process.stop)
-    except (UserError, NamespaceError) as exc:
-        print(exc, file=sys.stderr)
-        return 1
     process.on_stop = drain.wake
     process.watched(settings, lambda: drain.rounds)
     drain.run()

@@ -64,8 +64,9 @@ NOTE = "drill-scratch"
 SCRATCH = "spillway-drill-"
 """How the name of the scratch directory begins."""
 DATABASE, TOUCHED = "namespace.db", "touched.db"
-ROOM_FACTOR = 15
-"""A scratch database has so many times the bytes of its segments, which are compressed."""
+ROW_BYTES, LOG_FACTOR = 150, 3
+"""The most bytes that a row of a base takes, beside its digests, and the most that rows of the log
+take, for each byte of their segments: most of them replace others."""
 ROOM_MIN_BYTES = 32 * MIB
 LISTED_KEYS = 1000
 POLL_SECONDS = 1.0
@@ -248,8 +249,9 @@ class Drill:
 
     def _require_room(self, source: NamesSource) -> None:
         """Raise UserError if the scratch database would need the space of others."""
-        segments = source.base.size + sum(segment.listed.size for segment in source.log)
-        need = ROOM_FACTOR * segments + ROOM_MIN_BYTES
+        log_bytes = sum(segment.listed.size for segment in source.log)
+        need = source.base.rows * ROW_BYTES + source.base.size + LOG_FACTOR * log_bytes
+        need += ROOM_MIN_BYTES
         disk = os.statvfs(self._directory)
         free = disk.f_bavail * disk.f_frsize - self._settings.space.reserve_bytes
         if free < need:
@@ -469,8 +471,9 @@ class DrillTimer:
         drill."""
         try:
             tidy(self._settings, self._database)
-        except (NamespaceError, OSError) as exc:
-            log.warning("what a drill left stays for now: %s", exc)
+        except Exception:
+            # What is not foreseen must not end the drills.
+            log.exception("what a drill left stays for now")
 
     def step(self) -> float:
         """Make a drill if one is due. Returns the seconds until the next look."""

@@ -56,9 +56,11 @@ def test_a_drill_beside_changes_passes(each_site: Site, monkeypatch: pytest.Monk
     fill(site)
     numbers = iter(range(1000))
     with drilled(site) as drills:
+        positions = set()
 
         def change(_line: str = "") -> None:
             number = next(numbers)
+            positions.update(site.rows("SELECT position FROM reader WHERE name = 'drill'"))
             site.write(f"new/n{number}", b"%d" % number)
             site.rename(f"new/n{number}", f"new/m{number}")
             if number % 3 == 0:
@@ -75,12 +77,18 @@ def test_a_drill_beside_changes_passes(each_site: Site, monkeypatch: pytest.Monk
         assert report.files > 8
         assert report.objects >= 12
         assert report.as_of_ns and report.restore_seconds
+        # The journal is not kept for it.
+        assert len(positions) > 3
         assert drills.left() == []
         # Nothing is left out when nothing changes.
         drills.copy.step()
+        site.proxy.forget()
         quiet = drills.run()
         assert (quiet.is_ok, quiet.changed) == (True, 0)
         assert quiet.files == len(site.rows("SELECT ino FROM inode"))
+        # The bucket is only read, and its owner is not asked for.
+        assert {one.method for one in site.proxy.requests} == {"GET", "HEAD"}
+        assert site.proxy.owner_requests == []
 
 
 def test_a_file_that_the_copy_lacks_is_found(rclone_site: Site) -> None:

@@ -27,7 +27,7 @@ from tests.support.t12.process import (
     until_based,
     until_copied,
 )
-from tests.support.volumes import status_of
+from tests.support.volumes import query, status_of
 from tests.support.waiting import until
 
 
@@ -233,3 +233,14 @@ def test_a_second_process_ends(site: Site) -> None:
         assert str(first.pid) in site.output.read_text()
         first.send_signal(signal.SIGTERM)
         assert first.wait(SECONDS) == 0
+
+
+def test_a_start_removes_the_reader_of_a_killed_drill(site: Site) -> None:
+    query(site.settings, "INSERT INTO reader (name, position) VALUES ('drill', 0)")
+    with site.process("recovery"):
+        until_based(site.settings)
+        until(
+            lambda: not site.rows("SELECT name FROM reader WHERE name = 'drill'"),
+            "the end of the reader",
+            SECONDS,
+        )
