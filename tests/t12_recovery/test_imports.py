@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
@@ -9,14 +10,28 @@ from pathlib import Path
 
 import pytest
 
+from gateway.catalogue.store import catalogue_of
 from gateway.common.clock import NS
-from gateway.common.errors import NotEmpty, NotPossible, ReadOnly, UserError
+from gateway.common.errors import (
+    ControlSocketClosed,
+    NotEmpty,
+    NotPossible,
+    ObjectRefused,
+    ReadOnly,
+    UserError,
+)
 from gateway.common.types import GATEWAY_CRED, ROOT_CRED, InodeKind, Residency, SetAttr
 from gateway.db.engine import Database
 from gateway.db.models import ROOT_INO
-from gateway.namespace import fsck, names
+from gateway.drain.context import Context
+from gateway.namespace import fsck, names, reserved
+from gateway.objectstore.imported import AnyRanges, ImportedStore, settings_of
+from gateway.objectstore.ranges import ObjectLocation
+from gateway.objectstore.s3 import S3Store
 from gateway.recovery import import_orders
 from gateway.recovery.importer import Importer
+from gateway.rpc.frames import Op
+from gateway.service.durability import DurabilityWait
 from tests.support.direct import Direct, reclaim
 from tests.support.drainsite import PREFIX, Site
 from tests.support.imports import Imports
@@ -251,3 +266,91 @@ def test_a_restore_brings_them_back_and_lists_them_again(
             control.close()
     assert gateway.rows("SELECT state, files, error FROM imported_prefix") == [("whole", 3, None)]
     assert gateway.problems() == []
+
+
+def test_they_are_no_checkpoints_and_nothing_waits_for_them(lite: Imports) -> None:
+    """A data set may look like a checkpoint."""
+    site = lite.site
+    index = json.dumps({"weight_map": {"a": "model-00001.safetensors"}}).encode()
+    for above in ("", "step-10/"):
+        lite.put(f"set/{above}model.safetensors.index.json", index)
+        lite.put(f"set/{above}model-00001.safetensors", b"x")
+    top = lite.all()
+    site.drain()
+    catalogue = catalogue_of(site.settings, lite.database)
+    inos = [top, *(attr.ino for attr in lite.tree(top).values())]
+    with catalogue.viewing() as view:
+        assert view.concerned(inos).roots == {}
+    context = Context(site.settings, lite.database, S3Store(site.settings))
+    inside = lite.tree(top)["step-10"].ino
+    for ino in (ROOT_INO, top, inside, lite.tree(top)["model-00001.safetensors"].ino):
+        assert DurabilityWait(context, ino, "/data").look() is None
+
+
+def test_no_request_that_changes_something_is_sent(lite: Imports) -> None:
+    key, etag = "set/a", lite.put("set/a", b"x")
+    store = ImportedStore(settings_of(lite.site.settings, lite.bucket))
+    place = ObjectLocation(key, etag, bucket=lite.bucket)
+    ranges = AnyRanges(lite.site.settings)
+    head = store.head(key)
+    assert head is not None
+    archived = ranges.archived(place)
+    lite.site.proxy.forget()
+    changes: tuple[Callable[[], object], ...] = (
+        lambda: store.put(key, b"y", {}),
+        lambda: store.begin(key, {}),
+        lambda: store.copy(key, "set/b", head, {}),
+        lambda: ranges.restore(place, archived, "Standard", 1),
+    )
+    for change in changes:
+        with pytest.raises(ObjectRefused, match="nothing is changed in the bucket of an import"):
+            change()
+    assert lite.site.proxy.operations() == []
+
+
+def test_what_the_server_was_not_told_is_told_by_the_next_process(
+    lite: Imports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lite.put("set/dir/a")
+    top = lite.begin()
+
+    def fail(_requests: object) -> None:
+        raise ControlSocketClosed("it went away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lite.control, "run", fail)
+        lite.importer().step()
+    assert lite.row().untold_inos == [top]
+    assert lite.row().error == "it went away"
+    lite.control.asked.clear()
+    lite.importer().step()
+    assert [(request.op, request.ino) for request in lite.control.asked] == [(Op.GETATTR, top)]
+
+
+def test_what_is_asked_for_during_a_listing_is_listed_after_it(
+    lite: Imports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.recovery.importer.TOGETHER", 1)
+    for name in "bc":
+        lite.put(f"set/{name}")
+    top = lite.begin()
+    importer = lite.importer()
+    importer.step()
+    lite.put("set/a")
+    lite.refresh(top)
+    lite.run(importer)
+    assert sorted(lite.files(top)) == ["a", "b", "c"]
+
+
+def test_what_is_given_back_to_clients_keeps_its_imports(lite: Imports) -> None:
+    """A checkpoint that is taken out of the trash, say, with an import in it."""
+    lite.put("set/a", b"x")
+    parent = lite.site.directory("run")
+    ino = lite.site.write("run/mine", b"1")
+    top = lite.all()
+    lite.site.rows(f"UPDATE dirent SET parent = {parent} WHERE ino = {top} RETURNING 1")
+    reserved.reserve(lite.database, parent)
+    reserved.give_back(lite.database, parent)
+    found = lite.site.rows("SELECT ino FROM inode WHERE reserved = 1 AND ino > 15 ORDER BY ino")
+    assert found == [(top,), (lite.tree(top)["a"].ino,)]
+    assert not lite.site.namespace.getattr(ino).reserved

@@ -100,7 +100,7 @@ def explain(database: Database, statement: Statement) -> list[str]:
     names = re.findall(r":(\w+)" if database.path else r"%\((\w+)\)s", sql)
     blobs = {name for name in names if "name" in name or name in ("value", "gateway")}
     blobs |= {"after"} if "dirent.name >" in sql else set()
-    blobs |= {"path", "run"} & set(names)
+    blobs |= {"path", "run", "new_crcs"} & set(names)
     texts = {name for name in names if "key" in name}
     texts |= {"etag", "checksum", "bucket", "prefix", "reason", "the_work", "the_kind"} & set(names)
     values = {name: fixed.get(name, b"" if name in blobs else 1) for name in names}
