@@ -152,9 +152,10 @@ _IS_FOUND_SINCE = (
     inode.c.content_version > inode.c.drained_version,
     inode.c.ino.in_(select(_unfinished.c.ino)),
     exists().where(_STORED.c.ino == inode.c.ino),
-    ~exists().where(damage.c.ino == inode.c.ino, damage.c.reason.like(f"{rules.DAMAGE}%")),
+    exists().where(damage.c.ino == inode.c.ino, damage.c.reason.not_like(f"{rules.DAMAGE}%")),
 )
-"""The comparison with the bucket found an older version of a file that had none by the names."""
+"""Neither the disk nor the names had a version of the file, and the comparison with the bucket
+found an older one."""
 _TAKE_FOUND = Statement(update(inode).where(*_IS_FOUND_SINCE).values(_AS_STORED))
 _HEAL_FOUND = Statement(
     delete(damage).where(

@@ -80,21 +80,19 @@ def test_the_way_into_the_trash_and_back(moto_site: Site, tmp_path: Path) -> Non
     assert_logged(site, tmp_path / "back", back)
 
 
+def ask(site: Promoting) -> None:
+    site.ask("job/step-5", "best")
+
+
 def test_a_promotion_and_its_end(moto: MotoServer, tmp_path: Path) -> None:
     with S3Proxy(moto.port) as proxy:
         site = Promoting(tmp_path, moto, "promoted-names", proxy)
         save(site)
 
-        def promote() -> None:
-            site.ask("job/step-5", "best")
-            site.settle()
-
-        def demote() -> None:
-            site.demote("best")
-            site.settle()
-
-        assert_logged(site, tmp_path / "made", promote)
-        assert_logged(site, tmp_path / "removed", demote)
+        assert_logged(site, tmp_path / "asked", lambda: ask(site))
+        assert_logged(site, tmp_path / "made", site.settle)
+        site.demote("best")
+        assert_logged(site, tmp_path / "removed", site.settle)
         site.close()
 
 
@@ -105,10 +103,10 @@ def test_a_move_that_is_under_way(moto_site: Site, tmp_path: Path) -> None:
     fault = site.proxy.inject(lambda request: request.operation == "COPY", Act.DROP, float("inf"))
 
     def move() -> None:
-        site.rename("run/a", "run/b")
         with suppress(AssertionError):
             site.drain()
 
+    site.rename("run/a", "run/b")
     assert_logged(site, tmp_path, move)
     assert site.rows("SELECT key FROM tombstone")
     fault.release()
