@@ -125,7 +125,7 @@ def _write_configuration(wanted: Site) -> None:
     text = loader.render(wanted.values)
     former = site.CONFIG.with_name(f"{site.CONFIG.name}{FORMER}")
     if not (wanted.machine.restore and former.exists() and former.read_text() == text):
-        # A boot that is repeated must not take back what a restore has completed.
+        # A boot that is repeated must not undo what a restore has completed.
         files.replace(site.CONFIG, text, 0o640)
         shutil.chown(site.CONFIG, "root", USER)
     keys = wanted.credentials
