@@ -105,6 +105,23 @@ def test_the_files_of_the_revisions_begin_with_them() -> None:
     assert schema.known() == REVISIONS
 
 
+def test_another_schema_begins_another_series_of_the_names(database_url: str) -> None:
+    """The rows of one log have the same columns: a restore makes the tables of its base."""
+    database = at_revision(database_url, REVISIONS[-2])
+    row = "INSERT INTO names_copy VALUES (1, '000001-0badcafe', 7, 5, 6, 1, 2, 3, 8)"
+    count = "SELECT count(*) FROM names_copy"
+    with database.engine().begin() as connection:
+        connection.execute(text(row))
+    upgrade.upgrade(database)
+    with database.engine().begin() as connection:
+        assert connection.scalar(text(count)) == 0
+        connection.execute(text(row))
+    upgrade.upgrade(database)
+    with database.engine().begin() as connection:
+        assert connection.scalar(text(count)) == 1
+    database.close()
+
+
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_data_survives_the_upgrade(revision: str, database_url: str, tmp_path: Path) -> None:
     database = at_revision(database_url, revision)
