@@ -127,6 +127,13 @@ class NamesComparison:
     def __init__(self, loss: Loss, found: Restored) -> None:
         self._operations = loss.operations
         self._unsettled = loss.unsettled
+        # The key of an object that was sent while its file was renamed is the former path, and the
+        # comparison with the bucket takes it for the newer one.
+        self._former = {
+            path: ino
+            for path, (ino, _entry) in found.names.items()
+            if path in loss.objects and loss.objects[path].ino == ino
+        }
         self._found = found
         self._inos = {node.number: node.ino for node in _nodes(loss.operations)}
         self._numbers = {ino: number for number, ino in self._inos.items() if ino}
@@ -163,13 +170,19 @@ class NamesComparison:
             if node.entry.kind == "file" and node.number in touched:
                 if ino not in self._found.attrs:
                     wrong.append(f"{path} is gone, and touched later")
-            elif self._found.names.get(path) != (ino, node.entry):
+            elif self._found.names.get(path) != (ino, node.entry) and not (
+                node.entry.kind == "file"
+                and self._found.names.get(path, (0,))[0] != ino
+                and ino in self._former.values()
+            ):
                 wrong.append(f"{path} is {self._found.names.get(path)}, not {(ino, node.entry)}")
         for path, (ino, entry) in self._found.names.items():
             if path in tree.names and self._inos[tree.names[path].number] == ino:
                 continue
             number = self._numbers.get(ino)
-            if ino in self._unsettled:
+            if ino in self._unsettled or self._former.get(path) == ino:
+                continue
+            if entry.kind == "dir" and any(one.startswith(f"{path}/") for one in self._former):
                 continue
             if entry.kind == "dir" and any(p.startswith(f"{path}/") for p in _all(later)):
                 continue
