@@ -293,7 +293,9 @@ class _Reconciliation:
         """Have a file take an object, and its path if that is another one."""
         if state.stored_key != finding.key:
             self._make_way(page, finding, state.ino)
-            path = page.namer.move(finding, state)
+            # An object that was sent while its file was renamed has the key of the former name.
+            is_moving = rows.is_moving(page.tx, state.ino) and state.ino not in self._displaced
+            path = None if is_moving else page.namer.move(finding, state)
             self._record(page, finding, state.ino, how)
             page.namer.settle(state.ino, finding.key, path)
         else:

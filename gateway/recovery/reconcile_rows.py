@@ -12,13 +12,13 @@ from sqlalchemy import case, insert, literal_column, select, update
 
 from gateway.common.types import ROOT_CRED, Attr, InodeKind, Residency, SetAttr
 from gateway.db import statements as sql
-from gateway.db.compiled import Statement, b, rows_of
+from gateway.db.compiled import Session, Statement, b, rows_of
 from gateway.db.models import FIRST_FREE_INO, ROOT_INO
 from gateway.db.statements import block_digest, inode, object_
 from gateway.db.writer import Ids, Tx
 from gateway.drain import statements as own
 from gateway.namespace import content, names, rotation
-from gateway.namespace.lookup import find, get, is_trashed
+from gateway.namespace.lookup import find, get, is_trashed, way_up
 from gateway.namespace.residency import PRESENT_BLOCKS_DELETE
 from gateway.objectstore import key_mapper
 from gateway.objectstore.key_mapper import KeyMapper, Parts
@@ -172,6 +172,13 @@ def make_way(tx: Tx, prefix: str, ino: int) -> str:
     tx.run(_OBJECT_AT, the_ino=ino, new_key=key)
     note_rekey(tx, ino)
     return key
+
+
+def is_moving(session: Session, ino: int) -> bool:
+    """Return whether the names know that a file, or a directory above it, was renamed, and that its
+    object may have the former key."""
+    above = (directory for directory, _parent, _name in way_up(session, ino))
+    return any(session.one(sql.REKEY, ino=one) is not None for one in (ino, *above))
 
 
 def note_rekey(tx: Tx, ino: int) -> None:

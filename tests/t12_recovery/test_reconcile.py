@@ -146,6 +146,22 @@ def test_a_renamed_file_has_its_name_of_the_bucket(each_site: Site) -> None:
     assert_at_rest(site)
 
 
+def test_a_file_that_was_renamed_while_it_was_sent_keeps_its_name(each_site: Site) -> None:
+    site = each_site
+    ino = site.write("run/tmp/a", b"sent")
+    site.drain()
+    # The names of the copy know the rename, and not that the object was stored.
+    site.rows(f"UPDATE inode SET drained_version = 0 WHERE ino = {ino} RETURNING 1")
+    site.rows(f"DELETE FROM object WHERE ino = {ino} RETURNING 1")
+    site.rename("run/tmp", "run/step")
+    report = reconcile(site)
+    assert report.lost == 0
+    assert tree(site) == {"run/step/a": ino}
+    assert readable(site) == {"run/step/a": b"sent"}
+    assert_at_rest(site, sends=True)
+    assert site.objects() == {"run/step/a": b"sent"}
+
+
 def test_files_that_swapped_their_names_do_so_again(each_site: Site) -> None:
     site = each_site
     a, b = site.write("a", b"was a"), site.write("b", b"was b")
