@@ -125,6 +125,7 @@ SETTLED = f"""
 seed = {SEED}
 hooks = {json.dumps(asking.__file__)}
 continue-on-failure = true
+request-timeout = 60  # the machine of the tests is busy
 max-stream-events = 2
 [generation]
 max-examples = {EXAMPLES}
