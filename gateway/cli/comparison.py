@@ -9,6 +9,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from gateway.cli import local, output
+from gateway.cli.output import ProgressLine
 from gateway.common.errors import StoreError, UserError
 from gateway.common.text import display
 from gateway.config import datadir, loader
@@ -69,17 +70,22 @@ def run(args: argparse.Namespace) -> int:
     ):
         schema.require_current(database)
         _require_adopted(database, files)
+        line = ProgressLine(quiet=args.json)
         try:
             if args.dry_run:
                 recovery.require_ours(settings, database)
-                report = recovery.compare(settings, database, volumes, args.imports)
+                report = recovery.compare(settings, database, volumes, args.imports, line.show)
             else:
                 identity.require_bucket(database, settings.bucket)
-                report = recovery.reconcile(settings, database, files, volumes, args.imports)
+                report = recovery.reconcile(
+                    settings, database, files, volumes, args.imports, line.show
+                )
         except StoreError as exc:
             raise UserError(
                 f"the names are not compared with the bucket to the end: {exc}: run it again"
             ) from None
+        finally:
+            line.end()
     _show(report, args.json)
     return 1 if report.lost else 0
 

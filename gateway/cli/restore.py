@@ -6,11 +6,13 @@ import argparse
 import os
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.cli import caller, comparison, drill, init, output
 from gateway.cli.options import moment
+from gateway.cli.output import ProgressLine
 from gateway.common import clock
 from gateway.common.errors import StoreError, UserError
 from gateway.common.models import to_json
@@ -80,15 +82,15 @@ def run(args: argparse.Namespace) -> int:
             output.show({"restored": False}, text, args.json)
             return 0
     at_ns = None if args.at is None else int(moment("--at", args.at).timestamp() * clock.NS)
-    say = _silent if args.json else _say
+    line = ProgressLine(quiet=args.json)
+    say = _silent if args.json else partial(_say, line)
     former = SettingsRestore(_backup(args.backup), at_ns)
     try:
         settings = init.prepared(args, say, completion=former)
         with datadir.locked(settings, "spillway restore"):
             former.put_tokens(settings)
-            restored = NamespaceRestore(settings, say, former.objects(settings)).run(
-                at_ns, args.is_gone
-            )
+            objects = former.objects(settings)
+            restored = NamespaceRestore(settings, say, objects, line.show).run(at_ns, args.is_gone)
             restored.problems += former.problems
             say(identity.remember(settings))
             exports, _left_out = at_start(settings)
@@ -98,6 +100,8 @@ def run(args: argparse.Namespace) -> int:
             f"cannot restore: {exc}; nothing was changed but the owner of the bucket: run this "
             "again"
         ) from None
+    finally:
+        line.end()
     lines = [*_settings_lines(former), *_lines(settings, restored)]
     output.show(_facts(restored, former), "\n".join(lines), args.json)
     return 1 if restored.lost or restored.problems or restored.bucket is None else 0
@@ -129,7 +133,8 @@ def _silent(_line: str) -> None:
     """Say nothing."""
 
 
-def _say(line: str) -> None:
+def _say(progress: ProgressLine, line: str) -> None:
+    progress.end()
     print(line, file=sys.stderr, flush=True)
 
 

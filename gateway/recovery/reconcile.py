@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 from sqlalchemy import delete, insert
@@ -65,24 +65,35 @@ _OF_TAKE = {
 }
 
 
+Progress = Callable[[str], None]
+
+
+def _say_nothing(_line: str) -> None:
+    pass
+
+
 def compare(
     settings: Settings,
     database: Database,
     also_ours: Collection[str] = (),
     imports: bool = False,
+    progress: Progress = _say_nothing,
 ) -> BucketReport:
     """Compare the bucket with the names, and change nothing. A gateway may run meanwhile.
 
     Args:
         settings, database, also_ours: as of ``BucketComparison``.
         imports: whether objects of other programs would become files.
+        progress: is told how far it is, after each page.
 
     Raises:
         StoreError: the bucket cannot be read.
         TryAgain: the database does not answer.
     """
     files = DataFiles(settings.files_dir)
-    return _Reconciliation(settings, database, files, also_ours, imports, is_trial=True).run()
+    return _Reconciliation(settings, database, files, also_ours, imports, is_trial=True).run(
+        progress
+    )
 
 
 def reconcile(
@@ -91,6 +102,7 @@ def reconcile(
     files: DataFiles,
     also_ours: Collection[str] = (),
     imports: bool = False,
+    progress: Progress = _say_nothing,
 ) -> BucketReport:
     """Compare the bucket with the names, and have the names follow it.
 
@@ -98,6 +110,7 @@ def reconcile(
         settings, database, also_ours: as of ``BucketComparison``.
         files: the data files of the gateway, which were adopted.
         imports: whether objects of other programs become files.
+        progress: is told how far it is, after each page.
 
     Raises:
         StoreError: the bucket cannot be read, or is not this gateway's.
@@ -105,7 +118,9 @@ def reconcile(
         OSError: a data file cannot be looked at or set aside.
     """
     Ownership(settings, database).require()
-    return _Reconciliation(settings, database, files, also_ours, imports, is_trial=False).run()
+    return _Reconciliation(settings, database, files, also_ours, imports, is_trial=False).run(
+        progress
+    )
 
 
 def require_ours(settings: Settings, database: Database) -> None:
@@ -168,12 +183,14 @@ class _Reconciliation:
         self._comparison = BucketComparison(settings, database, also_ours)
         with database.reading() as session:
             self._tally = Tally(RunFinder(session))
+        self._progress: Progress = _say_nothing
         self._keys_left = KEYS_NOTED_MAX
         self._displaced: dict[int, str] = {}
         """The keys that files had whose key another one's object has, for people."""
 
-    def run(self) -> BucketReport:
-        """Do it. Raises as ``reconcile``."""
+    def run(self, progress: Progress) -> BucketReport:
+        """Do it. Args and errors as of ``reconcile``."""
+        self._progress = progress
         if self._is_trial:
             self._try()
         else:
@@ -204,6 +221,7 @@ class _Reconciliation:
         self._tally.listed += page.listed
         for case, times in page.counts.items():
             self._tally.count(case, times)
+        self._progress(f"{self._tally.listed:,} objects of the bucket compared")
 
     def _mend(self, connection: Connection, found: FoundPage) -> None:
         """Mend what a page has, in one transaction."""

@@ -20,12 +20,12 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -79,6 +79,7 @@ from gateway.recovery.load import Loaded, Loader, require_known
 from gateway.recovery.names_store import NamesStore
 from gateway.recovery.reconcile import compare, reconcile
 from gateway.recovery.reconcile_report import BucketReport
+from gateway.recovery.segments import SegmentReader
 from gateway.recovery.source import NamesSource, choose, later
 
 SUFFIX = ".restoring"
@@ -247,11 +248,19 @@ class NamespaceRestore:
         say: what a person is told while it works.
         objects: the copy (default: that in the bucket). With another one, the bucket need not
             answer.
+        progress: is told how far it is, often (default: ``say``).
     """
 
-    def __init__(self, settings: Settings, say: Say, objects: CopyObjects | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        say: Say,
+        objects: CopyObjects | None = None,
+        progress: Say | None = None,
+    ) -> None:
         self._settings = settings
         self._say = say
+        self._progress = progress or say
         self._names = NamesStore(objects or BucketObjects(settings, S3Store(settings)))
         self._has_disk = False
         """Whether the data files are those of the namespace: only its database was lost."""
@@ -296,10 +305,7 @@ class NamespaceRestore:
             self._new_database(first.head.schema) as database,
             closing(Loader(database)) as loader,
         ):
-            for segment in chain([first], parts):
-                loader.use(segment)
-                failpoints.hit_counted(failpoints.RESTORE)
-            self._load_log(loader, source, at_ns)
+            self._load(loader, chain([first], parts), source, at_ns)
             if at_ns is None:
                 self._load_later(loader, source, 0.0 if is_gone else alive_seconds, wait)
             loaded = loader.end()
@@ -388,12 +394,25 @@ class NamespaceRestore:
             migration.upgrade(database, revision=revision)
             yield database
 
-    def _load_log(self, loader: Loader, source: NamesSource, at_ns: int | None) -> None:
-        for segment in self._names.each_opened(found.listed for found in source.log):
-            if at_ns is not None and segment.head.at_ns > at_ns:
-                break
+    def _load(
+        self,
+        loader: Loader,
+        parts: Iterable[SegmentReader],
+        source: NamesSource,
+        at_ns: int | None,
+    ) -> None:
+        """Load the base and its log."""
+        count, began = len(source.parts) + len(source.log), clock.monotonic_seconds()
+        log = self._names.each_opened(found.listed for found in source.log)
+        until = takewhile(lambda segment: at_ns is None or segment.head.at_ns <= at_ns, log)
+        for number, segment in enumerate(chain(parts, until), 1):
             loader.use(segment)
             failpoints.hit_counted(failpoints.RESTORE)
+            seconds = clock.monotonic_seconds() - began
+            self._progress(
+                f"{number:,} of {count:,} segments of the names loaded, "
+                f"{duration(seconds / number * (count - number))} left"
+            )
 
     def _load_later(
         self, loader: Loader, source: NamesSource, seconds: float, wait: Callable[[float], object]
@@ -463,10 +482,10 @@ class NamespaceRestore:
         with database.reading() as session:
             is_taken = ownership.read(session, self._settings).token is not None
         if is_taken and is_newest:
-            restored.bucket = reconcile(self._settings, database, disk)
+            restored.bucket = reconcile(self._settings, database, disk, progress=self._progress)
         elif is_taken:
             # The names of an earlier time must not become those of today.
-            restored.bucket = compare(self._settings, database)
+            restored.bucket = compare(self._settings, database, progress=self._progress)
         failpoints.hit_counted(failpoints.RESTORE)
         with database.writing() as session:
             if session.run(_TAKE_FOUND, now_ns=clock.now_ns()):

@@ -102,6 +102,10 @@ def test_a_time_can_be_named(moto_site: Site, tmp_path: Path) -> None:
     gateway = RestoredSite(site, tmp_path / "new")
     gateway.restore(at_ns=before_ns)
     assert gateway.contents() == {"a": b"1"}
+    # The segment after that time is not loaded.
+    loaded = [line for line in gateway.said if "segments of the names loaded" in line]
+    assert loaded and not loaded[-1].startswith(loaded[-1].split()[2])
+    assert gateway.said[-1].endswith("objects of the bucket compared")
 
 
 def test_a_namespace_is_never_replaced(moto_site: Site, tmp_path: Path) -> None:
