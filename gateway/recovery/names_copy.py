@@ -233,7 +233,10 @@ class NamesCopy:
             self._error = str(exc)
             return RETRY_SECONDS
         self._error = ""
-        return 0.0 if self._base is not None else self._log_at - clock.monotonic_seconds()
+        if self._base is not None and (self._base.body or self._base.upto is None):
+            return 0.0
+        # A base that was read to its end waits for the log.
+        return self._log_at - clock.monotonic_seconds()
 
     def _step(self) -> None:
         # A failure leaves no reader: the rows that it has read are read again.

@@ -92,6 +92,24 @@ def test_the_names_come_back_on_either_engine(
     assert rows_of(url) == rows_of(site.settings.database_url)
 
 
+def test_a_base_waits_for_its_log_without_work(
+    moto_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = moto_site
+    monkeypatch.setattr(names_copy, "PAGE_INOS", 1)
+    monkeypatch.setattr(names_copy, "BASE_INOS", 1)
+    site.write("a", b"1")
+    with copied(site) as copy:
+        assert copy.copy.step() == 0
+        site.write("b", b"2")
+        while (seconds := copy.copy.step()) == 0:
+            pass
+        assert 0 < seconds <= site.settings.recovery.names_seconds
+        assert copy.copy._base is not None
+        copy.step()
+        assert copy.copy._base is None
+
+
 class Changes:
     """Random changes of names, as many clients make them."""
 
