@@ -237,7 +237,7 @@ def _drop(context: Context, walk: _Walk) -> bool:
             if file_of(view.session, ino) is not None:
                 view.note_rekey(ino)
         view.session.run(sql.REKEY_DELETE, the_ino=walk.ino)
-        view.note((walk.ino,), STORED)
+        view.note((walk.ino, *walk.left), STORED)
     return True
 
 
