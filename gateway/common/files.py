@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from gateway.common.errors import UserError
+
 
 def replace(path: Path, text: str, mode: int, *, durable: bool = True) -> bool:
     """Give a file this text and mode. The file never exists with a wider mode than asked.
@@ -116,3 +118,37 @@ def holder(fd: int) -> str:
 
 def _how(shared: bool) -> int:
     return fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+
+
+@contextmanager
+def alone(path: Path, what: str) -> Iterator[None]:
+    """Hold a lock.
+
+    Args:
+        path: of its file.
+        what: is done with it, for people, like "drill".
+
+    Raises:
+        UserError: another process does it.
+        OSError: the file cannot be opened.
+    """
+    fd = open_lock(path)
+    try:
+        if not try_lock(fd):
+            raise UserError(
+                f"another {what} runs (process {holder(fd) or '?'}): wait until it has ended"
+            )
+        sign(fd)
+        yield
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def if_free(path: Path) -> Iterator[bool]:
+    """Hold a lock if no other process has it. Yields whether it is held. Raises OSError."""
+    fd = open_lock(path)
+    try:
+        yield try_lock(fd)
+    finally:
+        os.close(fd)

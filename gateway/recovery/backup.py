@@ -10,11 +10,9 @@ removes what is left of it, and the reader ends with the next backup or within a
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -115,7 +113,7 @@ class Backup:
             UserError: another one is being made, or the database does not answer.
             OSError: the disk does not take it. Nothing is left of it then.
         """
-        with _alone(self._settings):
+        with files.alone(self._settings.run_dir / LOCK, "backup"):
             with self._database.reading() as session:
                 identity = session.one(sql.IDENTITY)
             assert identity is not None, "the volume row is missing"
@@ -169,20 +167,6 @@ class Backup:
             copy.leave()
 
 
-@contextmanager
-def _alone(settings: Settings) -> Iterator[None]:
-    """Hold the lock of backups. Raises UserError if another one is being made."""
-    fd = files.open_lock(settings.run_dir / LOCK)
-    try:
-        if not files.try_lock(fd):
-            holder = files.holder(fd) or "?"
-            raise UserError(f"another backup is being made (pid {holder}): wait until it has ended")
-        files.sign(fd)
-        yield
-    finally:
-        os.close(fd)
-
-
 def end_left_reader(settings: Settings, database: Database) -> None:
     """End the reader of a backup that was killed: the journal would be kept for it.
 
@@ -198,10 +182,7 @@ def end_left_reader(settings: Settings, database: Database) -> None:
     with database.reading() as session:
         if not standing.is_there(session):
             return
-    fd = files.open_lock(settings.run_dir / LOCK)
-    try:
-        if files.try_lock(fd):
+    with files.if_free(settings.run_dir / LOCK) as is_free:
+        if is_free:
             with database.writing() as session:
                 standing.forget(session)
-    finally:
-        os.close(fd)

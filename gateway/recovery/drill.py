@@ -142,7 +142,7 @@ class Drill:
         """
         if not self._settings.recovery.names_in_bucket:
             raise UserError("the bucket has no names: set recovery.names_in_bucket = true")
-        with _alone(self._settings):
+        with files.alone(self._settings.run_dir / LOCK, "drill"):
             _tidy(self._settings, self._database)
             try:
                 _make_scratch(self._settings, self._directory)
@@ -376,28 +376,11 @@ def _copied(session: Session) -> _Copied:
     return copied
 
 
-@contextmanager
-def _alone(settings: Settings) -> Iterator[None]:
-    """Be the only drill. Raises UserError."""
-    fd = files.open_lock(settings.run_dir / LOCK)
-    try:
-        if not files.try_lock(fd):
-            pid = files.holder(fd) or "?"
-            raise UserError(f"another drill runs, in process {pid}: wait until it ends")
-        files.sign(fd)
-        yield
-    finally:
-        os.close(fd)
-
-
 def tidy(settings: Settings, database: Database) -> None:
     """Remove what a drill left that was killed, unless one runs. Raises NamespaceError."""
-    fd = files.open_lock(settings.run_dir / LOCK)
-    try:
-        if files.try_lock(fd):
+    with files.if_free(settings.run_dir / LOCK) as is_free:
+        if is_free:
             _tidy(settings, database)
-    finally:
-        os.close(fd)
 
 
 def _tidy(settings: Settings, database: Database) -> None:

@@ -34,6 +34,9 @@ class SharedControl(Direct):
         self.asked += requests
         return super().run(requests)
 
+    def close(self) -> None:
+        """Do nothing: the namespace is the test's."""
+
 
 class Imports:
     """The imports of a site.

@@ -247,7 +247,7 @@ def test_only_one_runs(rclone_site: Site) -> None:
         refused = []
 
         def another(_line: str) -> None:
-            with pytest.raises(UserError, match=f"process {os.getpid()}: wait") as raised:
+            with pytest.raises(UserError, match=rf"process {os.getpid()}\): wait") as raised:
                 drills.run()
             refused.append(raised)
             # Nor does a start take its reader away.

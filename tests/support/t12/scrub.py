@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,28 +18,11 @@ from gateway.objectstore.ownership import guarded
 from gateway.objectstore.s3 import S3Store
 from gateway.recovery.scrub import Scrub
 from gateway.recovery.scrub_rows import ScrubKind
-from gateway.rpc.frames import RpcReply, RpcRequest
-from tests.support.direct import Direct
 from tests.support.drainsite import PREFIX, Site
-from tests.support.namespace import Namespace
+from tests.support.imports import SharedControl
 from tests.support.volumes import query
 
 STEPS_MAX = 10_000
-
-
-class SharedControl(Direct):
-    """The control socket of a server whose namespace a test has open."""
-
-    def __init__(self, namespace: Namespace) -> None:
-        self._namespace = namespace
-        self.asked: list[RpcRequest] = []
-
-    def run(self, requests: Sequence[RpcRequest]) -> list[RpcReply]:
-        self.asked += requests
-        return super().run(requests)
-
-    def close(self) -> None:
-        """Do nothing: the namespace is the test's."""
 
 
 class Scrubbed:
