@@ -86,7 +86,7 @@ def ask(site: Promoting) -> None:
 
 def test_a_promotion_and_its_end(moto: MotoServer, tmp_path: Path) -> None:
     with S3Proxy(moto.port) as proxy:
-        site = Promoting(tmp_path, moto, "promoted-names", proxy)
+        site = Promoting(tmp_path, moto, "promoted-rows", proxy)
         save(site)
 
         assert_logged(site, tmp_path / "asked", lambda: ask(site))
