@@ -498,15 +498,15 @@ class StatusFile:
         return str(bucket["state"]) if isinstance(bucket, dict) else "starting"
 
     def _names(self, now_ns: int) -> dict[str, Any]:
-        """Return how old the copy of the names is. A time that is to come says nothing."""
+        """Return how old the copy of the names is. A time far ahead says nothing: the clock was set
+        back."""
         report = datadir.read(self._settings, datadir.RECOVERY) or {}
         as_of_ns = (report.get("names") or {}).get("copied_ns") or 0
         age_seconds = (now_ns - as_of_ns) / clock.NS
         recovery = self._settings.recovery
         return {
             "names_as_of": _time(as_of_ns) if as_of_ns else None,
-            "names_late": recovery.names_in_bucket
-            and not 0 <= age_seconds <= recovery.late_seconds,
+            "names_late": recovery.names_in_bucket and abs(age_seconds) > recovery.late_seconds,
         }
 
 
