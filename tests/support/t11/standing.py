@@ -75,7 +75,9 @@ class Standing:
     def __enter__(self) -> Self:
         self.server.start()
         script = f"{MACHINE}mount -t tmpfs tmpfs /opt\nmkdir {CHECKOUT}\n"
-        script += f"mount --bind {shlex.quote(str(ROOT))} {CHECKOUT}\necho ready\nexec cat\n"
+        script += f"mount --bind {shlex.quote(str(ROOT))} {CHECKOUT}\n"
+        # Backups of this machine, or of a test before, are none of this gateway.
+        script += "mkdir -p /backup\nmount -t tmpfs tmpfs /backup\necho ready\nexec cat\n"
         # Its standard input ends with the test, and the machine with it.
         self._process = subprocess.Popen(
             [*self._as_root(), "unshare", "--mount", "sh", "-c", script],
