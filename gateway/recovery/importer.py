@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gateway.common import clock, failpoints
 from gateway.common.errors import (
@@ -535,40 +535,18 @@ class _Rows:
         return ino
 
     def _make_directory(self, parent: int, name: bytes) -> int:
-        tx = self._tx
-        self._reserve()
-        ino = tx.new_ino()
-        rotation.insert_inode(
-            tx,
-            tx.now_ns,
-            ino=ino,
-            generation=self._generation,
-            kind=InodeKind.DIRECTORY,
-            mode=0o555,
-            nlink=2,
-            reserved=1,
-            parent=parent,
-        )
-        names.add_name(tx, parent, name, ino)
-        tx.touch(ino)
+        ino = self._inode(kind=InodeKind.DIRECTORY, mode=0o555, nlink=2, parent=parent)
+        names.add_name(self._tx, parent, name, ino)
         self._changed[parent] = self._changed.get(parent, 0) + 1
         self._made.add(ino)
         return ino
 
     def _insert(self, listed: ListedObject) -> int:
         """Make a file without a name. Returns its inode."""
-        tx = self._tx
-        self._reserve()
-        ino = tx.new_ino()
-        rotation.insert_inode(
-            tx,
-            tx.now_ns,
-            ino=ino,
-            generation=self._generation,
+        ino = self._inode(
             kind=InodeKind.REGULAR,
             mode=0o444,
             nlink=1,
-            reserved=1,
             size=listed.size,
             used=listed.size,
             atime_ns=listed.modified_ns,
@@ -589,18 +567,29 @@ class _Rows:
                 "crcs": None,
             }
         )
-        tx.touch(ino)
         self._listing.seen.add(ino)
         self.files += 1
         self.size += listed.size
         return ino
 
+    def _inode(self, **values: Any) -> int:
+        """Make a reserved inode. Returns its number.
+
+        Args:
+            values: of ``rotation.insert_inode``.
+        """
+        tx = self._tx
+        tx.reserve(1)
+        self._ids.spent(1)
+        ino = tx.new_ino()
+        rotation.insert_inode(
+            tx, tx.now_ns, ino=ino, generation=self._generation, reserved=1, **values
+        )
+        tx.touch(ino)
+        return ino
+
     def _is_taken(self, parent: int, name: bytes) -> bool:
         return (parent, name) in self._names or find(self._tx, parent, name) is not None
-
-    def _reserve(self) -> None:
-        self._tx.reserve(1)
-        self._ids.spent(1)
 
     def _leave_out(self, key: str, why: str) -> None:
         self.left_out.append((shown(key), why))
