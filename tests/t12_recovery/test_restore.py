@@ -190,7 +190,7 @@ def test_a_restore_that_was_cut_off_in_its_last_step_is_ended(
     site.drain()
     gateway = RestoredSite(site, tmp_path / "new")
 
-    def cut_off(*_arguments: object) -> NoReturn:
+    def cut_off(*_arguments: object, **_named: object) -> NoReturn:
         raise StoreUnavailable("cut off")
 
     with monkeypatch.context() as patch:
