@@ -14,16 +14,14 @@ nothing before a person has approved it: they would decide by names that have ju
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import delete, insert
+from sqlalchemy import insert
 
 from gateway.common.errors import OtherOwner
 from gateway.config.settings import Settings
-from gateway.db import checkpoint_models as models
 from gateway.db import journal
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement
@@ -31,7 +29,6 @@ from gateway.db.engine import Connection, Database
 from gateway.db.writer import Effects, Ids, Tx
 from gateway.drain.send import intent
 from gateway.lifecycle.retention import store as policies
-from gateway.lifecycle.retention.policy import AUTOMATIC, FIRST
 from gateway.namespace.data_files import DataFiles
 from gateway.namespace.lookup import way_up
 from gateway.objectstore import key_mapper
@@ -53,14 +50,12 @@ AUTHOR = "spillway reconcile"
 KEYS_NOTED_MAX = 100_000
 """The drain looks at so many of the keys that changed. It reads all of their rows in each pass."""
 
-_approval: Any = models.ApprovalTable.__table__
-_policy_approval: Any = models.PolicyApprovalTable.__table__
-_APPROVALS_FORGET = (Statement(delete(_approval)), Statement(delete(_policy_approval)))
 _MANIFEST_INSERT = Statement(insert(sql.manifest))
 
 _OF_TAKE = {
     Take.ROW: Outcome.RECORDED,
     Take.ALL: Outcome.FOLLOWED,
+    Take.BYTES: Outcome.FOLLOWED,
     Take.NOTHING_LOCAL: Outcome.KEPT_LOCAL,
 }
 
@@ -412,22 +407,9 @@ class _Reconciliation:
 
 
 def _distrust(session: Session) -> None:
-    """Have readers of the journal read everything again, and policies ask before they delete.
-
-    A policy that need not ask (``approve = "automatic"``) gets a version that asks once.
-    """
+    """Have readers of the journal read everything again, and policies ask before they delete."""
     journal.forget_readers(session)
-    for statement in _APPROVALS_FORGET:
-        session.run(statement)
-    for version in policies.versions(session):
-        if version.document is None:
-            continue
-        document = json.loads(version.document)
-        if document.get("approve") == AUTOMATIC:
-            policy = policies.read(
-                version._replace(document=json.dumps({**document, "approve": FIRST}))
-            )
-            policies.put(session, policy, AUTHOR)
+    policies.ask_again(session, AUTHOR)
 
 
 def _record_manifest(tx: Tx, finding: Compared, volumes: Iterable[str]) -> None:

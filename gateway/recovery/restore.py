@@ -48,7 +48,7 @@ from gateway.common.errors import NamespaceError, StoreUnavailable, UserError
 from gateway.common.types import Residency
 from gateway.common.units import duration
 from gateway.config.settings import Settings
-from gateway.db import checkpoint_models, schema, unfinished
+from gateway.db import schema, unfinished
 from gateway.db import statements as sql
 from gateway.db import upgrade as migration
 from gateway.db.compiled import Session, Statement, b
@@ -64,6 +64,7 @@ from gateway.db.statements import (
 )
 from gateway.db.unfinished import NAMES
 from gateway.drain import verify
+from gateway.lifecycle.retention import store as policies
 from gateway.namespace import adopt, data_files
 from gateway.namespace.data_files import DataFiles
 from gateway.namespace.lookup import path_of
@@ -82,6 +83,8 @@ from gateway.recovery.reconcile_report import BucketReport
 from gateway.recovery.segments import SegmentReader
 from gateway.recovery.source import NamesSource, choose, later
 
+AUTHOR = "spillway restore"
+"""Of the versions of policies that ask before they delete."""
 SUFFIX = ".restoring"
 
 Say = Callable[[str], None]
@@ -203,7 +206,6 @@ _DAMAGED = Statement(
     .order_by(inode.c.ino)
 )
 _WHOSE = Statement(update(volume).values(gateway=null(), bucket=b("bucket"), prefix=b("prefix")))
-_APPROVALS_FORGET = Statement(delete(checkpoint_models.PolicyApprovalTable.__table__))
 
 
 _NO_FILES = {
@@ -447,7 +449,7 @@ class NamespaceRestore:
                 session.run(_TAKE_OLDER, now_ns=now_ns)
                 session.run(_TAKE_ABSENT)
             import_rows.list_again(session)
-            session.run(_APPROVALS_FORGET)
+            policies.ask_again(session, AUTHOR)
             nameless = _count(session, _NAMELESS)
         # What is compared seldom is older than the names: what it was about may be gone since.
         behind = {table.name for table in tables.COMPARED_SELDOM}

@@ -25,7 +25,7 @@ from gateway.db.statements import (
 from gateway.lifecycle.retention import policy as policies
 from gateway.lifecycle.retention.approval import AskedDeletions, Consent
 from gateway.lifecycle.retention.facts import Current, PlanCheckpoint
-from gateway.lifecycle.retention.policy import AUTOMATIC, Policy
+from gateway.lifecycle.retention.policy import AUTOMATIC, FIRST, Policy
 
 policy: Any = models.PolicyTable.__table__
 action: Any = models.ActionTable.__table__
@@ -122,6 +122,7 @@ APPROVALS = Statement(select(approval).order_by(approval.c.asked_ns.desc()))
 APPROVAL_INSERT = Statement(insert(approval))
 APPROVAL_DELETE = Statement(delete(approval).where(approval.c.plan == b("plan")))
 APPROVED_VERSIONS = Statement(select(policy_approval.c.name, policy_approval.c.version))
+_APPROVALS_FORGET = (Statement(delete(approval)), Statement(delete(policy_approval)))
 APPROVED_VERSION_INSERT = Statement(insert(policy_approval))
 
 KNOWN_TIME = Statement(
@@ -248,6 +249,22 @@ def remove(session: Session, name: str, author: str) -> PolicyRow:
     """Remove a policy, inside a write transaction. Returns the version that says so. Raises
     KeyError if there is none."""
     return _add(session, _found(session, name), name, None, 0, author)
+
+
+def ask_again(session: Session, author: str) -> None:
+    """Have all policies delete nothing before a person has approved it, inside a write transaction.
+
+    A policy that need not ask (``approve = "automatic"``) gets a version that asks once.
+    """
+    for statement in _APPROVALS_FORGET:
+        session.run(statement)
+    for version in versions(session):
+        if version.document is None:
+            continue
+        document = json.loads(version.document)
+        if document.get("approve") == AUTOMATIC:
+            document["approve"] = FIRST
+            put(session, read(version._replace(document=json.dumps(document))), author)
 
 
 def _found(session: Session, name: str) -> PolicyRow:
