@@ -107,13 +107,16 @@ def record(tx: Tx, finding: Compared, state: FileState, how: Take) -> list[tuple
         return []
     version = rules.version_of(finding.origin)
     _put_object(tx, finding, state.ino, version)
-    if how is Take.ALL:
+    if how in (Take.ALL, Take.BYTES):
         is_foreign = finding.case is Case.FOREIGN
         said = (
             rules.attributes_of_foreign(head, finding.stored_ns)
             if is_foreign
             else rules.attributes_of(head)
         )
+        if how is Take.BYTES:
+            is_same = state.content_version == version and not state.write_open
+            said = StoredAttributes(None, None, None, None if is_same else said.mtime_ns)
         return _follow(tx, state, version, head, said)
     if how is Take.NOTHING_LOCAL:
         tx.run(_KEEP_LOCAL, the_ino=state.ino, version=version)

@@ -355,6 +355,9 @@ class Take(StrEnum):
     """Only the row changes: the bytes are those that are recorded."""
     ALL = "all"
     """The file is what the object says, and its bytes are in the bucket."""
+    BYTES = "bytes"
+    """Its bytes are in the bucket. The row knows of the version or of a later one, so its owner and
+    mode are no older than those of the object, which are from when that was sent."""
     NOTHING_LOCAL = "nothing local"
     """The row changes, and the local bytes stay: they are newer, and are sent again."""
 
@@ -369,17 +372,18 @@ def take(state: FileState, head: Head, stat: os.stat_result | None) -> Take:
     is_whole = state.stored_version is not None and state.stored_version <= state.drained_version
     if is_whole and (state.stored_version, state.stored_size) == (version, head.size):
         return Take.ROW
+    followed = Take.BYTES if state.content_version >= version else Take.ALL
     if state.residency != Residency.RESIDENT:
-        return Take.ALL
+        return followed
     if state.damage is not None:
         # What is lost may be newer than the object.
-        return Take.NOTHING_LOCAL if state.content_version > version else Take.ALL
+        return Take.NOTHING_LOCAL if state.content_version > version else followed
     is_dirty = state.write_open or state.content_version > state.drained_version
     if is_dirty or (stat is not None and not state.knows(stat)):
         return Take.NOTHING_LOCAL
     if state.stored_version is None and (state.content_version, state.size) == (version, head.size):
         return Take.ROW
-    return Take.ALL
+    return followed
 
 
 def can_be_sent_again(state: FileState, stat: os.stat_result | None) -> bool:
