@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -10,7 +11,10 @@ import pytest
 
 from gateway.common import clock
 from gateway.common.errors import StoreUnavailable, UserError
+from gateway.common.types import SetAttr
 from gateway.db.engine import Database
+from gateway.lifecycle.retention import store as policies
+from gateway.lifecycle.retention.policy import of
 from gateway.namespace import data_files
 from gateway.namespace.data_files import DataFiles
 from gateway.objectstore.ownership import Ownership
@@ -19,6 +23,7 @@ from gateway.recovery.restore import NamespaceRestore
 from tests.support.drainsite import Site
 from tests.support.postgres import PostgresServer
 from tests.support.t12.names import copied, save
+from tests.support.t12.reconcile import made_by, put_object
 from tests.support.t12.restored import RestoredSite
 
 
@@ -50,6 +55,43 @@ def test_what_the_bucket_has_comes_back_and_the_rest_is_named(
     names = {bytes(name) for (name,) in gateway.rows("SELECT name FROM dirent")}
     assert b"kept" in names
     assert b"step-10" not in names
+
+
+def test_an_owner_that_the_names_have_is_kept(each_site: Site, tmp_path: Path) -> None:
+    """The object was sent before the owner changed, and its metadata has the former one."""
+    site = each_site
+    ino = site.write("a", b"one")
+    site.namespace.setattr(ino, SetAttr(mode=0o600, uid=6, gid=3, mtime_ns=5))
+    [(version,)] = site.rows(f"SELECT content_version FROM inode WHERE ino = {ino}")
+    with copied(site) as copy:
+        copy.all()
+    put_object(site, "a", b"one", **made_by(site, ino, version, site.attr("a").generation))
+    gateway = RestoredSite(site, tmp_path / "new")
+    assert gateway.restore().lost == []
+    assert gateway.contents() == {"a": b"one"}
+    columns = f"SELECT mode, uid, gid, mtime_ns FROM inode WHERE ino = {ino}"
+    assert gateway.rows(columns) == [(0o600, 6, 3, 5)]
+
+
+def test_policies_ask_again(each_site: Site, tmp_path: Path) -> None:
+    site = each_site
+    document = {"name": "short", "path": "run/*", "keep_newest": 1, "approve": "automatic"}
+    with site.namespace._database.writing() as session:
+        policies.put(session, of(document), "a person")
+    site.write("run/a", b"one")
+    site.drain()
+    with copied(site) as copy:
+        copy.all()
+    gateway = RestoredSite(site, tmp_path / "new")
+    restored = gateway.restore()
+    assert restored.bucket is not None and not restored.bucket.changes
+    with (
+        closing(Database(gateway.settings.database_url)) as database,
+        database.reading() as session,
+    ):
+        current = policies.current(session)
+        assert [str(policy) for policy in current] == ["short v2"]
+        assert policies.consent(session, current).versions == frozenset()
 
 
 def test_the_former_gateway_writes_nothing_any_more(moto_site: Site, tmp_path: Path) -> None:

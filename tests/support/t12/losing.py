@@ -144,6 +144,8 @@ class Job:
             self._write(f"{held}/__{shard}_0.distcp")
         self._write(f"{held}/.metadata")
         self._do("rename", held, held.removesuffix(".tmp"))
+        if "run/latest.tmp" in self._tree.names:
+            self._do("unlink", "run/latest.tmp")  # a kill left it
         self._do("symlink", "run/latest.tmp", f"step-{step}")
         self._do("rename", "run/latest.tmp", "run/newest")
 

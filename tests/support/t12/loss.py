@@ -18,7 +18,7 @@ from gateway.db.models import PROMOTED_INO, RESERVED_NAME, ROOT_INO, TRASH_INO
 from tests.support.namespace import Namespace
 from tests.support.t12 import saves
 from tests.support.t12.rounds import Loss
-from tests.support.t12.saves import Entry, Node, Operation, Tree
+from tests.support.t12.saves import EMPTY, Entry, Node, Operation, Tree
 from tests.support.volumes import query
 
 _BESIDE = re.compile(r"\.before-\d{8}T\d{6}Z(-\d+)?$")
@@ -127,6 +127,7 @@ class NamesComparison:
     def __init__(self, loss: Loss, found: Restored) -> None:
         self._operations = loss.operations
         self._unsettled = loss.unsettled
+        self._objects = loss.objects
         # The key of an object that was sent while its file was renamed is the former path, and the
         # comparison with the bucket takes it for the newer one.
         self._former = {
@@ -173,7 +174,7 @@ class NamesComparison:
             elif self._found.names.get(path) != (ino, node.entry) and not (
                 node.entry.kind == "file"
                 and self._found.names.get(path, (0,))[0] != ino
-                and ino in self._former.values()
+                and (ino in self._former.values() or self._is_set_beside(path))
             ):
                 wrong.append(f"{path} is {self._found.names.get(path)}, not {(ino, node.entry)}")
         for path, (ino, entry) in self._found.names.items():
@@ -188,9 +189,17 @@ class NamesComparison:
                 continue
             # A file that another one had replaced in the bucket is set beside that.
             was = _BESIDE.sub("", path)
+            is_at = was in tree.names and self._inos[tree.names[was].number] == ino
+            if is_at and self._is_set_beside(was):
+                continue
             if number is None or number not in touched or was not in ways[number]:
                 wrong.append(f"{path} came back: inode {ino}, {entry}")
         return wrong
+
+    def _is_set_beside(self, path: str) -> bool:
+        """Return whether a path has an unsettled file again, which the bucket has there."""
+        ino, _entry = self._found.names.get(path, (0, None))
+        return ino in self._unsettled and path in self._objects and self._objects[path].ino == ino
 
     def _touched(self, tree: Tree, count: int) -> set[int]:
         """Return what later operations changed."""
@@ -229,7 +238,8 @@ def wrong_report(loss: Loss, found: Restored, contents: Contents, said: Report) 
     """Return where the report of what is lost is wrong."""
     of_job = {ino for ino in found.attrs if ino not in found.promoted.values()}
     expected = {ino for ino in of_job if ino not in contents.best}
-    wrong = [f"inode {ino} is lost, and not named" for ino in sorted(expected - said.lost)]
+    silent = expected - said.lost - _still_empty(loss, found)
+    wrong = [f"inode {ino} is lost, and not named: {found.attrs[ino]}" for ino in sorted(silent)]
     spared = (said.lost - expected) & of_job
     wrong += [f"inode {ino} is named as lost, and is not" for ino in sorted(spared)]
     sure, possible = _older(loss, contents)
@@ -239,12 +249,25 @@ def wrong_report(loss: Loss, found: Restored, contents: Contents, said: Report) 
     return wrong
 
 
+def _still_empty(loss: Loss, found: Restored) -> set[int]:
+    """Return the inodes that had no bytes yet at the time of the names, and have none.
+
+    The object of such a file may be gone since: nothing is lost with it, and it is sent again.
+    """
+    written = {node.ino for node in _nodes(_known(loss)) if node.contents[-1:] not in ([], [EMPTY])}
+    return {ino for ino, attr in found.attrs.items() if not attr.size} - written
+
+
+def _known(loss: Loss) -> list[Operation]:
+    """Return the operations that the names must have."""
+    return [one for one in loss.operations if one.acked_ns and one.acked_ns < loss.shown.as_of_ns]
+
+
 def _older(loss: Loss, contents: Contents) -> tuple[set[int], set[int]]:
     """Return the inodes that were written again before the names and not sent since, and those of
     which that may be so."""
-    known = [one for one in loss.operations if one.acked_ns and one.acked_ns < loss.shown.as_of_ns]
     last = {one.ino: one.contents[-1] for one in _nodes(loss.operations) if one.contents}
-    before = {node.ino: node.contents for node in _nodes(known)}
+    before = {node.ino: node.contents for node in _nodes(_known(loss))}
     sure = {
         ino
         for ino, best in contents.best.items()
