@@ -84,7 +84,7 @@ from gateway.recovery.segments import SegmentReader
 from gateway.recovery.source import NamesSource, choose, later
 
 AUTHOR = "spillway restore"
-"""Of the versions of policies that ask before they delete."""
+"""Whose the versions of policies are that ask before they delete."""
 SUFFIX = ".restoring"
 
 Say = Callable[[str], None]
