@@ -1,5 +1,5 @@
 # Spillway: everything a developer or CI runs. Each target does its own set-up on a bare Debian 12.
-.PHONY: demo check graph test test-suites slow debian13 test-debian13 package-debian13 test-newer-client lint ceph frameworks screenshots pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps package package-test lock ansible-lint appliance-test clean bench-admin image image-test powercut audit
+.PHONY: demo check graph test test-suites slow debian13 test-debian13 package-debian13 test-newer-client lint ceph frameworks slurm screenshots pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps package package-test lock ansible-lint appliance-test clean bench-admin image image-test powercut audit
 
 # Otherwise each of the hundreds of processes that the tests start compiles its modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -35,6 +35,7 @@ APPLIANCE_PACKAGES := mmdebstrap e2fsprogs openssh-client
 IMAGE_PACKAGES := qemu-utils nbdkit $(APPLIANCE_PACKAGES)
 CEPH_PACKAGES := radosgw ceph-mon ceph-osd
 POSIX_PACKAGES := autoconf automake
+SLURM_PACKAGES := munge slurmctld slurmd slurm-client
 
 # KEEP=1: gateway, pages and S3 server run until Ctrl-C.
 demo: build
@@ -102,6 +103,11 @@ $(FRAMEWORKS)/.installed: tests/frameworks/requirements.txt | deps
 	/usr/bin/python3 -m venv --clear $(FRAMEWORKS)
 	DS_BUILD_OPS=0 $(FRAMEWORKS)/bin/pip install -q --disable-pip-version-check --no-cache-dir -r $<
 	touch $@
+
+# The files of examples/slurm with Debian's Slurm on loopback, whose daemons the test starts. As root.
+slurm: build
+	@$(MAKE) -s deps APT_PACKAGES="$(SLURM_PACKAGES)"
+	$(PY) -m pytest -s tests/slurm
 
 # Protocol and POSIX conformance, beside Ganesha's own FSAL_VFS on the same disk.
 pynfs: build

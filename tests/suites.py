@@ -69,8 +69,8 @@ LONG = (
     "t2_db",
 )
 """The longest first, so that the last ones end at about the same time."""
-# make lint runs the first; the second needs a virtual environment of its own.
-NOT_REQUIRED = suites("t0_tidy", "frameworks")
+# make lint runs the first; the others need a virtual environment, and a Slurm, of their own.
+NOT_REQUIRED = suites("t0_tidy", "frameworks", "slurm")
 # No drain, no kills, one mount, and of PostgreSQL only the property test of all operations.
 NOT_DAILY = suites(
     "t2_db/test_failover.py",
