@@ -1,5 +1,5 @@
 # Spillway: everything a developer or CI runs. Each target does its own set-up on a bare Debian 12.
-.PHONY: demo check graph test test-suites slow debian13 test-debian13 package-debian13 test-newer-client lint ceph frameworks slurm screenshots pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps package package-test lock ansible-lint appliance-test clean bench-admin image image-test powercut audit
+.PHONY: demo check graph test test-suites slow debian13 test-debian13 package-debian13 test-newer-client lint ceph frameworks slurm screenshots pynfs posix scale bench bench-quick bench-drain bench-cold bench-profile soak torture torture-cold build deps bench-deps package client client-test package-test lock ansible-lint appliance-test clean bench-admin image image-test powercut audit
 
 # Otherwise each of the hundreds of processes that the tests start compiles its modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -185,6 +185,19 @@ build: deps $(PLUGIN) $(NFSLOAD) $(BUILD)/vm/.built
 package: $(PLUGIN) $(VENV)/.installed
 	rm -rf $(BUILD)/package
 	$(PY) -m package.build $(PLUGIN) $(BUILD)/package
+
+# The client of the admin API, as a wheel and a Debian package, in build/client.
+client: $(VENV)/.installed
+	rm -rf $(BUILD)/client
+	$(PY) -m package.client $(BUILD)/client
+
+# The client in an environment of its own gives every order that can be given from another machine.
+client-test: build client
+	$(PY) -m venv --without-pip $(BUILD)/client/venv
+	$(PY) -m pip -q --disable-pip-version-check --python $(BUILD)/client/venv/bin/python install \
+	    -c $(VENV)/constraints.txt $(BUILD)/client/*.whl
+	SPILLWAY_TEST_CLIENT=$(BUILD)/client/venv/bin/spillway $(PY) -m pytest \
+	    tests/t11_package/test_client.py $(wildcard tests/t10_admin/test_remote*.py)
 
 package-test: package
 	$(PY) -m tests.package $(GANESHA) $(BUILD)/package

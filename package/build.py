@@ -58,8 +58,7 @@ def build(plugin: Path, output: Path, version: str | None = None) -> Path:
         CalledProcessError: a tool fails; its own message is on stderr.
     """
     version = version or project_version()
-    epoch = _epoch()
-    environ = {**os.environ, "SOURCE_DATE_EPOCH": epoch, "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+    environ = reproducible()
     os.umask(0o022)
     with tempfile.TemporaryDirectory(prefix="spillway-package-") as scratch:
         stage = Path(scratch) / "tree"
@@ -67,16 +66,51 @@ def build(plugin: Path, output: Path, version: str | None = None) -> Path:
         _plugin(plugin, stage)
         _program(stage, environ)
         _copies(stage)
-        _control(stage, version)
-        _normalise(stage, int(epoch))
+        for name in ("postinst", "prerm", "postrm"):
+            copied = stage / "DEBIAN" / name
+            copied.parent.mkdir(exist_ok=True)
+            shutil.copy(HERE / "debian" / name, copied)
+            copied.chmod(0o755)
         package = output / f"spillway_{debian_version(version)}_{_machine()}.deb"
-        output.mkdir(parents=True, exist_ok=True)
-        subprocess.run(
-            # The default, xz, takes ten times as long and gives other bytes with other processors.
-            ["dpkg-deb", "--root-owner-group", "-Zzstd", "-z9", "--build", stage, package],
-            env=environ, check=True, stdout=subprocess.DEVNULL,
-        )  # fmt: skip
+        fields = {"machine": _machine(), "ganesha": _query("Version", "nfs-ganesha")}
+        return deb(stage, "control.in", package, version, environ, fields)
+
+
+def deb(
+    stage: Path,
+    template: str,
+    package: Path,
+    version: str,
+    environ: Mapping[str, str],
+    fields: Mapping[str, str],
+) -> Path:
+    """Build a package of a tree.
+
+    Args:
+        stage: the tree, with the scripts of dpkg, if there are any.
+        template: the file below ``package/debian`` that becomes its control file.
+        package: the path that it gets.
+        version: of the project.
+        environ: as of ``reproducible``.
+        fields: more fields of the template.
+
+    Returns:
+        Its path.
+    """
+    _control(stage, template, version, fields)
+    _normalise(stage, int(environ["SOURCE_DATE_EPOCH"]))
+    package.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(
+        # The default, xz, takes ten times as long and gives other bytes with other processors.
+        ["dpkg-deb", "--root-owner-group", "-Zzstd", "-z9", "--build", stage, package],
+        env=environ, check=True, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
     return package
+
+
+def reproducible() -> dict[str, str]:
+    """Return an environment in which two builds of a commit give the same bytes."""
+    return {**os.environ, "SOURCE_DATE_EPOCH": _epoch(), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 
 
 def project_version() -> str:
@@ -138,6 +172,11 @@ def _environment(stage: Path, version: str, environ: Mapping[str, str]) -> None:
     about.mkdir()
     (about / "METADATA").write_text(_METADATA.format(version=version))
     (about / "INSTALLER").write_text("dpkg\n")
+    compile_all(stage, site, environ)
+
+
+def compile_all(stage: Path, site: Path, environ: Mapping[str, str]) -> None:
+    """Compile the modules below a directory of a tree."""
     # The hash in the place of the time of the source: times of files never decide what runs.
     # Sets in constants are in the order of their hashes, hence the seed.
     subprocess.run(
@@ -180,24 +219,20 @@ def _copies(stage: Path) -> None:
     shutil.copy(ROOT / "LICENSE", documents / "copyright")
 
 
-def _control(stage: Path, version: str) -> None:
-    """Write what dpkg reads: the fields, the scripts, and the digests of all files."""
+def _control(stage: Path, template: str, version: str, more: Mapping[str, str]) -> None:
+    """Write what dpkg reads beside the scripts: the fields, and the digests of all files."""
     control = stage / "DEBIAN"
-    control.mkdir()
+    control.mkdir(exist_ok=True)
     major, minor = sys.version_info[:2]
     fields = {
         "version": debian_version(version),
-        "machine": _machine(),
-        "ganesha": _query("Version", "nfs-ganesha"),
-        "python": f"python3 (>= {major}.{minor}), python3 (<< {major}.{minor + 1}), "
-        f"libpython{major}.{minor}",
+        "python": f"python3 (>= {major}.{minor}), python3 (<< {major}.{minor + 1})",
+        "libpython": f"libpython{major}.{minor}",
         "size_kib": (sum(path.stat().st_size for path in _files(stage)) + 1023) // 1024,
+        **more,
     }
-    text = (HERE / "debian/control.in").read_text(encoding="utf-8")
+    text = (HERE / "debian" / template).read_text(encoding="utf-8")
     (control / "control").write_text(text.format(**fields), encoding="utf-8")
-    for name in ("postinst", "prerm", "postrm"):
-        shutil.copy(HERE / "debian" / name, control / name)
-        (control / name).chmod(0o755)
     (control / "md5sums").write_text(
         "".join(
             f"{hashlib.md5(path.read_bytes()).hexdigest()}  {path.relative_to(stage)}\n"

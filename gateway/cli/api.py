@@ -267,7 +267,7 @@ class Api:
 
     def _versions(self) -> str:
         """Return the versions of both sides if they are known and differ."""
-        local_version = version("spillway")
+        local_version = version("spillway").partition("+")[0]  # 0.2.0+client is 0.2.0
         try:
             there = shown(str(self._http.get("/openapi.json").json()["info"]["version"]))
         except (httpx.HTTPError, ValueError, KeyError, TypeError):

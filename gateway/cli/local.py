@@ -65,6 +65,21 @@ def without_library(missing: ModuleNotFoundError) -> str | None:
     return f"this needs the library {library}: pip install 'spillway[{extra}]'"
 
 
+def require_gateway(command: str, is_for_any: bool) -> None:
+    """Raise UserError if this installation has the client only (``package.client``).
+
+    Args:
+        command: which is to be done on this machine.
+        is_for_any: whether it can be done on another one.
+    """
+    if find_spec("sqlalchemy") is not None:
+        return
+    remedy = "run it on the gateway's machine"
+    if is_for_any:
+        remedy = "name the gateway with --gateway URL or SPILLWAY_GATEWAY"
+    raise UserError(f"spillway {command}: only the client is installed here: {remedy}")
+
+
 def require_libraries(settings: Settings) -> None:
     """Raise UserError if a library is missing that a process will need."""
     if not settings.admin.enabled:

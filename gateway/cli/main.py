@@ -45,7 +45,7 @@ from gateway.cli import (
     up,
 )
 from gateway.cli.examples import EXAMPLES, complete, completion_arguments
-from gateway.cli.local import CommandGateway, without_library
+from gateway.cli.local import CommandGateway, require_gateway, without_library
 from gateway.common import process
 from gateway.common.errors import NotPossible, SpillwayError, StoreError, UserError
 from gateway.config import loader
@@ -242,6 +242,8 @@ FOR_ANY_GATEWAY = frozenset(
 )
 NEEDS_NO_GATEWAY = frozenset({"plan", "bucket verify", "completion"})
 """They do the same whichever gateway is named."""
+NEEDS_NO_LIBRARY = frozenset({"plan", "completion"})
+"""They need nothing that the client lacks."""
 KEEPS_USER = frozenset({"init", "restore", "up", "admin", "serve", "first-boot"})
 """They make a gateway or run it, as the user who gives them."""
 
@@ -368,6 +370,8 @@ def _run(args: argparse.Namespace) -> int:
     """Run a command here, or against a gateway on another machine. Returns the exit status."""
     url = target.gateway_of(args)
     if url is None or args.command in NEEDS_NO_GATEWAY:
+        if args.command not in NEEDS_NO_LIBRARY:
+            require_gateway(args.command, args.subcommand.act is not None)
         # The process of a caller that gives the words keeps its user.
         if args.is_program and args.command not in NEEDS_NO_GATEWAY | KEEPS_USER:
             caller.become(args)

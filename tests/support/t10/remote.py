@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +31,9 @@ ONLY_HERE = {
 }
 """The commands that run on the gateway only."""
 
+
+CLIENT = os.environ.get("SPILLWAY_TEST_CLIENT")
+"""The client without a gateway (make client-test), or None: commands are run in this process."""
 
 ODD = b"odd\x1b\xff%41"
 
@@ -114,11 +120,21 @@ def run(remote: Remote, capsys: pytest.CaptureFixture[str]) -> Run:
         given = remote.options(role) if options is None else options
         argv = [verb, *where, *rest] if here else [*given, *words]
         capsys.readouterr()
-        status = main(argv)
+        status = _by_client(argv) if CLIENT and "--gateway" in argv else main(argv)
         out, err = capsys.readouterr()
         return status, out, err
 
     return ran
+
+
+def _by_client(argv: list[str]) -> int:
+    assert CLIENT is not None
+    ended = subprocess.run(
+        [CLIENT, *argv], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120
+    )
+    sys.stdout.write(ended.stdout)
+    sys.stderr.write(ended.stderr)
+    return ended.returncode
 
 
 def done(run: Run, *words: str) -> str:
