@@ -145,7 +145,11 @@ def cluster(directory: Path) -> Iterator[Cluster]:
     )
     with _running(made, *daemons):
         made.until_node("idle")
-        yield made
+        try:
+            yield made
+        finally:
+            # A job outlives the daemons.
+            made.say("scancel", "--full", "--signal=KILL", "--user=root")
 
 
 @contextmanager
