@@ -21,7 +21,7 @@ EXAMPLES = ROOT / "examples/slurm"
 INSTALLED = "/etc/slurm/spillway"
 """Where the examples are on a cluster."""
 NODE = "node1"
-SECONDS = 60.0
+SECONDS = 90.0
 STOP_SECONDS = 20.0
 _CONF = """\
 ClusterName=test

@@ -178,3 +178,12 @@ def test_no_job_starts_where_the_gateway_does_not_answer(
     lab.cluster.until_job(job, JobState="COMPLETED")
     assert lab.mount.is_mount()
     (lab.cluster.directory / "started.txt").unlink()
+
+
+def test_a_script_gets_its_signal_before_the_time_is_over(lab: Lab) -> None:
+    options = ("--time=1", "--signal=B:USR1@50", "--output=signal.txt")
+    script = "trap 'echo heard; exit 0' USR1; sleep 600 & wait"
+    job = lab.cluster.submit(*options, "--wrap", script)
+    lab.cluster.until_job(job, JobState="COMPLETED")
+    said = (lab.cluster.directory / "signal.txt").read_text().splitlines()
+    assert said[:1] == ["heard"]  # Slurm may say more
