@@ -123,6 +123,9 @@ def test_commands_ask_a_gateway(spillway: Client, remote: Remote, run: Run) -> N
         assert (done.returncode, timeless(done.stdout)) == (status, timeless(out)), done.stderr
     state = spillway(*remote.options("viewer"), "status", "--json")
     assert json.loads(state.stdout)["healthy"] is False, state.stderr
+    wrong = spillway(*remote.options(), "checkpoint", "pin", "--note", "x" * 9000, "jobs/a")
+    # Its version is that of the gateway: what is wrong is not the version.
+    assert (wrong.returncode, "it is Spillway" in wrong.stderr) == (2, False), wrong.stderr
     late = spillway(*remote.options(), "wait", "--durable", "--timeout", "1", "jobs/b/step-1")
     assert (late.returncode, "is not durable after 1 s" in late.stderr) == (1, True), late.stderr
 
