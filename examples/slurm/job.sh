@@ -24,12 +24,17 @@ until_durable() {
 }
 
 # A link is away for up to half a minute after its checkpoint has changed: a run that was requeued asks
-# for a minute before it begins at the beginning. latest-complete in its place loses less work while the
-# gateway lives; what latest-durable names, a loss of the gateway cannot take back.
+# for a minute. If nothing is durable, as while the bucket is away, what is complete is better than the
+# beginning. latest-complete in the first place would lose less work while the gateway lives; what
+# latest-durable names, a loss of the gateway cannot take back.
 export CHECKPOINTS=$mount/$run RESUME_FROM=
 tries=$((${SLURM_RESTART_COUNT:-0} > 0 ? 12 : 1))
-until RESUME_FROM=$(readlink -e "$mount/.spillway/runs/$run/latest-durable"); do
-    ((--tries > 0)) || break
+links=$mount/.spillway/runs/$run
+until RESUME_FROM=$(readlink -e "$links/latest-durable"); do
+    if ((--tries <= 0)); then
+        RESUME_FROM=$(readlink -e "$links/latest-complete")
+        break
+    fi
     sleep 5
 done
 echo "job.sh: start ${SLURM_RESTART_COUNT:-0}: ${RESUME_FROM:-from the beginning}"

@@ -61,7 +61,7 @@ def ran(tmp_path: Path, env: Mapping[str, str], status: int = 0) -> tuple[int, l
     """Run the job script with a command that ends with a status. A pause of the script makes the
     link of its run. Returns its status, and its lines."""
     links, saved = tmp_path / ".spillway/runs" / RUN, tmp_path / RUN / "step-5"
-    links.mkdir(parents=True)
+    links.mkdir(parents=True, exist_ok=True)
     saved.mkdir(parents=True)
     bin = programs(
         tmp_path / "bin",
@@ -83,6 +83,14 @@ def test_a_run_that_was_requeued_asks_again_for_its_link(tmp_path: Path) -> None
 def test_a_first_run_does_not_wait_for_a_link(tmp_path: Path) -> None:
     _status, lines = ran(tmp_path, {})
     assert lines[0] == "job.sh: start 0: from the beginning"
+
+
+def test_without_a_durable_checkpoint_a_run_begins_with_what_is_complete(tmp_path: Path) -> None:
+    links = tmp_path / ".spillway/runs" / RUN
+    links.mkdir(parents=True)
+    (links / "latest-complete").symlink_to(tmp_path)
+    _status, lines = ran(tmp_path, {})
+    assert lines[0] == f"job.sh: start 0: {tmp_path}"
 
 
 @pytest.mark.parametrize("status", [0, 3])
