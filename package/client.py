@@ -159,6 +159,7 @@ def package(built: Path, output: Path) -> Path:
         command.chmod(0o755)
         about.mkdir(parents=True)
         shutil.copy(ROOT / "LICENSE", about / "copyright")
+        shutil.copytree(ROOT / "examples", about / "examples")
         version = project_version()
         path = output / f"spillway-client_{debian_version(version)}_all.deb"
         return deb(stage, "client.control.in", path, version, environ, {})

@@ -17,6 +17,7 @@ from package.without import Reduced
 from tests.support.clisite import environ
 from tests.support.t10 import remote as shared
 from tests.support.t10.remote import Remote, Run
+from tests.support.t11 import apart
 
 remote = shared.remote
 run = shared.run
@@ -149,24 +150,12 @@ def test_what_the_client_cannot_do_says_where_it_can_be_done(spillway: Client) -
 @pytest.mark.skipif(not shared.CLIENT, reason="it takes long: make client-test")
 def test_the_debian_package_has_the_client_and_no_gateway(wheel: Path, tmp_path: Path) -> None:
     package = client.package(wheel, tmp_path)
-    fields = "Package", "Depends", "Conflicts", "Architecture"
-    said = subprocess.check_output(
-        [
-            "dpkg-deb",
-            "--show",
-            "--showformat",
-            "${Package}|${Depends}|${Conflicts}|${Architecture}",
-            package,
-        ],
-        text=True,
-    )
-    depends = f"python3 (>= 3.{sys.version_info[1]}), python3 (<< 3.{sys.version_info[1] + 1})"
-    assert dict(zip(fields, said.split("|"), strict=True)) == {
-        "Package": "spillway-client",
-        "Depends": depends,
-        "Conflicts": "spillway",
-        "Architecture": "all",
-    }
+    named = "${Package}|${Depends}|${Conflicts}|${Architecture}"
+    show = ["dpkg-deb", "--show", "--showformat", named, str(package)]
+    minor = sys.version_info[1]
+    python = f"python3 (>= 3.{minor}), python3 (<< 3.{minor + 1})"
+    said = subprocess.check_output(show, text=True)
+    assert said == f"spillway-client|{python}|spillway|all"
     root = tmp_path / "root"
     subprocess.run(["dpkg-deb", "--extract", package, root], check=True)
     files = [path for path in root.rglob("*") if path.is_file()]
@@ -175,9 +164,12 @@ def test_the_debian_package_has_the_client_and_no_gateway(wheel: Path, tmp_path:
     assert [path for path in files if path.suffix == ".so"] == []
     for word in (str(tmp_path), str(wheel.parent)):
         assert [path for path in files if word.encode() in path.read_bytes()] == []
-    assert (root / "usr/bin/spillway").stat().st_mode & 0o111
-    run_it = (
-        f"import sys; sys.path.insert(0, {str(site)!r}); from gateway.cli.main import main; main()"
-    )
-    command = ["/usr/bin/python3", "-I", "-c", run_it, "--version"]
-    assert subprocess.run(command, capture_output=True, text=True).stdout.startswith("spillway ")
+    documents = root / "usr/share/doc/spillway-client"
+    assert (documents / "examples/slurm/prolog").stat().st_mode & 0o111
+    installed = f"""
+        dpkg -i {package} >/dev/null
+        cd / && /usr/bin/spillway --version
+        dpkg -r spillway-client >/dev/null
+        [ ! -e /usr/lib/spillway-client ] && [ ! -e /usr/bin/spillway ]
+    """
+    assert apart.said(installed, tmp_path) == f"spillway {client.client_version()}\n"
