@@ -43,7 +43,9 @@ def restored(settings: Settings, namespace: Namespace) -> Restored:
         names[path] = attr.ino, _entry(namespace, attr)
         attrs[attr.ino] = attr
     # No listing shows the trash.
-    for (ino,) in query(settings, "SELECT ino FROM dirent WHERE parent = :trash", trash=TRASH_INO):
+    # Promotions are made there too.
+    entries = "SELECT ino FROM dirent WHERE parent = :trash AND ino NOT IN (SELECT copy FROM"
+    for (ino,) in query(settings, f"{entries} promotion_member)", trash=TRASH_INO):
         attrs[ino] = namespace.getattr(ino)
         if attrs[ino].kind == InodeKind.DIRECTORY:
             attrs |= {attr.ino: attr for _path, attr in _walk(namespace, ino, "")}
