@@ -307,8 +307,8 @@ class Loss(NamedTuple):
     objects: dict[str, StoredObject]
     """What the bucket had at the loss."""
     unsettled: set[int]
-    """Inodes of files of which only the lost database knew that they had objects: they were deleted
-    while the drain sent them."""
+    """Inodes of files of which only the lost database knew that they had objects, or might get one:
+    they were deleted while the drain sent them."""
 
 
 def configure(site: Site) -> None:
@@ -340,7 +340,8 @@ def lose(site: Site, nursery: Nursery, plan: Plan, directory: Path) -> Loss:
     objects = stored(site)
     rows = query(
         site.settings,
-        "SELECT ino FROM upload UNION SELECT ino FROM tombstone WHERE deleted_ns > :as_of",
+        "SELECT ino FROM upload UNION SELECT ino FROM indeterminate_write"
+        " UNION SELECT ino FROM tombstone WHERE deleted_ns > :as_of",
         as_of=shown.as_of_ns,
     )
     shutil.rmtree(site.settings.data_dir)
