@@ -62,6 +62,7 @@ def insert_inode(
     rdev: int = 0,
     reserved: int = 0,
     parent: int | None = None,
+    charged_to: int | None = None,
     target: bytes | None = None,
     verifier: bytes | None = None,
     drained_version: int = 0,
@@ -73,6 +74,7 @@ def insert_inode(
     Args:
         now_ns: its times that are not given.
         parent: of a directory; this and the others are columns of ``inode``.
+        charged_to: the directory that gets its name, if that is known (its name does the same).
     """
     attr = Attr(
         ino=ino,
@@ -95,6 +97,7 @@ def insert_inode(
         reserved=reserved,
     )
     rest = {"target": target, "verifier": verifier, "parent": parent, "write_open": write_open}
+    rest["charged_to"] = charged_to
     session.run(
         sql.INODE_INSERT,
         **attr._asdict(),
