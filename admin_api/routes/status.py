@@ -27,7 +27,7 @@ from gateway.service.bucket import Reachability, SetUp
 from gateway.service.clients import ClientList, Opens
 from gateway.service.recovery import RecoveryFacts
 from gateway.service.status import Status
-from gateway.service.usage import UsageReport
+from gateway.service.usage import UsageFacts
 
 router = APIRouter(prefix="/status", tags=["status"])
 
@@ -80,7 +80,7 @@ usage_router = APIRouter(prefix="/usage", tags=["status"])
 
 
 @usage_router.get("", responses=describe(404, 409, 503))
-def read_usage(gateway: Governed, _viewer: Viewer, path: PathQuery) -> UsageReport:
+def read_usage(gateway: Governed, _viewer: Viewer, path: PathQuery) -> UsageFacts:
     """Read what a directory has with all below it, and what owners have in the whole namespace.
 
     No file is read for it: the sums are kept with each change.

@@ -22,7 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--owners", action="store_true", help="only the owners, by their uid")
     parser.add_argument(
-        "path", nargs="?", metavar="PATH", default="", help="a directory (default: all)"
+        "path", nargs="?", metavar="PATH", default=".", help="a directory (default: all)"
     )
 
 
@@ -37,8 +37,6 @@ def run(args: argparse.Namespace, gateway: Gateway) -> int:
         rows = [report.directory, *report.below[:most]]
         output.show_table(DIRECTORY_COLUMNS, map(_directory_cells, rows))
         _say_more(len(report.below) - most, "directories")
-        if report.other_disk_bytes is not None:
-            print(f"on the data disk beside files: {size(report.other_disk_bytes)}")
         print()
     output.show_table(OWNER_COLUMNS, map(_owner_cells, report.owners[:most]))
     _say_more(len(report.owners) - most, "owners")

@@ -221,8 +221,8 @@ CHECKS = (
     Check(
         "charged",
         _sql(
-            f"SELECT i.ino FROM inode i WHERE i.kind <> {_DIRECTORY} AND CASE"
-            " WHEN i.charged_to IS NULL"
+            f"SELECT i.ino FROM inode i WHERE CASE WHEN i.kind = {_DIRECTORY}"
+            " THEN i.charged_to IS NOT NULL WHEN i.charged_to IS NULL"
             " THEN EXISTS (SELECT 1 FROM dirent d WHERE d.ino = i.ino)"
             " ELSE NOT EXISTS"
             " (SELECT 1 FROM dirent d WHERE d.ino = i.ino AND d.parent = i.charged_to) END"
@@ -230,8 +230,9 @@ CHECKS = (
         "inode {0} is not charged to a directory that has a name of it",
         "charged to one",
         _sql(
-            "UPDATE inode SET charged_to = (SELECT d.parent FROM dirent d WHERE d.ino = inode.ino"
-            " ORDER BY d.cookie LIMIT 1) WHERE ino = :key"
+            f"UPDATE inode SET charged_to = CASE WHEN kind <> {_DIRECTORY} THEN (SELECT d.parent"
+            " FROM dirent d WHERE d.ino = inode.ino ORDER BY d.cookie LIMIT 1) END"
+            " WHERE ino = :key"
         ),
     ),
     Check(

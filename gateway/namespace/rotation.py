@@ -96,16 +96,10 @@ def insert_inode(
         residency=residency,
         reserved=reserved,
     )
-    rest = {"target": target, "verifier": verifier, "parent": parent, "write_open": write_open}
-    rest["charged_to"] = charged_to
-    session.run(
-        sql.INODE_INSERT,
-        **attr._asdict(),
-        **rest,
-        content_version=int(kind == InodeKind.REGULAR),
-        drained_version=drained_version,
-        drain_after_ns=0,
-    )
+    rest = {"target": target, "verifier": verifier, "parent": parent, "charged_to": charged_to}
+    rest |= {"drained_version": drained_version, "drain_after_ns": 0, "write_open": write_open}
+    version = int(kind == InodeKind.REGULAR)
+    session.run(sql.INODE_INSERT, **attr._asdict(), **rest, content_version=version)
     return attr
 
 

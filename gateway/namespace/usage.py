@@ -40,11 +40,6 @@ _OF_TREE = Statement(
         *(func.coalesce(func.sum(directory_usage.c[name]), _ZERO) for name in SUMS),
     ).select_from(_TREE.outerjoin(directory_usage, directory_usage.c.directory == _TREE.c.ino))
 )
-_OF_DIRECTORY = Statement(
-    select(*(directory_usage.c[name] for name in SUMS)).where(
-        directory_usage.c.directory == b("directory")
-    )
-)
 _BELOW = Statement(
     select(dirent.c.name, inode.c.ino)
     .select_from(dirent.join(inode, inode.c.ino == dirent.c.ino))
@@ -56,7 +51,6 @@ _OWNERS = Statement(
     .where(owner_usage.c.files > _ZERO)
     .order_by(owner_usage.c.size.desc(), owner_usage.c.uid)
 )
-_USED = Statement(select(func.coalesce(func.sum(directory_usage.c.used), _ZERO)))
 _TRASHED = Statement(select(trash.c.path, trash.c.files, trash.c.size))
 _FORGET = (Statement(delete(directory_usage)), Statement(delete(owner_usage)))
 _COUNT = tuple(
@@ -100,7 +94,7 @@ class OwnerUsage(NamedTuple):
     unsaved: int
 
 
-class Trashed(NamedTuple):
+class TrashedSums(NamedTuple):
     """A checkpoint in the trash."""
 
     path: bytes
@@ -117,12 +111,6 @@ def of_tree(session: Session, directory: int) -> Usage:
     return Usage(directories - 1, *sums)
 
 
-def of_files(session: Session, directory: int) -> Usage:
-    """Return the usage of a directory without its subdirectories."""
-    row = session.one(_OF_DIRECTORY, directory=directory)
-    return Usage(0, *(row or (0, 0, 0, 0)))
-
-
 def below(session: Session, directory: int) -> Iterator[tuple[bytes, Usage]]:
     """Yield the usage of each subdirectory, by name."""
     for name, ino in session.all(_BELOW, directory=directory):
@@ -134,16 +122,9 @@ def owners(session: Session) -> list[OwnerUsage]:
     return [OwnerUsage(*row) for row in session.all(_OWNERS)]
 
 
-def trashed(session: Session) -> list[Trashed]:
+def trashed(session: Session) -> list[TrashedSums]:
     """Return what is in the trash."""
-    return [Trashed(bytes(path), files, size) for path, files, size in session.all(_TRASHED)]
-
-
-def used_bytes(session: Session) -> int:
-    """Return the bytes of all files on the local disk."""
-    row = session.one(_USED)
-    assert row is not None, "a query that sums has one row"
-    return int(row[0])
+    return [TrashedSums(bytes(path), files, size) for path, files, size in session.all(_TRASHED)]
 
 
 def count_again(session: Session) -> None:

@@ -26,7 +26,7 @@ from gateway.service.records import Event, HistoryTable, NameChange, RecordedCal
 from gateway.service.status import Status
 from gateway.service.tokens import Tokens
 from gateway.service.trash import TrashBin
-from gateway.service.usage import UsageReport
+from gateway.service.usage import UsageFacts
 
 
 class Gateway(Protocol):
@@ -46,7 +46,7 @@ class Gateway(Protocol):
         """Return who has a file open, or what is below a directory. Args: path, of the command
         line. Raises NotThere, NotPossible."""
 
-    def usage(self, path: str) -> UsageReport:
+    def usage(self, path: str) -> UsageFacts:
         """Return what a directory has with all below it, and what owners have. Args: path, of the
         command line. Raises NotThere, NotPossible."""
 

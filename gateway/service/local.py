@@ -33,7 +33,7 @@ from gateway.service.queue import LocalQueue
 from gateway.service.records import Event, NameChange
 from gateway.service.status import Status
 from gateway.service.trash import LocalTrashBin
-from gateway.service.usage import UsageReport
+from gateway.service.usage import UsageFacts
 
 
 class LocalGateway:
@@ -76,7 +76,7 @@ class LocalGateway:
         with _answered():
             return clients.opens(self._settings, path)
 
-    def usage(self, path: str) -> UsageReport:
+    def usage(self, path: str) -> UsageFacts:
         return usage.gather(self._settings, path)
 
     def configuration(self) -> Configuration:

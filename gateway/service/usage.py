@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -15,7 +14,7 @@ from gateway.db.compiled import Session
 from gateway.db.engine import Database
 from gateway.db.schema import reading
 from gateway.namespace import usage
-from gateway.namespace.usage import OwnerUsage, Trashed
+from gateway.namespace.usage import OwnerUsage, TrashedSums
 from gateway.service.paths import browsing, is_below, names_of, resolve
 
 
@@ -33,11 +32,11 @@ class DirectoryUse(Model):
     disk_bytes: int
     """On the local disk."""
     bucket_bytes: int
-    """Of files whose version the bucket has."""
+    """Those whose file the bucket has as it is now."""
     only_here_bytes: int
-    """Of files whose version the bucket does not have."""
+    """Those whose file the bucket does not have as it is now."""
     trash_files: int
-    """Of checkpoints that were below it, and are in the trash."""
+    """Files of checkpoints that were below it, and are in the trash."""
     trash_bytes: int
 
 
@@ -56,7 +55,7 @@ class OwnerUse(Model):
 
 
 @dataclass(frozen=True, slots=True)
-class UsageReport(Model):
+class UsageFacts(Model):
     """The usage of a directory, of those in it, and of owners."""
 
     directory: DirectoryUse
@@ -64,12 +63,9 @@ class UsageReport(Model):
     """The directories in it, the largest first."""
     owners: list[OwnerUse]
     """Those of the whole namespace, the largest first."""
-    other_disk_bytes: int | None
-    """Bytes on the data disk that are not of files: the database, and what is not the gateway's.
-    None: the disk did not say."""
 
 
-def gather(settings: Settings, path: str) -> UsageReport:
+def gather(settings: Settings, path: str) -> UsageFacts:
     """Return the usage of a directory. Raises NotThere, NotPossible, UserError.
 
     Args:
@@ -86,7 +82,7 @@ def gather(settings: Settings, path: str) -> UsageReport:
         return _report(settings, session, entry.attr.ino, names)
 
 
-def _report(settings: Settings, session: Session, ino: int, names: list[bytes]) -> UsageReport:
+def _report(settings: Settings, session: Session, ino: int, names: list[bytes]) -> UsageFacts:
     trashed = usage.trashed(session)
 
     def use(names: list[bytes], found: usage.Usage) -> DirectoryUse:
@@ -98,16 +94,15 @@ def _report(settings: Settings, session: Session, ino: int, names: list[bytes]) 
     owners: dict[int, dict[int, OwnerUsage]] = {}
     for row in usage.owners(session):
         owners.setdefault(row.uid, {})[row.reserved] = row
-    return UsageReport(
+    return UsageFacts(
         directory=use(names, usage.of_tree(session, ino)),
         below=sorted(below, key=lambda one: -one.size_bytes),
         owners=[_of_owner(uid, rows) for uid, rows in owners.items()],
-        other_disk_bytes=_other_disk_bytes(settings, usage.used_bytes(session)),
     )
 
 
 def _of_directory(
-    settings: Settings, names: list[bytes], found: usage.Usage, gone: list[Trashed]
+    settings: Settings, names: list[bytes], found: usage.Usage, gone: list[TrashedSums]
 ) -> DirectoryUse:
     return DirectoryUse(
         path="/".join([settings.nfs.export, *map(text_of, names)]),
@@ -134,11 +129,3 @@ def _of_owner(uid: int, rows: dict[int, OwnerUsage]) -> OwnerUse:
         kept_files=kept.files,
         kept_bytes=kept.size,
     )
-
-
-def _other_disk_bytes(settings: Settings, used_bytes: int) -> int | None:
-    try:
-        disk = os.statvfs(settings.files_dir)
-    except OSError:
-        return None
-    return max(0, (disk.f_blocks - disk.f_bfree) * disk.f_frsize - used_bytes)

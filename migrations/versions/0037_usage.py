@@ -16,7 +16,7 @@ SUMS = ("files", "size", "used", "unsaved")
 CHARGE = """
 UPDATE inode SET charged_to = (
     SELECT d.parent FROM dirent d WHERE d.ino = inode.ino ORDER BY d.cookie LIMIT 1
-) WHERE kind <> 2
+) WHERE kind <> 7
 """
 COUNT = """
 INSERT INTO {table} ({keys}, files, size, used, unsaved)
@@ -62,12 +62,12 @@ IS_ANOTHER = f"(OLD.size <> NEW.size OR OLD.used <> NEW.used OR ({OLD}) <> ({NEW
 # A file has a new name, or lost one.
 NAMED = """
 UPDATE inode SET charged_to = NEW.parent
-WHERE ino = NEW.ino AND charged_to IS NULL AND kind <> 2;
+WHERE ino = NEW.ino AND charged_to IS NULL AND kind <> 7;
 """
 UNNAMED = """
 UPDATE inode SET charged_to = (
     SELECT d.parent FROM dirent d WHERE d.ino = OLD.ino ORDER BY {order}, d.cookie LIMIT 1
-) WHERE ino = OLD.ino AND charged_to = OLD.parent AND kind <> 2;
+) WHERE ino = OLD.ino AND charged_to = OLD.parent AND kind <> 7;
 """
 RENAMED = (
     UNNAMED.format(order="CASE d.parent WHEN OLD.parent THEN 0 WHEN NEW.parent THEN 1 ELSE 2 END")
@@ -100,7 +100,7 @@ TRIGGERS = (
     (
         "directory_goes",
         "DELETE ON inode",
-        "OLD.kind = 2",
+        "OLD.kind = 7",
         "DELETE FROM directory_usage WHERE directory = OLD.ino;",
     ),
     ("name_comes", "INSERT ON dirent", "TRUE", NAMED),
