@@ -91,7 +91,7 @@ def test_usage_is_shown(gateway: Gateway) -> None:
     assert gateway.usage("d").directory.files == 1
     with pytest.raises(NotPossible, match="is not a directory"):
         gateway.usage("d/w")
-    with pytest.raises(UserError, match="no such file"):
+    with pytest.raises(NotPossible, match="no such file"):
         gateway.usage("none")
 
 
