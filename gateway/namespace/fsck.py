@@ -240,6 +240,8 @@ CHECKS = (
         _sql(
             f"{_CHARGED.format('charged_to')} SELECT coalesce(u.directory, c.place) FROM"
             f" directory_usage u FULL JOIN charged c ON c.place = u.directory WHERE {_DIFFERS}"
+            f" UNION SELECT d.ino FROM inode d WHERE d.kind = {_DIRECTORY}"
+            " AND NOT EXISTS (SELECT 1 FROM directory_usage u WHERE u.directory = d.ino)"
         ),
         "the usage of directory {0} is not that of its files",
         "counted again",

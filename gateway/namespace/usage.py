@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from sqlalchemy import and_, case, delete, func, insert, literal_column, select
+from sqlalchemy import and_, case, delete, exists, func, insert, literal_column, select
 from sqlalchemy.sql.expression import bindparam
 
 from gateway.common.types import InodeKind
@@ -65,6 +65,15 @@ _COUNT = tuple(
         (owner_usage, ("uid", "reserved"), (inode.c.uid, inode.c.reserved)),
     )
 )
+_ROWS = Statement(
+    insert(directory_usage).from_select(
+        ["directory", *SUMS],
+        select(inode.c.ino, *[_ZERO] * len(SUMS)).where(
+            sql.IS_DIRECTORY, ~exists().where(directory_usage.c.directory == inode.c.ino)
+        ),
+    )
+)
+"""Each directory has a row: the triggers only change it."""
 
 
 class Usage(NamedTuple):
@@ -129,5 +138,5 @@ def trashed(session: Session) -> list[TrashedSums]:
 
 def count_again(session: Session) -> None:
     """Count everything again, inside a write transaction: rows were loaded past the triggers."""
-    for statement in (*_FORGET, *_COUNT):
+    for statement in (*_FORGET, *_COUNT, _ROWS):
         session.run(statement)

@@ -23,35 +23,47 @@ INSERT INTO {table} ({keys}, files, size, used, unsaved)
 SELECT {of}, count(*), sum(size), sum(used),
     sum(CASE WHEN kind = 1 AND content_version > drained_version THEN size ELSE 0 END)
 FROM inode WHERE charged_to IS NOT NULL GROUP BY {of}
+ON CONFLICT ({keys}) DO UPDATE SET
+    files = excluded.files, size = excluded.size, used = excluded.used, unsaved = excluded.unsaved
 """
 
 UNSAVED = (
     "CASE WHEN {0}.kind = 1 AND {0}.content_version > {0}.drained_version THEN {0}.size ELSE 0 END"
 )
 OLD, NEW = UNSAVED.format("OLD"), UNSAVED.format("NEW")
-ADD = """
-INSERT INTO {table} ({keys}, files, size, used, unsaved) VALUES ({values})
-ON CONFLICT ({keys}) DO UPDATE SET
-    files = {table}.files + excluded.files, size = {table}.size + excluded.size,
-    used = {table}.used + excluded.used, unsaved = {table}.unsaved + excluded.unsaved;
+CHANGE = """
+UPDATE {table} SET files = files + {files}, size = size + {size}, used = used + {used},
+    unsaved = unsaved + {unsaved} WHERE {where};
 """
-TABLES = (
-    ("directory_usage", "directory", "{0}.charged_to"),
-    ("owner_usage", "uid, reserved", "{0}.uid, {0}.reserved"),
-)
+OF_OWNER = """
+INSERT INTO owner_usage (uid, reserved, files, size, used, unsaved)
+VALUES (NEW.uid, NEW.reserved, 1, NEW.size, NEW.used, {unsaved})
+ON CONFLICT (uid, reserved) DO UPDATE SET
+    files = owner_usage.files + 1, size = owner_usage.size + excluded.size,
+    used = owner_usage.used + excluded.used, unsaved = owner_usage.unsaved + excluded.unsaved;
+"""
 
 
-def add(row: str, sums: str) -> str:
-    """Return the statements that add sums to the usage that has a row of ``inode``."""
-    return "".join(
-        ADD.format(table=table, keys=keys, values=f"{of.format(row)}, {sums}")
-        for table, keys, of in TABLES
-    )
+def change(table: str, row: str, **sums: str) -> str:
+    """Return the statement that adds to the usage that has a row of ``inode``."""
+    where = {
+        "directory_usage": f"directory = {row}.charged_to",
+        "owner_usage": f"uid = {row}.uid AND reserved = {row}.reserved",
+    }
+    return CHANGE.format(table=table, where=where[table], **sums)
 
 
-COMES = add("NEW", f"1, NEW.size, NEW.used, {NEW}")
-GOES = add("OLD", f"-1, -OLD.size, -OLD.used, -({OLD})")
-CHANGES = add("NEW", f"0, NEW.size - OLD.size, NEW.used - OLD.used, ({NEW}) - ({OLD})")
+MORE = {"files": "1", "size": "NEW.size", "used": "NEW.used", "unsaved": f"({NEW})"}
+LESS = {"files": "-1", "size": "-OLD.size", "used": "-OLD.used", "unsaved": f"-({OLD})"}
+OTHER = {
+    "files": "0",
+    "size": "NEW.size - OLD.size",
+    "used": "NEW.used - OLD.used",
+    "unsaved": f"({NEW}) - ({OLD})",
+}
+COMES = change("directory_usage", "NEW", **MORE) + OF_OWNER.format(unsaved=NEW)
+GOES = change("directory_usage", "OLD", **LESS) + change("owner_usage", "OLD", **LESS)
+CHANGES = change("directory_usage", "NEW", **OTHER) + change("owner_usage", "NEW", **OTHER)
 
 IS_MOVED = (
     "(OLD.charged_to IS DISTINCT FROM NEW.charged_to"
@@ -75,27 +87,34 @@ RENAMED = (
 )
 REMOVED = UNNAMED.format(order="CASE d.parent WHEN OLD.parent THEN 0 ELSE 1 END")
 
-OF_INODE = "charged_to, uid, reserved, size, used, content_version, drained_version"
+OF_SUMS = "size, used, content_version, drained_version"
+OF_PLACE = "charged_to, uid, reserved"
 TRIGGERS = (
     ("inode_comes", "INSERT ON inode", "NEW.charged_to IS NOT NULL", COMES),
     ("inode_goes", "DELETE ON inode", "OLD.charged_to IS NOT NULL", GOES),
     (
         "inode_changes",
-        f"UPDATE OF {OF_INODE} ON inode",
+        f"UPDATE OF {OF_SUMS} ON inode",
         f"NEW.charged_to IS NOT NULL AND NOT {IS_MOVED} AND {IS_ANOTHER}",
         CHANGES,
     ),
     (
         "inode_leaves",
-        f"UPDATE OF {OF_INODE} ON inode",
+        f"UPDATE OF {OF_PLACE} ON inode",
         f"OLD.charged_to IS NOT NULL AND {IS_MOVED}",
         GOES,
     ),
     (
         "inode_arrives",
-        f"UPDATE OF {OF_INODE} ON inode",
+        f"UPDATE OF {OF_PLACE} ON inode",
         f"NEW.charged_to IS NOT NULL AND {IS_MOVED}",
         COMES,
+    ),
+    (
+        "directory_comes",
+        "INSERT ON inode",
+        "NEW.kind = 7",
+        "INSERT INTO directory_usage VALUES (NEW.ino, 0, 0, 0, 0) ON CONFLICT DO NOTHING;",
     ),
     (
         "directory_goes",
@@ -130,6 +149,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("uid", "reserved", name=op.f("pk_owner_usage")),
     )
     op.execute(CHARGE)
+    op.execute("INSERT INTO directory_usage SELECT ino, 0, 0, 0, 0 FROM inode WHERE kind = 7")
     for table, keys, of in (
         ("directory_usage", "directory", "charged_to"),
         ("owner_usage", "uid, reserved", "uid, reserved"),

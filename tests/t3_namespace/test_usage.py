@@ -135,6 +135,7 @@ def test_what_the_bucket_has_is_not_only_here(namespace: Namespace, settings: Se
 def test_fsck_finds_and_mends_sums(settings: Settings, statement: str, check: str) -> None:
     ns = Namespace(settings)
     write(ns, mkdir(ns, b"a").ino, b"f", 10, OTHER)
+    empty = mkdir(ns, b"empty").ino
     before = of(ns, ROOT)
     ns.close()
     assert checks(settings) == set()
@@ -144,6 +145,8 @@ def test_fsck_finds_and_mends_sums(settings: Settings, statement: str, check: st
     ns = Namespace(settings)
     assert of(ns, ROOT) == before
     assert sizes(ns) == {OTHER: 10}
+    write(ns, empty, b"g", 1, OTHER)
+    assert of(ns, empty).size == 1
     ns.close()
 
 
