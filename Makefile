@@ -69,7 +69,7 @@ check: build lint
 # The property test at length, on both engines, a reader of the journal that was away for a million
 # changes, 10,000 renames over the control socket while clients look, the bad hour of the bucket, two minutes a
 # server, the admin API asked at length by schemathesis, the rename of a directory of 100,000 drained files,
-# and fifty rounds of total loss on each engine.
+# fifty rounds of total loss on each engine, and an S3 server over a mount.
 slow: build
 	SPILLWAY_PROPERTY_STEPS=10000 $(PY) -m pytest -s tests/t3_namespace/test_model.py
 	SPILLWAY_JOURNAL_ROWS=1000000 $(PY) -m pytest -s --timeout=1800 tests/t2_db/test_journal.py
@@ -82,6 +82,8 @@ slow: build
 	SPILLWAY_RENAMED_FILES=100000 $(PY) -m pytest -s --timeout=7200 tests/t4_drain/test_rename.py -k "a_large_directory and rclone"
 	SPILLWAY_IMPORTED_OBJECTS=1000000 $(PY) -m pytest -s --timeout=7200 tests/t12_recovery/test_import_large.py
 	SPILLWAY_LOSS_ROUNDS=100 $(PY) -m pytest -s tests/t12_recovery/test_rounds.py
+	@$(MAKE) -s deps APT_PACKAGES=curl
+	SPILLWAY_S3_DOOR=1 $(PY) -m pytest -s tests/t7_nfs/test_s3_door.py
 
 # The drain's suite on Ceph's object gateway, a third kind of server.
 ceph: build

@@ -54,6 +54,7 @@ ROUTERS = (
     status.recovery_router,
     status.statistics_router,
     status.clients_router,
+    status.usage_router,
     files.router,
     files.directories_router,
     exports.router,

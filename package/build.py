@@ -209,11 +209,12 @@ def _program(stage: Path, environ: Mapping[str, str]) -> None:
 
 
 def _copies(stage: Path) -> None:
-    """Copy units and documents."""
+    """Copy units, documents and examples."""
     shutil.copytree(HERE / "systemd", stage / UNITS)
     documents = stage / "usr/share/doc/spillway"
     (documents / "gateway").mkdir(parents=True)
-    shutil.copytree(ROOT / "docs", documents / "docs")
+    for name in ("docs", "examples"):
+        shutil.copytree(ROOT / name, documents / name)
     for name in (*("README", "CHANGELOG", "SECURITY"), "gateway/SEMANTICS", "gateway/CONCURRENCY"):
         shutil.copy(ROOT / f"{name}.md", documents / f"{name}.md")
     shutil.copy(ROOT / "LICENSE", documents / "copyright")

@@ -22,11 +22,12 @@ from gateway.config.settings import Settings
 from gateway.db import schema
 from gateway.rpc import statistics
 from gateway.rpc.statistics import Statistics
-from gateway.service import bucket, clients, recovery
+from gateway.service import bucket, clients, recovery, usage
 from gateway.service.bucket import Reachability, SetUp
 from gateway.service.clients import ClientList, Opens
 from gateway.service.recovery import RecoveryFacts
 from gateway.service.status import Status
+from gateway.service.usage import UsageFacts
 
 router = APIRouter(prefix="/status", tags=["status"])
 
@@ -73,6 +74,18 @@ def list_opens(gateway: Governed, _viewer: Viewer, path: PathQuery) -> Opens:
     """Read who has a file open, or files below a directory. A 503 says that no NFS server
     answers."""
     return clients.opens(gateway.settings, path)
+
+
+usage_router = APIRouter(prefix="/usage", tags=["status"])
+
+
+@usage_router.get("", responses=describe(404, 409, 503))
+def read_usage(gateway: Governed, _viewer: Viewer, path: PathQuery) -> UsageFacts:
+    """Read what a directory has with all below it, and what owners have in the whole namespace.
+
+    No file is read for it: the sums are kept with each change.
+    """
+    return usage.gather(gateway.settings, path)
 
 
 bucket_router = APIRouter(prefix="/bucket", tags=["bucket"])

@@ -64,12 +64,14 @@ from gateway.service.residency import Evicted, Requested, Warmed
 from gateway.service.status import Status
 from gateway.service.tokens import AddedToken, Caller, MadeToken, TokenInfo
 from gateway.service.trash import Emptied, Expired, RemovedCheckpoint, Trashed, Undeleted
+from gateway.service.usage import UsageFacts
 
 FILE = ApiCall("GET", "/files", FileInfo)
 STATUS = ApiCall("GET", "/status", Status)
 STATISTICS = ApiCall("GET", "/statistics", Statistics)
 CLIENTS = ApiCall("GET", "/clients", ClientList)
 OPENS = ApiCall("GET", "/clients/opens", Opens)
+USAGE = ApiCall("GET", "/usage", UsageFacts)
 TEST = ApiCall("POST", "/bucket/test", Reachability)
 SET_UP = ApiCall("POST", "/bucket/setup", SetUp)
 CONFIGURATION = ApiCall("GET", "/configuration", Configuration)
@@ -115,6 +117,9 @@ class RemoteGateway:
 
     def opens(self, path: str) -> Opens:
         return self._api.ask(OPENS, path=encoded(path))
+
+    def usage(self, path: str) -> UsageFacts:
+        return self._api.ask(USAGE, path=encoded(path))
 
     def configuration(self) -> Configuration:
         return self._api.ask(CONFIGURATION)

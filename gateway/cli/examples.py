@@ -52,6 +52,11 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
         ("clients", "Shows who mounts, from where, and what each client does."),
         ("clients --open /checkpoints/run7/step100", "Shows who has files open there."),
     ),
+    "usage": _of(
+        ("usage", "Shows what each directory and each owner has, and where the bytes are."),
+        ("usage /checkpoints/run7", "Shows the directories of one run."),
+        ("usage --owners", "Shows the owners alone."),
+    ),
     "export": _of(
         (
             'export set /datasets --path datasets --client "10.0.0.0/8 ro"',

@@ -43,6 +43,7 @@ from gateway.cli import (
     tokens,
     trash,
     up,
+    usage,
 )
 from gateway.cli.examples import EXAMPLES, complete, completion_arguments
 from gateway.cli.local import CommandGateway, require_gateway, without_library
@@ -99,6 +100,12 @@ SUBCOMMANDS = (
         "list clients and their open files",
         status.clients_arguments,
         act=status.show_clients,
+    ),
+    Subcommand(
+        "usage",
+        "show who has how many files and bytes",
+        usage.arguments,
+        act=usage.run,
     ),
     Subcommand("events", "follow events", records.events_arguments, act=records.follow),
     Subcommand(

@@ -6,6 +6,7 @@ It does what the scrub does in the background, at the same rate.
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from gateway.recovery.scrub_local import ScrubContext, ScrubFinding
 
 HEALTHY, NEEDS_A_PERSON = 0, 1
+NICENESS = 10
+"""Clients go first."""
 HEALED = "healed"
 """The verdict of a file that is fetched or sent again."""
 LOOKS_MAX = 60
@@ -61,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
     StoreError."""
     settings = loader.load(args.config)
     local.require_data_dir(settings)
+    os.nice(NICENESS)
     with closing(Database(settings.database_url)) as database, explained(database):
         require_current(database)
         identity.require_surroundings(settings)

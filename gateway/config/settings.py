@@ -425,6 +425,8 @@ INCOMPLETE_PATTERNS = (
     *("*.tempstate*", "checkpoint.tmp*", "*_temp/part-*", "*_temp_*/part-*", "*.__lock"),
     *(".nfs*", ".~tmp~", ".rsync-partial"),
     *("*.swp", ".*.sw[a-o]"),
+    # Uploads to `rclone serve s3`; the second is the name of release 1.75.0.
+    *(".rclone_temp_*", ".rclone_multipart_upload_*"),
 )
 """The names that frameworks and tools use until a file or directory is whole. None matches the
 directory of a run by chance, as ``tmp_trainer``, the default of Hugging Face."""

@@ -185,6 +185,9 @@ class InodeTable(Base):
     reserved: Mapped[int] = mapped_column(Integer, server_default="0")
     """1: only the gateway changes it (gateway.namespace.reserved). What is made in a reserved
     directory is reserved, and so is what the gateway puts there, until it takes it back."""
+    charged_to: Mapped[int | None]
+    """The directory whose usage has it: one that has a name of it. Directories, and what has no
+    name, are charged to none."""
 
     __table_args__ = (
         CheckConstraint("reserved IN (0, 1)", name="reserved"),
@@ -232,6 +235,35 @@ class DirentTable(Base):
         Index("ix_dirent_ino", "ino"),
         {"sqlite_with_rowid": False},
     )
+
+
+class DirectoryUsageTable(Base):
+    """What is charged to a directory, without what is below its subdirectories. Triggers keep the
+    sums (migration 0037), whatever changes a row."""
+
+    __tablename__ = "directory_usage"
+    directory: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    files: Mapped[int]
+    """All but directories."""
+    size: Mapped[int]
+    """Bytes of the files as they were when they were closed last."""
+    used: Mapped[int]
+    """Bytes on the local disk."""
+    unsaved: Mapped[int]
+    """Bytes of files whose version the bucket does not have."""
+
+
+class OwnerUsageTable(Base):
+    """What is charged to an owner. The sums are as those of a directory."""
+
+    __tablename__ = "owner_usage"
+    uid: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    reserved: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    """1: what the gateway keeps of it: in the trash, and copies of promotions."""
+    files: Mapped[int]
+    size: Mapped[int]
+    used: Mapped[int]
+    unsaved: Mapped[int]
 
 
 class XattrTable(Base):

@@ -24,6 +24,8 @@ from gateway.db.compiled import Session, Statement, b
 from gateway.db.models import RESERVED_INO, TRASH_INO
 
 volume: Any = models.VolumeTable.__table__
+directory_usage: Any = models.DirectoryUsageTable.__table__
+owner_usage: Any = models.OwnerUsageTable.__table__
 inode: Any = models.InodeTable.__table__
 dirent: Any = models.DirentTable.__table__
 xattr: Any = models.XattrTable.__table__

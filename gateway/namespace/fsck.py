@@ -55,6 +55,21 @@ def _sql(statement: str) -> Statement:
     return Statement(text(statement))
 
 
+_CHARGED = (
+    "WITH charged(place, files, size, used, unsaved) AS (SELECT {0}, count(*), sum(size),"
+    f" sum(used), sum(CASE WHEN kind = {_REGULAR} AND content_version > drained_version THEN size"
+    " ELSE 0 END) FROM inode WHERE charged_to IS NOT NULL GROUP BY {0})"
+)
+_OWNER = "2 * uid + reserved"
+_DIFFERS = " OR ".join(
+    f"coalesce(u.{name}, 0) <> coalesce(c.{name}, 0)"
+    for name in ("files", "size", "used", "unsaved")
+)
+_COUNTED_AGAIN = (
+    "ON CONFLICT ({0}) DO UPDATE SET files = excluded.files, size = excluded.size,"
+    " used = excluded.used, unsaved = excluded.unsaved"
+)
+
 CHECKS = (
     Check(
         "root",
@@ -202,6 +217,61 @@ CHECKS = (
         "inode {0} is said to be drained (version {1}) and has no object",
         "marked as not drained: it will be uploaded again",
         _sql(f"UPDATE inode SET drained_version = 0 WHERE ino = :key AND residency = {_RESIDENT}"),
+    ),
+    Check(
+        "charged",
+        _sql(
+            f"SELECT i.ino FROM inode i WHERE CASE WHEN i.kind = {_DIRECTORY}"
+            " THEN i.charged_to IS NOT NULL WHEN i.charged_to IS NULL"
+            " THEN EXISTS (SELECT 1 FROM dirent d WHERE d.ino = i.ino)"
+            " ELSE NOT EXISTS"
+            " (SELECT 1 FROM dirent d WHERE d.ino = i.ino AND d.parent = i.charged_to) END"
+        ),
+        "inode {0} is not charged to a directory that has a name of it",
+        "charged to one",
+        _sql(
+            f"UPDATE inode SET charged_to = CASE WHEN kind <> {_DIRECTORY} THEN (SELECT d.parent"
+            " FROM dirent d WHERE d.ino = inode.ino ORDER BY d.cookie LIMIT 1) END"
+            " WHERE ino = :key"
+        ),
+    ),
+    Check(
+        "usage of a directory",
+        _sql(
+            f"{_CHARGED.format('charged_to')} SELECT coalesce(u.directory, c.place) FROM"
+            f" directory_usage u FULL JOIN charged c ON c.place = u.directory WHERE {_DIFFERS}"
+            f" UNION SELECT d.ino FROM inode d WHERE d.kind = {_DIRECTORY}"
+            " AND NOT EXISTS (SELECT 1 FROM directory_usage u WHERE u.directory = d.ino)"
+        ),
+        "the usage of directory {0} is not that of its files",
+        "counted again",
+        _sql(
+            f"{_CHARGED.format('charged_to')} INSERT INTO directory_usage"
+            " (directory, files, size, used, unsaved)"
+            " SELECT d.place, coalesce(c.files, 0), coalesce(c.size, 0), coalesce(c.used, 0),"
+            " coalesce(c.unsaved, 0) FROM (SELECT CAST(:key AS BIGINT) AS place) d"
+            " LEFT JOIN charged c ON c.place = d.place WHERE true"
+            f" {_COUNTED_AGAIN.format('directory')}"
+        ),
+    ),
+    Check(
+        "usage of an owner",
+        _sql(
+            f"{_CHARGED.format(_OWNER)} SELECT coalesce(2 * u.uid + u.reserved, c.place) FROM"
+            f" owner_usage u FULL JOIN charged c ON c.place = 2 * u.uid + u.reserved"
+            f" WHERE {_DIFFERS}"
+        ),
+        "the usage of an owner (twice the uid: {0}) is not that of its files",
+        "counted again",
+        _sql(
+            f"{_CHARGED.format(_OWNER)} INSERT INTO owner_usage"
+            " (uid, reserved, files, size, used, unsaved)"
+            " SELECT d.place / 2, d.place % 2, coalesce(c.files, 0), coalesce(c.size, 0),"
+            " coalesce(c.used, 0), coalesce(c.unsaved, 0)"
+            " FROM (SELECT CAST(:key AS BIGINT) AS place) d"
+            " LEFT JOIN charged c ON c.place = d.place WHERE true"
+            f" {_COUNTED_AGAIN.format('uid, reserved')}"
+        ),
     ),
     Check(
         "rekey of nothing",

@@ -318,6 +318,7 @@ def _insert(
         target=target,
         verifier=verifier,
         parent=directory.ino if is_directory else None,
+        charged_to=None if is_directory else directory.ino,
         write_open=write_open,
     )
     add_name(tx, directory.ino, name, attr.ino)

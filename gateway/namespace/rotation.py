@@ -62,6 +62,7 @@ def insert_inode(
     rdev: int = 0,
     reserved: int = 0,
     parent: int | None = None,
+    charged_to: int | None = None,
     target: bytes | None = None,
     verifier: bytes | None = None,
     drained_version: int = 0,
@@ -73,6 +74,7 @@ def insert_inode(
     Args:
         now_ns: its times that are not given.
         parent: of a directory; this and the others are columns of ``inode``.
+        charged_to: the directory that gets its name, if that is known (its name does the same).
     """
     attr = Attr(
         ino=ino,
@@ -94,15 +96,10 @@ def insert_inode(
         residency=residency,
         reserved=reserved,
     )
-    rest = {"target": target, "verifier": verifier, "parent": parent, "write_open": write_open}
-    session.run(
-        sql.INODE_INSERT,
-        **attr._asdict(),
-        **rest,
-        content_version=int(kind == InodeKind.REGULAR),
-        drained_version=drained_version,
-        drain_after_ns=0,
-    )
+    rest = {"target": target, "verifier": verifier, "parent": parent, "charged_to": charged_to}
+    rest |= {"drained_version": drained_version, "drain_after_ns": 0, "write_open": write_open}
+    version = int(kind == InodeKind.REGULAR)
+    session.run(sql.INODE_INSERT, **attr._asdict(), **rest, content_version=version)
     return attr
 
 

@@ -65,7 +65,7 @@ from gateway.db.statements import (
 from gateway.db.unfinished import NAMES
 from gateway.drain import verify
 from gateway.lifecycle.retention import store as policies
-from gateway.namespace import adopt, data_files
+from gateway.namespace import adopt, data_files, usage
 from gateway.namespace.data_files import DataFiles
 from gateway.namespace.lookup import path_of
 from gateway.namespace.residency import HAS_CONTENT
@@ -449,6 +449,7 @@ class NamespaceRestore:
                 session.run(_TAKE_OLDER, now_ns=now_ns)
                 session.run(_TAKE_ABSENT)
             import_rows.list_again(session)
+            usage.count_again(session)
             policies.ask_again(session, AUTHOR)
             nameless = _count(session, _NAMELESS)
         # What is compared seldom is older than the names: what it was about may be gone since.

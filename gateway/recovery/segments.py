@@ -22,7 +22,7 @@ import io
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import IO, Any, NamedTuple
 
 from gateway.common.errors import SpillwayError
@@ -134,7 +134,7 @@ class SegmentWriter:
         self._zip = gzip.GzipFile(fileobj=self._buffer, mode="wb", compresslevel=LEVEL, mtime=0)
         self.rows = 0
         """The rows that it has so far."""
-        self._line(["head", asdict(head)])
+        self._line(["head", vars(head)])
 
     def gone(self, inos: Sequence[int]) -> None:
         """Add inodes whose earlier rows are void."""

@@ -26,6 +26,7 @@ from gateway.service.records import Event, HistoryTable, NameChange, RecordedCal
 from gateway.service.status import Status
 from gateway.service.tokens import Tokens
 from gateway.service.trash import TrashBin
+from gateway.service.usage import UsageFacts
 
 
 class Gateway(Protocol):
@@ -44,6 +45,10 @@ class Gateway(Protocol):
     def opens(self, path: str) -> Opens:
         """Return who has a file open, or what is below a directory. Args: path, of the command
         line. Raises NotThere, NotPossible."""
+
+    def usage(self, path: str) -> UsageFacts:
+        """Return what a directory has with all below it, and what owners have. Args: path, of the
+        command line. Raises NotThere, NotPossible."""
 
     def configuration(self) -> Configuration:
         """Return the keys as they are in force. What may be a password is masked."""

@@ -19,7 +19,7 @@ from gateway.rpc import statistics
 from gateway.rpc.control import ControlSocket
 from gateway.rpc.control import opened as opened_control
 from gateway.rpc.statistics import Statistics
-from gateway.service import clients, configuration, records, status
+from gateway.service import clients, configuration, records, status, usage
 from gateway.service.bucket import LocalBucket
 from gateway.service.checkpoints import LocalCheckpoints
 from gateway.service.clients import ClientList, Opens
@@ -33,6 +33,7 @@ from gateway.service.queue import LocalQueue
 from gateway.service.records import Event, NameChange
 from gateway.service.status import Status
 from gateway.service.trash import LocalTrashBin
+from gateway.service.usage import UsageFacts
 
 
 class LocalGateway:
@@ -74,6 +75,9 @@ class LocalGateway:
     def opens(self, path: str) -> Opens:
         with _answered():
             return clients.opens(self._settings, path)
+
+    def usage(self, path: str) -> UsageFacts:
+        return usage.gather(self._settings, path)
 
     def configuration(self) -> Configuration:
         return configuration.model(self._settings)

@@ -12,7 +12,7 @@ import pytest
 from admin_api import dashboard
 from admin_api.dashboard import Sample
 from gateway.common import clock
-from gateway.common.errors import StoreError, UserError
+from gateway.common.errors import NotPossible, StoreError, UserError
 from gateway.common.models import to_json
 from gateway.service.gateway import Gateway
 from tests.support.t10.afar import Afar, afar
@@ -79,6 +79,20 @@ def test_the_nfs_server_does_not_run(gateway: Gateway) -> None:
     for read in (gateway.statistics, gateway.clients, lambda: gateway.opens("d")):
         with pytest.raises(UserError, match="no NFS server answers"):
             read()
+
+
+def test_usage_is_shown(gateway: Gateway) -> None:
+    facts = gateway.usage(".")
+    use = facts.directory
+    assert (use.path, use.directories, use.files) == ("/checkpoints", 1, 2)
+    assert (use.size_bytes, use.only_here_bytes, use.bucket_bytes) == (9, 9, 0)
+    assert [(one.path, one.size_bytes) for one in facts.below] == [("/checkpoints/d", 8)]
+    assert sum(one.files for one in facts.owners) == 2
+    assert gateway.usage("d").directory.files == 1
+    with pytest.raises(NotPossible, match="is not a directory"):
+        gateway.usage("d/w")
+    with pytest.raises(NotPossible, match="no such file"):
+        gateway.usage("none")
 
 
 def test_keys_are_read(gateway: Gateway) -> None:

@@ -54,6 +54,8 @@ NOT_COPIED = {
     "known_time": "it belongs to a machine",
     "journal": "it has the order of changes that the log has",
     "reader": "it belongs to the journal",
+    "directory_usage": "triggers count what is loaded",
+    "owner_usage": "triggers count what is loaded",
     "names_copy": "it says how far this copy has come",
     "scrub_pass": "it says how far a look at the lost disk has come",
 }

@@ -15,6 +15,7 @@ HELD = [
     *("checkpoint_tmp", "checkpoint.tmp0f3a", "ckpt-3.index.tempstate77", "manifest.ocdbt.__lock"),
     *("m.bin.partial", "m.bin.incomplete", ".nfs00000000012ab", ".~tmp~", ".rsync-partial"),
     *(".model.pt.swp", ".model.pt.swo"),
+    *(".rclone_temp_put_5f0c", ".rclone_temp_multipart_5f0c", ".rclone_multipart_upload_5f0c"),
     "run/ckpt-3_temp/part-00000-of-00001",
     "run/ckpt-3_temp_5e1f/part-00000-of-00001",
 ]
@@ -22,6 +23,7 @@ FINAL = [
     *("tmp_trainer", "tmp-exp7", "x.tmp.d", "tmp", "tmpfs", "template", "x.tmpl", "attempt_3"),
     *("checkpoint-500", "step-100", "poetry.lock", "uv.lock", ".metadata", ".gitignore"),
     *(".cache.pickle", ".env.backup", ".done.marker", ".DS_Store", "._model.pt", "room_temp"),
+    *("rclone_temp", ".rclone.conf"),
     *("model-00001-of-00002.safetensors", "latest", "checkpoint", "part-00000-of-00001"),
 ]
 

@@ -43,7 +43,9 @@ def restored(settings: Settings, namespace: Namespace) -> Restored:
         names[path] = attr.ino, _entry(namespace, attr)
         attrs[attr.ino] = attr
     # No listing shows the trash.
-    for (ino,) in query(settings, "SELECT ino FROM dirent WHERE parent = :trash", trash=TRASH_INO):
+    # Promotions are made there too.
+    entries = "SELECT ino FROM dirent WHERE parent = :trash AND ino NOT IN (SELECT copy FROM"
+    for (ino,) in query(settings, f"{entries} promotion_member)", trash=TRASH_INO):
         attrs[ino] = namespace.getattr(ino)
         if attrs[ino].kind == InodeKind.DIRECTORY:
             attrs |= {attr.ino: attr for _path, attr in _walk(namespace, ino, "")}
@@ -193,8 +195,12 @@ class NamesComparison:
             if is_at and self._is_set_beside(was):
                 continue
             if number is None or number not in touched or was not in ways[number]:
-                wrong.append(f"{path} came back: inode {ino}, {entry}")
+                wrong.append(f"{path} came back: inode {ino}, {entry}; {self._where(ino)}")
         return wrong
+
+    def _where(self, ino: int) -> str:
+        """Return where the bucket had a file."""
+        return f"in the bucket at {[key for key, one in self._objects.items() if one.ino == ino]}"
 
     def _is_set_beside(self, path: str) -> bool:
         """Return whether a path has an unsettled file again, which the bucket has there."""

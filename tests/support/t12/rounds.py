@@ -49,6 +49,8 @@ KILLS = (1, 5)
 SECONDS = 60.0
 _FILES = Statement(select(inode.c.ino).where(IS_REGULAR, inode.c.nlink > 0))
 NAMES_SECONDS = 0.1
+OF_FILES = tuple(f".spillway/{area}/" for area in ("promoted", "staging", "trash"))
+"""Where objects of files are beside those at their paths."""
 REQUEST_SECONDS = 10.0
 """The store has a small object after that, or its server is broken."""
 
@@ -212,7 +214,7 @@ def stored(site: Site) -> dict[str, StoredObject]:
         for entry in page.get("Contents", []):
             key = entry["Key"]
             below = key.removeprefix(f"{PREFIX}/")
-            if below.startswith(".spillway/") and not below.startswith(".spillway/promoted/"):
+            if below.startswith(".spillway/") and not below.startswith(OF_FILES):
                 continue
             answer = site.client.get_object(Bucket=site.bucket, Key=key)
             metadata = {name.lower(): value for name, value in answer["Metadata"].items()}
@@ -305,8 +307,8 @@ class Loss(NamedTuple):
     objects: dict[str, StoredObject]
     """What the bucket had at the loss."""
     unsettled: set[int]
-    """Inodes of files of which only the lost database knew that they had objects: they were deleted
-    while the drain sent them."""
+    """Inodes of files of which only the lost database knew that they had objects, or might get one:
+    they were deleted while the drain sent them."""
 
 
 def configure(site: Site) -> None:
@@ -338,7 +340,8 @@ def lose(site: Site, nursery: Nursery, plan: Plan, directory: Path) -> Loss:
     objects = stored(site)
     rows = query(
         site.settings,
-        "SELECT ino FROM upload UNION SELECT ino FROM tombstone WHERE deleted_ns > :as_of",
+        "SELECT ino FROM upload UNION SELECT ino FROM indeterminate_write"
+        " UNION SELECT ino FROM tombstone WHERE deleted_ns > :as_of",
         as_of=shown.as_of_ns,
     )
     shutil.rmtree(site.settings.data_dir)
