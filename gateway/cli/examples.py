@@ -196,6 +196,10 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
         ("configuration", "Shows all keys, and from where each has its value."),
         ("configuration drain.workers", "Shows one key, and what it means."),
     ),
+    "support-bundle": _of(
+        ("support-bundle /tmp", "Makes a file for a ticket: state, settings, versions, logs."),
+        ("support-bundle --no-logs /tmp", "The same without logs, which quote names of files."),
+    ),
     "token": _of(
         ("token create --role admin", "Prints a token for the pages."),
         ("token create --role viewer --name grafana --expires 365d", "Makes one that only reads."),

@@ -39,6 +39,7 @@ from gateway.cli import (
     restore,
     scrub,
     status,
+    support,
     target,
     tokens,
     trash,
@@ -113,6 +114,12 @@ SUBCOMMANDS = (
         "show the settings in force",
         records.configuration_arguments,
         act=records.show_configuration,
+    ),
+    Subcommand(
+        "support-bundle",
+        "gather state, settings and logs into one file for a ticket",
+        support.arguments,
+        support.run,
     ),
     Subcommand(
         "checkpoint list", "list runs and checkpoints", checkpoints.arguments, act=checkpoints.run
@@ -242,8 +249,9 @@ FOR_ANY_GATEWAY = frozenset(
 )
 NEEDS_NO_GATEWAY = frozenset({"plan", "bucket verify", "completion"})
 """They do the same whichever gateway is named."""
-KEEPS_USER = frozenset({"init", "restore", "up", "admin", "serve", "first-boot"})
-"""They make a gateway or run it, as the user who gives them."""
+KEEPS_USER = frozenset({"init", "restore", "up", "admin", "serve", "first-boot", "support-bundle"})
+"""They make a gateway or run it, as the user who gives them. The last becomes the owner of the data
+directory when it has read what only root may."""
 
 
 OF_NAMES = frozenset({"drain", "export", "queue", "policy", "promotion remove", "job", "token"})

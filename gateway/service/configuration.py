@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,30 @@ def model(settings: Settings) -> Configuration:
         for section, cls in SECTIONS.items()
     }
     return Configuration(str(settings.source), sections)
+
+
+def secrets_of(settings: Settings) -> Iterator[str]:
+    """Yield the secrets that the values of a configuration have, as they may be quoted."""
+    for section, cls in SECTIONS.items():
+        for spec in fields(cls):
+            value = getattr(getattr(settings, section), spec.name)
+            if spec.metadata["secret"] and isinstance(value, str):
+                yield from _secrets_in(value)
+
+
+def _secrets_in(text: str) -> Iterator[str]:
+    """Yield the passwords of a URL, also of one that is wrong."""
+    if (match := _USERINFO.match(text)) is not None:
+        yield match[0][len(match[1]) : -1].partition(":")[2]
+    try:
+        parsed = url.parse(text)
+    except ConfigError:
+        return
+    if parsed.password:
+        yield str(parsed.password)
+    for name, value in parsed.query.items():
+        if "password" in name and isinstance(value, str):
+            yield value
 
 
 def _shown(section: str, spec: Any, value: Any) -> Any:
