@@ -16,6 +16,7 @@ import uvicorn
 
 from admin_api import cpu_budget
 from admin_api.app import create_app
+from admin_api.audit_export import AuditExport, keep_exporting, receiver_of
 from admin_api.dashboard import Sampler
 from admin_api.listener import CONNECTIONS_MAX, Connections, Listener, listen, require_safe, url_of
 from admin_api.requests import GovernedGateway
@@ -69,6 +70,10 @@ def main() -> int:
     sampler = Sampler(settings, gateway.store, app.state.figures.gathered)
     tending = (gateway, sampler, certificate, process.stop)
     threading.Thread(target=_tend, args=tending, daemon=True).start()
+    if settings.admin.audit_export:
+        export = AuditExport(settings, gateway.store, receiver_of(settings))
+        exporting = (export, process.stop)
+        threading.Thread(target=keep_exporting, args=exporting, daemon=True).start()
 
     def serve() -> None:
         # Without a share, a client that asks without a pause would go before NFS.

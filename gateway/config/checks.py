@@ -155,6 +155,14 @@ def ca_bundle(value: str) -> str | None:
     return None if value == "" or value.startswith("/") else "must be an absolute path"
 
 
+SYSLOG = "syslog"
+
+
+def audit_target(value: str) -> str | None:
+    ok = value in ("", SYSLOG) or value.startswith("/")
+    return None if ok else "must be syslog, or the absolute path of a file (empty: nowhere)"
+
+
 def encryption(value: str) -> str | None:
     known = ("", "AES256", "aws:kms", "aws:kms:dsse")
     return None if value in known else "must be AES256, aws:kms or aws:kms:dsse (empty: none)"

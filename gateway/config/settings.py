@@ -356,8 +356,15 @@ class AdminSettings:
     audit_days: int = key(
         "For how many days the audit log is kept.", 365, checks.between(1, 36_500)
     )
+    audit_export: str = key(
+        "Where each entry of the audit log goes too, as a line of JSON: the absolute path of a\n"
+        "file, or syslog (that of this machine). Empty: nowhere.",
+        "",
+        checks.audit_target,
+    )
 
 
+AUDIT_SYSLOG = checks.SYSLOG
 DEFAULT_CONFIG = Path("/etc/spillway/spillway.toml")
 CHECKSUM_AUTO = "auto"
 

@@ -303,6 +303,7 @@ SHAPED = {
     "rule",
     "approval_share",
     "min_replacement_share",
+    "audit_export",
 }
 
 
