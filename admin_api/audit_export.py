@@ -198,6 +198,8 @@ class AuditExport:
         self._saved: ExportState | None = None
         self.waiting: Sequence[AuditRow] = ()
         """The next entries, while they cannot be delivered."""
+        self.error = ""
+        """Why not."""
 
     def step(self) -> int:
         """Deliver what is next. Returns how many entries. Raises OSError, SpillwayError."""
@@ -215,6 +217,12 @@ class AuditExport:
             files.replace(self._path, json.dumps(self._state._asdict()), 0o600)
             self._saved = self._state
         return delivered
+
+    def report(self) -> dict[str, Any]:
+        """Return how far it is, for the report of this process."""
+        waiting = self.waiting
+        oldest_ns = waiting[0].at_ns if waiting and self.error else None
+        return {"waiting": len(waiting), "oldest_ns": oldest_ns, "error": self.error}
 
     def _known(self, session: Session) -> ExportState:
         """Return the state, from the begin if the database is another one than that of the
@@ -279,8 +287,10 @@ def keep_exporting(export: AuditExport, stop: threading.Event) -> None:
         try:
             if export.step() >= BATCH:
                 seconds = 0.0
+            export.error = ""
         except (OSError, SpillwayError) as exc:
             seconds = RETRY_SECONDS
+            export.error = str(exc)
             if (now := clock.monotonic_seconds()) - told >= TOLD_SECONDS:
                 told = now
                 log.warning("the audit log is not exported, and is tried again: %s", exc)

@@ -175,6 +175,9 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
     ),
     "bucket setup": _of(("bucket setup", "Shows what the bucket must not do with our objects.")),
     "bucket test": _of(("bucket test", "Asks the bucket now whether it can be used.")),
+    "webhook test": _of(
+        ("webhook test chat", "Sends this receiver an event, and says whether it took it.")
+    ),
     "job": _of(
         ("job list", "Lists what was asked for through the admin API, and how far it is."),
         ("job cancel 0123456789abcdef", "Ends a job. What it has done stays done."),

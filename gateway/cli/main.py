@@ -44,6 +44,7 @@ from gateway.cli import (
     tokens,
     trash,
     up,
+    webhooks,
 )
 from gateway.cli.examples import EXAMPLES, complete, completion_arguments
 from gateway.cli.local import CommandGateway, without_library
@@ -199,6 +200,7 @@ SUBCOMMANDS = (
         bucket.verify_arguments,
         bucket.verify,
     ),
+    Subcommand("webhook test", "send a receiver an event", webhooks.test_arguments, webhooks.test),
     Subcommand("plan", "size a gateway, price checkpoints", plan.arguments, plan.run),
     Subcommand("upgrade", "migrate the database", database.upgrade_arguments, database.upgrade),
     Subcommand("adopt", "take over data files or a bucket", database.arguments, database.run),
@@ -225,6 +227,7 @@ NOUNS = {
     "promotion": "list and remove promotions",
     "trash": "restore deleted checkpoints, or remove them for good",
     "bucket": "test the bucket, its settings and its manifests",
+    "webhook": "test the receivers of webhooks",
 }
 """The nouns whose verbs are in ``SUBCOMMANDS``."""
 RENAMED = {

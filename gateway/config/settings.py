@@ -687,6 +687,19 @@ class ScrubSettings:
 
 
 @dataclass(frozen=True)
+class WebhooksSettings:
+    receiver: tuple[Mapping[str, Any], ...] = key(
+        "Who is told of alarms and checkpoints, by signed POSTs of JSON (Standard Webhooks). Each\n"
+        'is a table of its own: [[webhooks.receiver]] with name = "chat", url = "https://host/path",\n'
+        'and secret_file = "/etc/spillway/chat.secret". With events = ["checkpoint.durable",\n'
+        '"alarm.*"] it gets these, otherwise all. The process of the admin API sends them.',
+        (),
+        checks.receivers,
+        secret=True,
+    )
+
+
+@dataclass(frozen=True)
 class NamespaceSettings:
     url: str = key(
         "Database of the namespace. Empty: SQLite in data_dir.",
@@ -712,6 +725,7 @@ class Settings:
     recovery: RecoverySettings
     namespace: NamespaceSettings
     admin: AdminSettings
+    webhooks: WebhooksSettings
     source: Path
     """The file that the settings were read from."""
 
@@ -727,6 +741,11 @@ class Settings:
     def admin_db(self) -> Path:
         """The admin API's own database: tokens, sessions, audit, jobs, history."""
         return self.data_dir / "admin.db"
+
+    @property
+    def webhooks_db(self) -> Path:
+        """The events that receivers of webhooks have not taken yet."""
+        return self.data_dir / "webhooks.db"
 
     @property
     def credentials_file(self) -> Path:
@@ -773,4 +792,5 @@ SECTIONS: Mapping[str, type[Any]] = {
     "recovery": RecoverySettings,
     "namespace": NamespaceSettings,
     "admin": AdminSettings,
+    "webhooks": WebhooksSettings,
 }

@@ -304,6 +304,7 @@ SHAPED = {
     "approval_share",
     "min_replacement_share",
     "audit_export",
+    "receiver",
 }
 
 

@@ -33,7 +33,8 @@ KEYS = {
     "aws_session_token": 'a"session\\token==',
 }
 PASSWORD = "pass/word@7"
-SECRETS = [*KEYS.values(), PASSWORD, "in-the-environment"]
+HOOK, HOOK_PATH = "aGFsZiBvZiBhIHNlY3JldCBhbmQgbW9yZQ==", "services/T0001/B0002/verysecret"
+SECRETS = [*KEYS.values(), PASSWORD, "in-the-environment", HOOK, HOOK_PATH]
 EARLIER = "of-an-earlier-url"
 RUN = "very-private-run"
 
@@ -79,6 +80,12 @@ def full(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
         origin = audit.CallOrigin("ci", None, "", "", "COMMAND", f"spillway rm /checkpoints/{RUN}")
         audit.add(session, origin, audit.CallOutcome(200))
     (site.directory / "token").write_text(token)
+    (site.directory / "hook").write_text(f"whsec_{HOOK}\n")
+    site.edit(
+        *("webhooks", "receiver"),
+        f'[{{name = "chat", url = "https://h/{HOOK_PATH}", '
+        f'secret_file = "{site.directory}/hook"}}]',
+    )
     quoted = " ".join(map(json.dumps, SECRETS))
     line = f"{' '.join(SECRETS)} {quoted} postgresql://u:{EARLIER}@host/db {token}\n"
     (settings.log_dir / "ganesha.log").write_text(line * 3)
@@ -100,7 +107,7 @@ def test_no_secret_is_in_a_bundle(full: Site, capsys: pytest.CaptureFixture[str]
     secrets = [*SECRETS, EARLIER, (full.directory / "token").read_text(), "$argon2"]
     forms = [form for one in secrets for form in (one, json.dumps(one)[1:-1], quote(one, safe=""))]
     assert [form for form in forms if form in whole] == []
-    assert parts["logs/ganesha.log"].count("***") == 36
+    assert parts["logs/ganesha.log"].count("***") == 48
 
 
 def test_a_bundle_has_what_a_ticket_needs(full: Site) -> None:
@@ -140,7 +147,7 @@ def test_only_the_ends_of_logs_are_in_it(full: Site) -> None:
     _status, parts = make(full, "--log-mib", "1")
     text = parts["logs/ganesha.log"]
     assert len(text) == 1 << 20 and text.endswith("last\n")
-    assert_refused(spillway("support-bundle", "--log-mib", "65"), "--log-mib 65")
+    assert main(["support-bundle", "--log-mib", "65"]) == 2
 
 
 def test_half_of_the_sources_fail(
@@ -203,11 +210,11 @@ def test_a_full_disk_leaves_nothing_and_the_error_says_what_to_do(site: Site) ->
         assert [path.name for path in small.iterdir()] == ["fills"]
 
 
-def test_no_file_is_overwritten(site: Site) -> None:
+def test_no_file_is_overwritten(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     there = site.directory / "there.tar.gz"
     there.write_text("mine")
-    result = spillway("support-bundle", "--config", site.config, there)
-    assert_refused(result, "is there already")
+    assert main(["support-bundle", "--config", str(site.config), str(there)]) == 2
+    assert "is there already: name another file" in capsys.readouterr().err
     assert there.read_text() == "mine"
 
 
