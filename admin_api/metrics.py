@@ -7,6 +7,7 @@ are pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import version
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -14,6 +15,7 @@ from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
+    InfoMetricFamily,
     Metric,
 )
 from prometheus_client.registry import Collector
@@ -291,6 +293,8 @@ def _add(family: HistogramMetricFamily, labels: list[str], histogram: Histogram)
 
 def of_gateway(status: Status, settings: Settings) -> Iterator[Metric]:
     """Yield what is known of a gateway without its admin API."""
+    facts = {"name": settings.name, "version": version("spillway")}
+    yield InfoMetricFamily("spillway", "The gateway, always 1.", value=facts)
     yield from of_status(status)
     yield from of_settings(settings.space)
     yield from of_reports(status.drain, status.cache.hydrator)

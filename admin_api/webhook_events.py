@@ -15,7 +15,6 @@ import hashlib
 import json
 import logging
 import secrets
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -135,22 +134,24 @@ class Receivers:
     """The receivers of a gateway, and the form of what they are sent.
 
     Args:
+        gateway: its name.
         tables: what ``checks.receivers`` has accepted.
     """
 
-    def __init__(self, tables: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, gateway: str, tables: Sequence[Mapping[str, Any]]) -> None:
+        self._gateway = gateway
         self._events_by_name = {table["name"]: table.get("events", ["*"]) for table in tables}
         self.names = list(self._events_by_name)
 
     def put(self, change: QueueChange, event: WebhookEvent, namespace: str) -> None:
         """Add an event to the queue of each receiver that wants it."""
-        id, body = document(event, namespace)
+        id, body = document(event, self._gateway, namespace)
         for name, patterns in self._events_by_name.items():
             if covers(patterns, event.type):
                 change.put(name, id, body)
 
 
-def document(event: WebhookEvent, namespace: str) -> tuple[str, bytes]:
+def document(event: WebhookEvent, gateway: str, namespace: str) -> tuple[str, bytes]:
     """Return the id of an event and what is sent of it."""
     digest = hashlib.blake2b(f"{namespace}/{event.type}/{event.key}".encode(), digest_size=12)
     id = f"evt_{digest.hexdigest() if event.key else secrets.token_hex(12)}"
@@ -158,7 +159,7 @@ def document(event: WebhookEvent, namespace: str) -> tuple[str, bytes]:
         "id": id,
         "type": event.type,
         "timestamp": clock.rfc3339(clock.now_ns()),
-        "gateway": socket.gethostname(),
+        "gateway": gateway,
         "subject": event.subject,
         "data": event.data,
     }
@@ -186,7 +187,7 @@ class EventFinder:
         self._database = database
         self._queue = queue
         self._status = status
-        self._receivers = Receivers(settings.webhooks.receiver)
+        self._receivers = Receivers(settings.name, settings.webhooks.receiver)
         self._known = {kind: queue.seen(kind) for kind in (_STATE, _PLACE, _CHECKPOINT)}
         self._known |= {kind: queue.seen(kind) for kind in (_PROMOTION, _ACTION, _ALARM)}
         self._before: set[str] = set(self._known[_ALARM])

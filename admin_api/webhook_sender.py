@@ -165,9 +165,14 @@ def _judged(answer: httpx.Response) -> Delivery:
     return Delivery(f"it answers {status}", retry_seconds=min(seconds, 6 * PAUSE_MAX_SECONDS))
 
 
-def send_test(receiver: WebhookReceiver) -> Delivery:
-    """Send an event that says only that it is a test. The queue is not used."""
-    id, body = document(WebhookEvent(TEST, receiver.name, {}), "")
+def send_test(gateway: str, receiver: WebhookReceiver) -> Delivery:
+    """Send an event that says only that it is a test. The queue is not used.
+
+    Args:
+        gateway: its name.
+        receiver: that gets it.
+    """
+    id, body = document(WebhookEvent(TEST, receiver.name, {}), gateway, "")
     with closing(HttpPost()) as post:
         return post(receiver, id, body)
 

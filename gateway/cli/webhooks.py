@@ -28,7 +28,7 @@ def test(args: argparse.Namespace) -> int:
             f"no [[webhooks.receiver]] in {settings.source} has the name {shown(args.name)}: "
             f"{known}"
         )
-    delivery = send_test(WebhookReceiver.of(tables[args.name]))
+    delivery = send_test(settings.name, WebhookReceiver.of(tables[args.name]))
     facts = {"name": args.name, "delivered": not delivery.error, "error": delivery.error}
     text = f"{args.name} has taken the event webhook.test"
     if delivery.error:

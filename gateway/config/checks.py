@@ -47,6 +47,11 @@ def not_empty(value: str) -> str | None:
     return None if value else "must not be empty"
 
 
+def shown_name(value: str) -> str | None:
+    ok = len(value) <= 64 and not re.search("[\x00-\x1f\x7f]", value)
+    return None if ok else "must have at most 64 characters, none of control (empty: the host's)"
+
+
 def in_the_clear(endpoint_url: str) -> str | None:
     """Return what a person must know of a bucket that is reached without TLS, or None."""
     parts = urlsplit(endpoint_url)

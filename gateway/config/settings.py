@@ -7,6 +7,7 @@ from the same declarations, so that file and program cannot disagree.
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
@@ -323,6 +324,12 @@ CHECKSUM_AUTO = "auto"
 
 @dataclass(frozen=True)
 class GatewaySettings:
+    name: str = key(
+        "Name of this gateway for people: in the titles of pages, in metrics (spillway_info) and\n"
+        "in webhooks. Empty: the name of the host.",
+        "",
+        checks.shown_name,
+    )
     data_dir: Path = key(
         "Directory of everything this gateway keeps: file bytes, database, NFS recovery state,\n"
         "logs. Put it on the NVMe that takes the burst.",
@@ -680,6 +687,11 @@ class Settings:
     webhooks: WebhooksSettings
     source: Path
     """The file that the settings were read from."""
+
+    @property
+    def name(self) -> str:
+        """The name of the gateway for people."""
+        return self.gateway.name or socket.gethostname()
 
     @property
     def data_dir(self) -> Path:

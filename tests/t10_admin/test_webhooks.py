@@ -58,7 +58,7 @@ def queue(tmp_path: Path) -> Iterator[WebhookQueue]:
 def put(queue: WebhookQueue, *subjects: str, receiver: str = "chat") -> None:
     with queue.changing() as change:
         for subject in subjects:
-            id, body = document(WebhookEvent("alarm.raised", subject, {}), "")
+            id, body = document(WebhookEvent("alarm.raised", subject, {}), "gw1", "")
             change.put(receiver, id, body)
 
 
@@ -78,6 +78,7 @@ def test_events_arrive_signed_and_in_order(
     put(queue, "a", "b", "c")
     assert [sender.step() for _ in range(4)] == [0, 0, 0, None]
     assert subjects(hook) == ["a", "b", "c"]
+    assert hook.got[0]["gateway"] == "gw1"
     assert {*hook.got[0]} == {"id", "type", "timestamp", "gateway", "subject", "data"}
 
 
@@ -211,7 +212,7 @@ def test_without_a_secret_nothing_is_sent(
     if text is not None:
         receiver.secret_file.write_text(text)
         receiver.secret_file.chmod(mode)
-    delivery = webhook_sender.send_test(receiver)
+    delivery = webhook_sender.send_test("gw1", receiver)
     assert problem in delivery.error and hook.ids == []
 
 
@@ -219,7 +220,7 @@ def test_no_error_quotes_the_url(tmp_path: Path) -> None:
     away = Hook()
     away.port = free_port()
     made = {**table(tmp_path, away), "url": f"http://127.0.0.1:{away.port}/a-secret-path"}
-    assert "a-secret" not in webhook_sender.send_test(WebhookReceiver.of(made)).error
+    assert "a-secret" not in webhook_sender.send_test("gw1", WebhookReceiver.of(made)).error
 
 
 def test_a_queue_of_another_release_or_without_sense_is_told(tmp_path: Path) -> None:
