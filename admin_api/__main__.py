@@ -8,23 +8,28 @@ from __future__ import annotations
 import gc
 import logging
 import resource
+import sqlite3
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import uvicorn
 
 from admin_api import cpu_budget
 from admin_api.app import create_app
-from admin_api.dashboard import Sampler
+from admin_api.audit_export import AuditExport, keep_exporting, receiver_of
+from admin_api.dashboard import Figures, Sampler
 from admin_api.listener import CONNECTIONS_MAX, Connections, Listener, listen, require_safe, url_of
 from admin_api.requests import GovernedGateway
 from admin_api.store import prune
 from admin_api.tls import Certificate, certificate_of
 from gateway.common import clock
 from gateway.common.errors import NamespaceError, UserError
+from gateway.common.process import ReportFile
 from gateway.config import datadir
 from gateway.processes.daemon import SWITCH_SECONDS, Daemon
+from gateway.service import deliveries
 
 log = logging.getLogger("admin")
 
@@ -69,6 +74,7 @@ def main() -> int:
     sampler = Sampler(settings, gateway.store, app.state.figures.gathered)
     tending = (gateway, sampler, certificate, process.stop)
     threading.Thread(target=_tend, args=tending, daemon=True).start()
+    _deliver(gateway, app.state.figures, process.stop)
 
     def serve() -> None:
         # Without a share, a client that asks without a pause would go before NFS.
@@ -88,6 +94,33 @@ def main() -> int:
         print("the server of the admin API ended by itself: see the lines above", file=sys.stderr)
         return 1
     return process.end()
+
+
+def _deliver(gateway: GovernedGateway, figures: Figures, stop: threading.Event) -> None:
+    """Start to deliver the audit log and events to those that the configuration names."""
+    settings = gateway.settings
+    reports: list[Callable[[], dict[str, Any]]] = []
+    if settings.admin.audit_export:
+        export = AuditExport(settings, gateway.store, receiver_of(settings))
+        threading.Thread(target=keep_exporting, args=(export, stop), daemon=True).start()
+        reports.append(lambda: {deliveries.AUDIT: export.report()})
+    if settings.webhooks.receiver:
+        # The import is here because httpx takes a tenth of a second.
+        from admin_api.webhook_sender import webhooks_of
+
+        try:
+            webhooks = webhooks_of(settings, gateway.database, figures.gathered, stop)
+        except (UserError, sqlite3.Error) as exc:
+            # The pages and the API are there without them.
+            log.error("no event is sent to webhooks: %s", exc)
+        else:
+            webhooks.start()
+            reports.append(webhooks.report)
+    if reports:
+        ReportFile(
+            settings.run_dir / datadir.DELIVERIES,
+            lambda: {name: facts for report in reports for name, facts in report().items()},
+        )
 
 
 class LoopCounter:

@@ -7,6 +7,7 @@ are pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import version
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -14,6 +15,7 @@ from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
+    InfoMetricFamily,
     Metric,
 )
 from prometheus_client.registry import Collector
@@ -25,7 +27,7 @@ from admin_api.tls import certificate_end_ns
 from gateway.common import clock
 from gateway.common.errors import ControlSocketClosed
 from gateway.common.models import values_of
-from gateway.config.settings import SpaceSettings
+from gateway.config.settings import Settings, SpaceSettings
 from gateway.rpc import statistics
 from gateway.rpc.statistics import Histogram, Statistics
 from gateway.service import alarms
@@ -289,30 +291,43 @@ def _add(family: HistogramMetricFamily, labels: list[str], histogram: Histogram)
     family.add_metric(labels, buckets=cumulated, sum_value=histogram.sum)
 
 
-class _Scrape(Collector):
-    def __init__(self, gateway: GovernedGateway, figures: Figures) -> None:
-        self._gateway = gateway
-        self._settings = gateway.settings
-        self._figures = figures
+def of_gateway(status: Status, settings: Settings) -> Iterator[Metric]:
+    """Yield what is known of a gateway without its admin API."""
+    facts = {"name": settings.name, "version": version("spillway")}
+    yield InfoMetricFamily("spillway", "The gateway, always 1.", value=facts)
+    yield from of_status(status)
+    yield from of_settings(settings.space)
+    yield from of_reports(status.drain, status.cache.hydrator)
+    if status.processes["ganesha"].alive:
+        try:
+            server_statistics = statistics.read(settings)
+        except ControlSocketClosed:
+            return  # it starts or stops: process_up tells
+        yield from of_statistics(server_statistics)
+
+
+class _Families(Collector):
+    def __init__(self, families: Iterator[Metric]) -> None:
+        self._families = families
 
     def collect(self) -> Iterator[Metric]:
-        status = self._figures.counted()
-        yield from of_status(status)
-        yield from of_settings(self._settings.space)
-        with self._gateway.store.reading() as session:
-            token_ns = tokens.next_end_ns(session)
-        yield from of_access(certificate_end_ns(self._settings), token_ns)
-        yield from of_reports(status.drain, status.cache.hydrator)
-        if status.processes["ganesha"].alive:
-            try:
-                server_statistics = statistics.read(self._settings)
-            except ControlSocketClosed:
-                return  # it starts or stops: process_up tells
-            yield from of_statistics(server_statistics)
+        return self._families
+
+
+def text_of(families: Iterator[Metric]) -> bytes:
+    """Return metrics in the text format of Prometheus. Raises what making them raises."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Families(families))
+    return generate_latest(registry)
+
+
+def _scraped(gateway: GovernedGateway, figures: Figures) -> Iterator[Metric]:
+    with gateway.store.reading() as session:
+        token_ns = tokens.next_end_ns(session)
+    yield from of_access(certificate_end_ns(gateway.settings), token_ns)
+    yield from of_gateway(figures.counted(), gateway.settings)
 
 
 def text(gateway: GovernedGateway, figures: Figures) -> bytes:
     """Return the metrics in the text format of Prometheus. Raises UserError, TryAgain."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Scrape(gateway, figures))
-    return generate_latest(registry)
+    return text_of(_scraped(gateway, figures))

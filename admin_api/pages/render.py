@@ -143,6 +143,7 @@ def page(
             flash=message,
             back=_address(request),
             at=request.url.path,
+            gateway=request.app.state.gateway.settings.name,
             navigation=NAVIGATION,
             **{"here": template.partition(".")[0], **facts},
         )

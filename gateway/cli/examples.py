@@ -180,6 +180,9 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
     ),
     "bucket setup": _of(("bucket setup", "Shows what the bucket must not do with our objects.")),
     "bucket test": _of(("bucket test", "Asks the bucket now whether it can be used.")),
+    "webhook test": _of(
+        ("webhook test chat", "Sends this receiver an event, and says whether it took it.")
+    ),
     "job": _of(
         ("job list", "Lists what was asked for through the admin API, and how far it is."),
         ("job cancel 0123456789abcdef", "Ends a job. What it has done stays done."),
@@ -200,6 +203,10 @@ EXAMPLES: Mapping[str, tuple[Example, ...]] = {
     "configuration": _of(
         ("configuration", "Shows all keys, and from where each has its value."),
         ("configuration drain.workers", "Shows one key, and what it means."),
+    ),
+    "support-bundle": _of(
+        ("support-bundle /tmp", "Makes a file for a ticket: state, settings, versions, logs."),
+        ("support-bundle --no-logs /tmp", "The same without logs, which quote names of files."),
     ),
     "token": _of(
         ("token create --role admin", "Prints a token for the pages."),

@@ -39,11 +39,13 @@ from gateway.cli import (
     restore,
     scrub,
     status,
+    support,
     target,
     tokens,
     trash,
     up,
     usage,
+    webhooks,
 )
 from gateway.cli.examples import EXAMPLES, complete, completion_arguments
 from gateway.cli.local import CommandGateway, require_gateway, without_library
@@ -120,6 +122,12 @@ SUBCOMMANDS = (
         "show the settings in force",
         records.configuration_arguments,
         act=records.show_configuration,
+    ),
+    Subcommand(
+        "support-bundle",
+        "gather state, settings and logs into one file for a ticket",
+        support.arguments,
+        support.run,
     ),
     Subcommand(
         "checkpoint list", "list runs and checkpoints", checkpoints.arguments, act=checkpoints.run
@@ -199,6 +207,7 @@ SUBCOMMANDS = (
         bucket.verify_arguments,
         bucket.verify,
     ),
+    Subcommand("webhook test", "send a receiver an event", webhooks.test_arguments, webhooks.test),
     Subcommand("plan", "size a gateway, price checkpoints", plan.arguments, plan.run),
     Subcommand("upgrade", "migrate the database", database.upgrade_arguments, database.upgrade),
     Subcommand("adopt", "take over data files or a bucket", database.arguments, database.run),
@@ -225,6 +234,7 @@ NOUNS = {
     "promotion": "list and remove promotions",
     "trash": "restore deleted checkpoints, or remove them for good",
     "bucket": "test the bucket, its settings and its manifests",
+    "webhook": "test the receivers of webhooks",
 }
 """The nouns whose verbs are in ``SUBCOMMANDS``."""
 RENAMED = {
@@ -251,8 +261,9 @@ NEEDS_NO_GATEWAY = frozenset({"plan", "bucket verify", "completion"})
 """They do the same whichever gateway is named."""
 NEEDS_NO_LIBRARY = frozenset({"plan", "completion"})
 """They need nothing that the client lacks."""
-KEEPS_USER = frozenset({"init", "restore", "up", "admin", "serve", "first-boot"})
-"""They make a gateway or run it, as the user who gives them."""
+KEEPS_USER = frozenset({"init", "restore", "up", "admin", "serve", "first-boot", "support-bundle"})
+"""They make a gateway or run it, as the user who gives them. The last becomes the owner of the data
+directory when it has read what only root may."""
 
 
 OF_NAMES = frozenset({"drain", "export", "queue", "policy", "promotion remove", "job", "token"})

@@ -19,7 +19,7 @@ from gateway.common import clock
 from gateway.common.text import display, shown
 from gateway.common.units import duration, size
 from gateway.rpc.statistics import Histogram, Operations, Statistics
-from gateway.service import clients, status
+from gateway.service import clients, deliveries, status
 from gateway.service.alarms import alarms_of
 from gateway.service.bucket import Checksum
 from gateway.service.clients import OPENS_MAX, Client, ClientList, Open, Opens
@@ -100,6 +100,7 @@ def lines(found: Status) -> Iterator[tuple[str, str]]:
     yield from _disk_lines(found.disk, found.descriptors)
     yield from _cache_lines(found.cache)
     yield from scrub.lines(found.scrub)
+    yield from (("deliveries", line) for line in deliveries.lines(found.deliveries))
     if found.space is not None:
         yield "space", _space_text(found.space)
 

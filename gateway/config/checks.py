@@ -47,6 +47,11 @@ def not_empty(value: str) -> str | None:
     return None if value else "must not be empty"
 
 
+def shown_name(value: str) -> str | None:
+    ok = len(value) <= 64 and not re.search("[\x00-\x1f\x7f]", value)
+    return None if ok else "must have at most 64 characters, none of control (empty: the host's)"
+
+
 def in_the_clear(endpoint_url: str) -> str | None:
     """Return what a person must know of a bucket that is reached without TLS, or None."""
     parts = urlsplit(endpoint_url)
@@ -155,6 +160,14 @@ def ca_bundle(value: str) -> str | None:
     return None if value == "" or value.startswith("/") else "must be an absolute path"
 
 
+SYSLOG = "syslog"
+
+
+def audit_target(value: str) -> str | None:
+    ok = value in ("", SYSLOG) or value.startswith("/")
+    return None if ok else "must be syslog, or the absolute path of a file (empty: nowhere)"
+
+
 def encryption(value: str) -> str | None:
     known = ("", "AES256", "aws:kms", "aws:kms:dsse")
     return None if value in known else "must be AES256, aws:kms or aws:kms:dsse (empty: none)"
@@ -254,3 +267,53 @@ def _acknowledge_rule(rule: Mapping[str, Any]) -> str | None:
     if rule.get("acknowledge", "bucket") not in ("bucket", "local"):
         return 'must have acknowledge = "bucket" or "local"'
     return _rule_path(path)
+
+
+ALARM_RAISED, ALARM_CLEARED = "alarm.raised", "alarm.cleared"
+COMPLETE, DURABLE, BROKEN = "checkpoint.complete", "checkpoint.durable", "checkpoint.broken"
+PROMOTED, DELETED = "checkpoint.promoted", "checkpoint.deleted"
+EVENTS = (COMPLETE, DURABLE, BROKEN, PROMOTED, DELETED, ALARM_RAISED, ALARM_CLEARED)
+"""The events that receivers of webhooks can have."""
+_EVENT_PATTERNS = (*EVENTS, "checkpoint.*", "alarm.*", "*")
+_RECEIVER_KEYS = ("name", "url", "secret_file", "events")
+RECEIVERS_MAX = 16
+
+
+def covers(patterns: Iterable[str], event: str) -> bool:
+    """Return whether a receiver with these events wants one."""
+    return any(
+        event == pattern or (pattern.endswith("*") and event.startswith(pattern[:-1]))
+        for pattern in patterns
+    )
+
+
+def receivers(value: tuple[Mapping[str, Any], ...]) -> str | None:
+    """Check the receivers of webhooks. What is wrong does not quote their URLs."""
+    if len(value) > RECEIVERS_MAX:
+        return f"must have at most {RECEIVERS_MAX} receivers"
+    seen = set()
+    for number, table in enumerate(value, 1):
+        name = table.get("name")
+        if not isinstance(name, str) or not _RULE_NAME.fullmatch(name):
+            return f'has a receiver (number {number}) without a name like name = "chat"'
+        if name in seen:
+            return f"has two receivers with the name {name}"
+        seen.add(name)
+        if (problem := _receiver(table)) is not None:
+            return f"has the receiver {name}, which {problem}"
+    return None
+
+
+def _receiver(table: Mapping[str, Any]) -> str | None:
+    for key in table:
+        if key not in _RECEIVER_KEYS:
+            return f"has the key {key}; there are {', '.join(_RECEIVER_KEYS)}"
+    address, file, events = table.get("url"), table.get("secret_file"), table.get("events", ["*"])
+    if not isinstance(address, str) or not re.fullmatch(r"https?://[^/@\s]+(/\S*)?", address):
+        return "must have a url like https://host/path, without user and password"
+    if not isinstance(file, str) or not file.startswith("/"):
+        return "must have a secret_file, an absolute path"
+    is_list = isinstance(events, list) and events
+    if not is_list or not all(event in _EVENT_PATTERNS for event in events):
+        return f"must have events out of {', '.join(_EVENT_PATTERNS)} (without the key: all)"
+    return None

@@ -21,6 +21,8 @@ CACHE = "cache.json"
 RECOVERY = "recovery.json"
 DRILL = "drill.json"
 """What the last drill of a restore found. It is kept."""
+DELIVERIES = "deliveries.json"
+"""How far the receivers of webhooks and of the audit log are."""
 UNRECOGNISED = "unrecognised.json"
 """How many directories look like checkpoints, and no rule knows them."""
 

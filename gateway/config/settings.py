@@ -7,14 +7,14 @@ from the same declarations, so that file and program cannot disagree.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import socket
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from gateway.common import logs
 from gateway.common.network import PRIVATE, Squash
-from gateway.common.patterns import IncompleteNames, expression_of
 from gateway.config import checks
 
 
@@ -60,53 +60,6 @@ class AcknowledgeSettings:
         0.0,
         checks.between(0, 4_000_000),
     )
-
-
-class _Rule(NamedTuple):
-    path: re.Pattern[bytes]
-    every_steps: int
-    by_bucket: bool
-
-
-class Acknowledge:
-    """Rules of the paths at which a CLOSE is answered only when the bucket has the file.
-
-    Args:
-        tables: what ``checks.acknowledge_rules`` has accepted.
-        incomplete_patterns: of names that are not final.
-    """
-
-    def __init__(
-        self, tables: Sequence[Mapping[str, Any]], incomplete_patterns: Iterable[str]
-    ) -> None:
-        self._holds = IncompleteNames(incomplete_patterns)
-        self._rules = [
-            _Rule(
-                re.compile(expression_of(table["path"]) + b"(?:/.*)?", re.DOTALL),
-                table.get("every_steps", 1),
-                table.get("acknowledge", "bucket") == "bucket",
-            )
-            for table in tables
-        ]
-
-    def __bool__(self) -> bool:
-        """Return whether any path is acknowledged by the bucket."""
-        return any(rule.by_bucket for rule in self._rules)
-
-    def covers(self, parts: Sequence[bytes]) -> bool:
-        """Return whether the file at a path is acknowledged by the bucket."""
-        path = b"/".join(parts)
-        for rule in self._rules:
-            match = rule.path.fullmatch(path)
-            if match is None:
-                continue
-            step = match.groupdict().get("step")
-            if step is None or int(step) % rule.every_steps == 0:
-                return rule.by_bucket and not self._is_held(parts)
-        return False
-
-    def _is_held(self, parts: Sequence[bytes]) -> bool:
-        return any(self._holds.holds(parts[:at], parts[at]) for at in range(len(parts)))
 
 
 SYS = "sys"
@@ -356,14 +309,27 @@ class AdminSettings:
     audit_days: int = key(
         "For how many days the audit log is kept.", 365, checks.between(1, 36_500)
     )
+    audit_export: str = key(
+        "Where each entry of the audit log goes too, as a line of JSON: the absolute path of a\n"
+        "file, or syslog (that of this machine). Empty: nowhere.",
+        "",
+        checks.audit_target,
+    )
 
 
+AUDIT_SYSLOG = checks.SYSLOG
 DEFAULT_CONFIG = Path("/etc/spillway/spillway.toml")
 CHECKSUM_AUTO = "auto"
 
 
 @dataclass(frozen=True)
 class GatewaySettings:
+    name: str = key(
+        "Name of this gateway for people: in the titles of pages, in metrics (spillway_info) and\n"
+        "in webhooks. Empty: the name of the host.",
+        "",
+        checks.shown_name,
+    )
     data_dir: Path = key(
         "Directory of everything this gateway keeps: file bytes, database, NFS recovery state,\n"
         "logs. Put it on the NVMe that takes the burst.",
@@ -682,6 +648,19 @@ class ScrubSettings:
 
 
 @dataclass(frozen=True)
+class WebhooksSettings:
+    receiver: tuple[Mapping[str, Any], ...] = key(
+        "Who is told of alarms and checkpoints, by signed POSTs of JSON (Standard Webhooks). Each\n"
+        'is a table of its own: [[webhooks.receiver]] with name = "chat", url = "https://host/path",\n'
+        'and secret_file = "/etc/spillway/chat.secret". With events = ["checkpoint.durable",\n'
+        '"alarm.*"] it gets these, otherwise all. The process of the admin API sends them.',
+        (),
+        checks.receivers,
+        secret=True,
+    )
+
+
+@dataclass(frozen=True)
 class NamespaceSettings:
     url: str = key(
         "Database of the namespace. Empty: SQLite in data_dir.",
@@ -707,8 +686,14 @@ class Settings:
     recovery: RecoverySettings
     namespace: NamespaceSettings
     admin: AdminSettings
+    webhooks: WebhooksSettings
     source: Path
     """The file that the settings were read from."""
+
+    @property
+    def name(self) -> str:
+        """The name of the gateway for people."""
+        return self.gateway.name or socket.gethostname()
 
     @property
     def data_dir(self) -> Path:
@@ -722,6 +707,11 @@ class Settings:
     def admin_db(self) -> Path:
         """The admin API's own database: tokens, sessions, audit, jobs, history."""
         return self.data_dir / "admin.db"
+
+    @property
+    def webhooks_db(self) -> Path:
+        """The events that receivers of webhooks have not taken yet."""
+        return self.data_dir / "webhooks.db"
 
     @property
     def credentials_file(self) -> Path:
@@ -768,4 +758,5 @@ SECTIONS: Mapping[str, type[Any]] = {
     "recovery": RecoverySettings,
     "namespace": NamespaceSettings,
     "admin": AdminSettings,
+    "webhooks": WebhooksSettings,
 }

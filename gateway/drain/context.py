@@ -30,7 +30,8 @@ from gateway.common import clock, failpoints
 from gateway.common.errors import LeaseLost, StoreSlow, TooLarge
 from gateway.common.failpoints import DRAIN_COMMIT
 from gateway.common.patterns import IncompleteNames
-from gateway.config.settings import Acknowledge, Settings
+from gateway.config.acknowledge import Acknowledge
+from gateway.config.settings import Settings
 from gateway.db import journal
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, rows_of

@@ -23,7 +23,7 @@ from gateway.catalogue.facts import CheckpointState
 from gateway.common import clock
 from gateway.common.text import printable
 from gateway.common.types import Extent, InodeKind
-from gateway.config.settings import Acknowledge
+from gateway.config.acknowledge import Acknowledge
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b, given_numbers, numbers_of
 from gateway.db.models import ROOT_INO

@@ -21,7 +21,8 @@ from gateway.common import clock
 from gateway.common.errors import LeaseLost, NamespaceError, ObjectRefused, StoreError, StoreRefused
 from gateway.common.process import ReportFile
 from gateway.config import datadir
-from gateway.config.settings import Acknowledge, DrainSettings, Settings
+from gateway.config.acknowledge import Acknowledge
+from gateway.config.settings import DrainSettings, Settings
 from gateway.db.engine import Database
 from gateway.drain.admission.health import BucketHealth, BucketState
 from gateway.drain.admission.lease import Claims

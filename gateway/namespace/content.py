@@ -15,7 +15,7 @@ from sqlalchemy import and_, select
 
 from gateway.common.errors import Busy, InvalidArgument, ReadOnly, Stale, TryAgain
 from gateway.common.types import Attr, InodeKind, Sealed
-from gateway.config.settings import Acknowledge
+from gateway.config.acknowledge import Acknowledge
 from gateway.db import statements as sql
 from gateway.db.compiled import Session, Statement, b
 from gateway.db.models import ROOT_INO

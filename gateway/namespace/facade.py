@@ -13,7 +13,8 @@ from typing import Any
 
 from gateway.common.errors import NotFound
 from gateway.common.types import GATEWAY_CRED, Attr, Cred, Dirent, SetAttr
-from gateway.config.settings import Acknowledge, Settings
+from gateway.config.acknowledge import Acknowledge
+from gateway.config.settings import Settings
 from gateway.db import journal, schema
 from gateway.db import statements as sql
 from gateway.db.compiled import Session

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gateway.common.errors import START
 from gateway.common.text import display, shown
 from gateway.common.units import duration, size
-from gateway.service import clients
+from gateway.service import clients, deliveries
 from gateway.service.reports import ReportedBucket, SpaceReport, age_seconds
 from gateway.service.status import UNITS, Status, serves
 
@@ -37,6 +37,8 @@ CONNECTIONS_NEAR_LIMIT = "connections_near_limit"
 THREADS_NEAR_LIMIT = "threads_near_limit"
 DESCRIPTORS_NEAR_LIMIT = "descriptors_near_limit"
 CLIENTS_SHARE_NAME = "clients_share_name"
+DELIVERIES_LATE = "deliveries_late"
+EVENTS_DROPPED = "events_dropped"
 
 
 def of(status: Status) -> dict[str, int]:
@@ -70,6 +72,8 @@ def of(status: Status) -> dict[str, int]:
         THREADS_NEAR_LIMIT: int(status.threads.near),
         DESCRIPTORS_NEAR_LIMIT: int(status.descriptors.near),
         CLIENTS_SHARE_NAME: len(status.shared_names),
+        DELIVERIES_LATE: sum(one.is_late for one in status.deliveries.values()),
+        EVENTS_DROPPED: sum(one.dropped for one in status.deliveries.values() if one.is_dropping),
     }
 
 
@@ -113,7 +117,7 @@ def alarms_of(status: Status) -> list[Alarm]:
     """Return the alarms, the worst first."""
     kinds = (
         *(_processes, _bucket, _space, _disk, _descriptors, _files, _scrub, _names),
-        *(_drill, _limits, _people),
+        *(_drill, _limits, _people, _deliveries),
     )
     alarms = [alarm for kind in kinds for alarm in kind(status)]
     return sorted(alarms, key=lambda alarm: not alarm.is_bad)
@@ -363,3 +367,27 @@ def _people(status: Status) -> Iterator[Alarm]:
             f"{failed} promotions failed",
             "The list of promotions says why. What they copied stays until a person removes it.",
         )
+
+
+def _deliveries(status: Status) -> Iterator[Alarm]:
+    for name, delivery in status.deliveries.items():
+        if delivery.is_late:
+            yield Alarm(
+                "warn",
+                f"{name} does not take what is delivered to it: "
+                f"{delivery.error or 'it is not tried, see the log of the admin API'}",
+                f"{delivery.waiting:,} wait. {_tried(name)}",
+            )
+        if delivery.is_dropping:
+            yield Alarm(
+                "warn",
+                f"{delivery.dropped:,} events for {name} were dropped, because too many waited",
+                "It never gets these: spillway checkpoint list has what is there now.",
+            )
+
+
+def _tried(name: str) -> str:
+    """Return how a person tries a receiver."""
+    if name == deliveries.AUDIT:
+        return "Correct admin.audit_export, or what it names."
+    return f"Try it: spillway webhook test {name}"

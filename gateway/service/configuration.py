@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from gateway.config.settings import SECTIONS, Settings
 from gateway.db import url
 
 MASK = "***"
+SECRET_PATH_MIN = 16
+"""A shorter path of a URL is no secret, and may be a word of any text."""
 # Up to the last @: a password with a slash must not be shown, however wrong such a URL is.
 _USERINFO = re.compile(r"^([a-z][a-z0-9+.-]*://).*@", re.IGNORECASE | re.DOTALL)
 
@@ -69,16 +72,56 @@ def model(settings: Settings) -> Configuration:
     return Configuration(str(settings.source), sections)
 
 
+def secrets_of(settings: Settings) -> Iterator[str]:
+    """Yield the secrets that a configuration has, and the files that it names for webhooks."""
+    for section, cls in SECTIONS.items():
+        for spec in fields(cls):
+            value = getattr(getattr(settings, section), spec.name)
+            if spec.metadata["secret"] and isinstance(value, str):
+                yield from _secrets_in(value)
+    for table in settings.webhooks.receiver:
+        path = table["url"].partition("://")[2].partition("/")[2]
+        if len(path) >= SECRET_PATH_MIN:
+            yield path
+        with suppress(OSError, UnicodeDecodeError):
+            text = Path(table["secret_file"]).read_text(encoding="ascii").strip()
+            yield from (text, text.removeprefix("whsec_"))
+
+
+def _secrets_in(text: str) -> Iterator[str]:
+    """Yield the passwords of a URL, also of one that is wrong."""
+    if (match := _USERINFO.match(text)) is not None:
+        yield match[0][len(match[1]) : -1].partition(":")[2]
+    try:
+        parsed = url.parse(text)
+    except ConfigError:
+        return
+    if parsed.password:
+        yield str(parsed.password)
+    for name, value in parsed.query.items():
+        if "password" in name and isinstance(value, str):
+            yield value
+
+
 def _shown(section: str, spec: Any, value: Any) -> Any:
     """Return a value as it may be shown: a URL without what may be a password."""
-    if not spec.metadata["secret"] or value in ("", None):
+    if not spec.metadata["secret"] or value in ("", None, ()):
         return _plain(value)
+    if section == "webhooks":
+        return [{**table, "url": _without_path(table["url"])} for table in value]
     if section == "namespace":
         try:
             return url.safe(url.parse(value))
         except ConfigError:
             return MASK
     return without_userinfo(value) if "://" in str(value) else MASK
+
+
+def _without_path(address: str) -> str:
+    """Return a URL as it may be shown, whose path may be a secret."""
+    scheme, _, rest = address.partition("://")
+    host, slash, _ = rest.partition("/")
+    return f"{scheme}://{host}/{MASK}" if slash else address
 
 
 def _plain(value: Any) -> Any:

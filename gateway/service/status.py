@@ -41,12 +41,22 @@ from gateway.lifecycle.trash.trash import Trash
 from gateway.namespace import lookup, server_reports
 from gateway.namespace.data_files import DataFiles
 from gateway.namespace.lookup import way_up
-from gateway.service import bucket, checkpoints, clients, copied_names, reports, scrub, trash
+from gateway.service import (
+    bucket,
+    checkpoints,
+    clients,
+    copied_names,
+    deliveries,
+    reports,
+    scrub,
+    trash,
+)
 from gateway.service import policies as retention
 from gateway.service.bucket import Bucket, Reachability
 from gateway.service.checkpoints import CatalogueStatus
 from gateway.service.clients import SharedName
 from gateway.service.copied_names import CopiedNames, DrillStatus
+from gateway.service.deliveries import DeliveryStatus
 from gateway.service.policies import RetentionSummary
 from gateway.service.reports import (
     DamagedFile,
@@ -571,6 +581,8 @@ class Status(Model):
     disk: Disk
     space: SpaceReport | None
     """None: the NFS server does not run."""
+    deliveries: dict[str, DeliveryStatus] = field(default_factory=dict)
+    """How far receivers of webhooks are, and of the audit log (`audit_export`)."""
 
 
 def gather(settings: Settings) -> Status:
@@ -658,6 +670,7 @@ def gather_quickly(settings: Settings, database: Database) -> Status:
         shared_names=shared,
         disk=_disk(settings, lost, has_descriptors),
         space=space,
+        deliveries=deliveries.gather(settings),
     )
 
 

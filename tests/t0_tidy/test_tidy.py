@@ -17,7 +17,7 @@ from tests.support.t0.tidy import require_no_circle, sources
 FILE_LINES_MAX = 800
 FUNCTION_LINES_MAX = 60
 
-MODULES_MAX = 350
+MODULES_MAX = 359
 """Modules of gateway and admin_api."""
 PACKAGES_MAX = 42
 

@@ -161,6 +161,7 @@ FAMILIES = {
     "run_at_risk_bytes": "run",
     "alarm": "alarm",
     "process_up": "process",
+    "info": "name version",
 }
 """Metrics that people watch, with all of their labels."""
 

@@ -87,6 +87,10 @@ def test_every_page_needs_a_login_and_every_order_the_role_that_it_says(
         assert "This needs the role" in answer.text, path
 
 
+def test_a_title_names_the_gateway(site: AdminSite, http: httpx.Client) -> None:
+    assert f"<title>Log in · {site.settings.name} · Spillway</title>" in http.get("/login").text
+
+
 def test_an_order_without_the_token_of_its_form_is_refused(
     site: AdminSite, http: httpx.Client
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.config import checks
-from gateway.config.settings import Acknowledge
+from gateway.config.acknowledge import Acknowledge
 
 RULES: tuple[dict[str, Any], ...] = (
     {"path": "jobs/a/debug", "acknowledge": "local"},

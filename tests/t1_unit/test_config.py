@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import tomllib
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -303,6 +304,8 @@ SHAPED = {
     "rule",
     "approval_share",
     "min_replacement_share",
+    "audit_export",
+    "receiver",
 }
 
 
@@ -384,3 +387,12 @@ def test_the_name_of_the_release_before_is_read_and_told(
     both[section][new] = given
     with pytest.raises(ConfigError, match=f"is set as {old} too"):
         read(both)
+
+
+def test_a_gateway_has_the_name_of_its_host_unless_it_has_one() -> None:
+    assert loader.from_mapping({"bucket": {"name": "b"}}, {}).name == socket.gethostname()
+    named = {"bucket": {"name": "b"}, "gateway": {"name": "Lab 1"}}
+    assert loader.from_mapping(named, {}).name == "Lab 1"
+    for wrong in ("a\nb", "x" * 65):
+        with pytest.raises(ConfigError, match="at most 64"):
+            loader.from_mapping({**named, "gateway": {"name": wrong}}, {})

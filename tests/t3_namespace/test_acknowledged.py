@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from gateway.common.types import ROOT_CRED, Attr, Sealed
-from gateway.config.settings import Acknowledge, Settings
+from gateway.config.acknowledge import Acknowledge
+from gateway.config.settings import Settings
 from gateway.namespace import content
 from gateway.namespace.content import CloseAnswer
 from tests.support.namespace import Namespace

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.cli.support import UNITS
 from tests.support.clisite import PROGRAM, environ
 from tests.support.ports import free_port
 
@@ -87,3 +89,16 @@ def test_it_reads_first_what_only_root_may_read(owned: Owned) -> None:
     assert stored.returncode == 0, stored.stderr
     told = owned.spillway("policy", "show", "mine").stdout
     assert "by root" in told or f"by {os.environ.get('SUDO_USER')}" in told, told
+
+
+def test_a_support_bundle_of_root_is_roots_and_leaves_nothing_of_roots(owned: Owned) -> None:
+    assert owned.spillway("token", "create", "--role", "viewer").returncode == 0
+    (owned.data / "log" / "a.log").write_text("has aws_secret_access_key = b\n")
+    (owned.data / "log" / "a.log").chmod(0o600)
+    os.chown(owned.data / "log" / "a.log", NOBODY, NOBODY)
+    made = owned.spillway("support-bundle", "--json", str(owned.secret / "bundle.tar.gz"))
+    facts = json.loads(made.stdout)
+    assert (owned.secret / "bundle.tar.gz").stat().st_uid == 0
+    assert {"status.json", "audit.json", "database.json", "logs/a.log"} <= facts["parts"].keys()
+    assert facts["failed"].keys() <= {f"logs/journal-{unit}.txt" for unit in UNITS}
+    assert owned.owners() == {NOBODY}

@@ -28,6 +28,7 @@ READ = {
     *("status", "statistics", "clients", "ls", "stat", "drain", "wait", "plan", "events"),
     *("checkpoint list", "checkpoint show", "checkpoint pins", "promotion list", "trash list"),
     *("bucket test", "bucket verify", "history", "audit", "configuration", "completion"),
+    *("support-bundle", "webhook test"),
 }
 OF_ANOTHER_LOG = {"init", "restore", "up", "admin", "serve", "first-boot"}
 """They make a gateway or run it: the log of the machine has them."""

@@ -36,7 +36,7 @@ from typing import Any
 from sqlalchemy import select
 
 from gateway.common import clock
-from gateway.config.settings import Acknowledge
+from gateway.config.acknowledge import Acknowledge
 from gateway.db.compiled import Session, Statement, given_numbers, numbers_of
 from gateway.db.journal import BELOW, CHANGED, STORED, Lost, Reader
 from gateway.db.statements import checkpoint, inode, object_

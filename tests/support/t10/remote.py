@@ -28,6 +28,7 @@ from tests.support.ports import free_port
 ONLY_HERE = {
     *("init", "up", "admin", "serve", "drain", "upgrade", "adopt", "fsck"),
     *("first-boot", "restore", "reconcile", "scrub", "backup", "import"),
+    *("support-bundle", "webhook test"),
 }
 """The commands that run on the gateway only."""
 
