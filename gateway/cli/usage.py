@@ -54,9 +54,13 @@ def _directory_cells(use: DirectoryUse) -> tuple[str, ...]:
         size(use.size_bytes),
         size(use.disk_bytes),
         size(use.only_here_bytes),
-        size(use.trash_bytes),
+        _kept(use.trash_files, use.trash_bytes),
         display(use.path),
     )
+
+
+def _kept(files: int, size_bytes: int) -> str:
+    return f"{size(size_bytes)}, {files} files" if files else "-"
 
 
 def _owner_cells(use: OwnerUse) -> tuple[str, ...]:
@@ -66,5 +70,5 @@ def _owner_cells(use: OwnerUse) -> tuple[str, ...]:
         size(use.size_bytes),
         size(use.disk_bytes),
         size(use.only_here_bytes),
-        size(use.kept_bytes),
+        _kept(use.kept_files, use.kept_bytes),
     )
