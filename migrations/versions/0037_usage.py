@@ -162,8 +162,9 @@ def upgrade() -> None:
                 f"CREATE TRIGGER usage_{name} AFTER {event} WHEN {condition} BEGIN {body} END"
             )
             continue
+        # A restore that was killed drops its tables, and leaves these.
         op.execute(
-            f"CREATE FUNCTION usage_{name}() RETURNS trigger LANGUAGE plpgsql AS"
+            f"CREATE OR REPLACE FUNCTION usage_{name}() RETURNS trigger LANGUAGE plpgsql AS"
             f" $$ BEGIN {body} RETURN NULL; END $$"
         )
         op.execute(

@@ -66,6 +66,7 @@ OFFERED = {
     "GET /statistics": "statistics",
     "GET /clients": "clients",
     "GET /clients/opens": "clients --open",
+    "GET /usage": "usage",
     "GET /files": "stat",
     "DELETE /files": "rm",
     "POST /files/rename": "mv",
