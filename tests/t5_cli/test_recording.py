@@ -25,7 +25,7 @@ READING: dict[str, frozenset[str]] = {
 }
 """The verbs that change nothing, of the commands that have others."""
 READ = {
-    *("status", "statistics", "clients", "ls", "stat", "drain", "wait", "plan", "events"),
+    *("status", "statistics", "clients", "usage", "ls", "stat", "drain", "wait", "plan", "events"),
     *("checkpoint list", "checkpoint show", "checkpoint pins", "promotion list", "trash list"),
     *("bucket test", "bucket verify", "history", "audit", "configuration", "completion"),
     *("support-bundle", "webhook test"),
