@@ -4,8 +4,9 @@ A gateway with so many drained files copies its names into an S3 server of this 
 while names are made beside it, and its log. Then the gateway is gone, and another one is
 restored. It prints rates, the memory of each process, and the longest change of a name.
 
-With ``--drill`` the bucket has no objects of files, and the names are restored by a drill. A server
-that lists a bucket as slowly as rclone's, which reads all of it for each page, then bounds nothing.
+With ``--start`` only the start of an NFS server of so many files is measured. With ``--drill`` the
+bucket has no objects of files, and the names are restored by a drill. A server that lists a bucket
+as slowly as rclone's, which reads all of it for each page, then bounds nothing.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from gateway.service import reports
 from tests.bench import manyfiles
 from tests.support.clisite import PROGRAM
 from tests.support.namespace import Namespace
+from tests.support.nfsserver import Server
 from tests.support.owner import own
 from tests.support.processes import process
 from tests.support.s3server import RcloneServer, credentials
@@ -102,11 +104,7 @@ def measure(directory: Path, files: int, is_drill: bool) -> None:
         s3.client().create_bucket(Bucket=BUCKET)
         settings = gateway_at(directory / "lost", s3)
         make_volume(settings)
-        manyfiles.fill(
-            settings.data_dir / "namespace.db",
-            max(1, files // manyfiles.RUNS // FILES_IN_STEP),
-            FILES_IN_STEP,
-        )
+        _fill(settings.data_dir / "namespace.db", files)
         if not is_drill:
             store(settings, directory / "s3" / BUCKET)
         own(settings, Conditions.NONE)
@@ -154,15 +152,34 @@ def drill(settings: Settings, files: int) -> None:
     print(f"compared with the living ones in {report['compare_seconds']:.0f} s")
 
 
+def start(directory: Path, files: int) -> None:
+    """Print how long a server of so many files takes until it serves."""
+    server = Server("spillway", directory, directory / "ganesha.log")
+    _fill(directory / "data" / "namespace.db", files)
+    started = time.monotonic()
+    with server:
+        seconds = time.monotonic() - started
+        print(f"start of the NFS server: {seconds:.1f} s")
+
+
+def _fill(database: Path, files: int) -> None:
+    runs = max(1, files // manyfiles.RUNS // FILES_IN_STEP)
+    manyfiles.fill(database, runs, FILES_IN_STEP)
+
+
 def main() -> int:
     """Run it. Returns 0."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.restored", description=__doc__)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--files", type=int, default=1_000_000)
     parser.add_argument("--drill", action="store_true")
+    parser.add_argument("--start", action="store_true")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=args.directory.resolve()) as directory:
-        measure(Path(directory), args.files, args.drill)
+        if args.start:
+            start(Path(directory), args.files)
+        else:
+            measure(Path(directory), args.files, args.drill)
     return 0
 
 
