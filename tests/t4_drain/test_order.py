@@ -134,7 +134,7 @@ def test_many_files_are_read_page_by_page(rclone_site: Site) -> None:
         ino = 100_000 + number
         connection.execute(
             "INSERT INTO inode VALUES (?, 1, 1, 420, 0, 0, 1, 5, 0, 1, 1, 1, 1, 1, 0,"
-            " NULL, NULL, NULL, 1, 0, 0, ?, 2, 0, 0)",
+            " NULL, NULL, NULL, 1, 0, 0, ?, 2, 0, 0, NULL)",
             (ino, 1_000_000 + number),
         )
         connection.execute(

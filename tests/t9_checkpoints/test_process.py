@@ -129,7 +129,7 @@ MANY = """
 INSERT INTO inode
 WITH RECURSIVE numbers(n) AS
   (SELECT 1000000 UNION ALL SELECT n + 1 FROM numbers WHERE n < 999999 + :n)
-SELECT n, 1, 1, 420, 0, 0, 1, 5, 0, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL, 1, 0, 0, 0, 2, 0, 0
+SELECT n, 1, 1, 420, 0, 0, 1, 5, 0, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL, 1, 0, 0, 0, 2, 0, 0, NULL
 FROM numbers
 """
 MANY_NAMES = """
