@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from sqlalchemy import and_, case, delete, exists, func, insert, literal_column, select
-from sqlalchemy.sql.expression import bindparam
 
 from gateway.common.types import InodeKind
 from gateway.db import statements as sql
@@ -31,9 +30,7 @@ _UNSAVED = case(
 )
 SUMS = ("files", "size", "used", "unsaved")
 _COUNTED = (func.count(), *(func.sum(one) for one in (inode.c.size, inode.c.used, _UNSAVED)))
-_TREE = sql.with_below(
-    select(bindparam("top", type_=inode.c.ino.type).label("ino")), sql.IS_DIRECTORY, sql.IS_LISTED
-)
+_TREE = sql.LISTED_DIRECTORY_TREE
 _OF_TREE = Statement(
     select(
         func.count(),
