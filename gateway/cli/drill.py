@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gateway.cli import caller, init, local, output
 from gateway.cli.output import ProgressLine
-from gateway.common import clock
+from gateway.common import clock, process
 from gateway.common.errors import StoreError, UserError
 from gateway.common.models import to_json
 from gateway.common.text import display
@@ -24,9 +23,6 @@ from gateway.namespace import identity
 if TYPE_CHECKING:
     # The import is for types only: boto3 takes half a second to import.
     from gateway.recovery.drill_record import DrillReport
-
-NICENESS = 10
-"""Clients go first."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
 
     settings = loader.load(args.config)
     local.require_data_dir(settings)
-    os.nice(NICENESS)
+    process.yield_to_clients()
     line = ProgressLine(quiet=args.json)
     with closing(Database(settings.database_url)) as database, explained(database):
         require_current(database)

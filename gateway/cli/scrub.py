@@ -6,7 +6,6 @@ It does what the scrub does in the background, at the same rate.
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from gateway.cli import local, output, policies
 from gateway.cli.output import ProgressLine
-from gateway.common import clock
+from gateway.common import clock, process
 from gateway.common.errors import NotPossible, UserError
 from gateway.common.text import display
 from gateway.common.units import size
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
     from gateway.recovery.scrub_local import ScrubContext, ScrubFinding
 
 HEALTHY, NEEDS_A_PERSON = 0, 1
-NICENESS = 10
-"""Clients go first."""
 HEALED = "healed"
 """The verdict of a file that is fetched or sent again."""
 LOOKS_MAX = 60
@@ -64,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     StoreError."""
     settings = loader.load(args.config)
     local.require_data_dir(settings)
-    os.nice(NICENESS)
+    process.yield_to_clients()
     with closing(Database(settings.database_url)) as database, explained(database):
         require_current(database)
         identity.require_surroundings(settings)

@@ -4,14 +4,13 @@ looks for damage, makes drills of a restore, and imports what other programs hav
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import threading
 from typing import Any
 
 from gateway.common import clock
 from gateway.common.errors import NamespaceError, StoreError
-from gateway.common.process import ReportFile
+from gateway.common.process import ReportFile, yield_to_clients
 from gateway.config import datadir
 from gateway.config.settings import Settings
 from gateway.db.engine import Database
@@ -32,8 +31,6 @@ log = logging.getLogger("recovery")
 
 LOCK = "recovery.lock"
 STOP_SECONDS = 4.5
-NICENESS = 10
-"""The NFS server and the drain go first: what waits here costs no client anything."""
 RETRY_SECONDS = 2.0
 OFF_SECONDS = 60.0
 BACKUP_SECONDS = 60.0
@@ -100,7 +97,7 @@ def main() -> int:
         settings = process.settings()
         # Two of them would write one log.
         process.alone(settings, LOCK)
-    os.nice(NICENESS)
+    yield_to_clients()
     database = Database(settings.database_url)
     ownership = Ownership(settings, database, process.stop)
     store = S3Store(settings)
